@@ -1,0 +1,37 @@
+"""Instants and durations are integers: microseconds, UTC, since 1970."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+MICROSECOND = 1
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STEP = timedelta(microseconds=1)
+
+# The years a TIMESTAMP may have: 0001 to 9999.
+MIN_INSTANT = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _STEP
+MAX_INSTANT = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - _EPOCH) // _STEP
+
+
+def to_micros(moment: datetime) -> int:
+    """A datetime without a zone is UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _STEP
+
+
+def from_micros(micros: int) -> datetime:
+    """Raises OverflowError outside the years 0001 to 9999."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def format_instant(micros: int) -> str:
+    """`2026-11-16 09:00:00.000250`, without the fraction where it is zero."""
+    moment = from_micros(micros)
+    shown = moment.strftime("%Y-%m-%d %H:%M:%S").rjust(19, "0")
+    return f"{shown}.{moment.microsecond:06d}" if moment.microsecond else shown

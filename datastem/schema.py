@@ -1,0 +1,69 @@
+"""What a stream is: its columns, its time, how long rows are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from datastem.instants import HOUR
+from datastem.types import BIGINT, TIMESTAMP, Type, parse_type
+
+# Every row has these; a query may use them like any column.
+SYSTEM_COLUMNS: Mapping[str, Type] = {"ts": TIMESTAMP, "row_id": BIGINT}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class StreamSchema:
+    """A stream as CREATE STREAM declared it. Durations are microseconds.
+
+    `ordered_by` names the event-time column, or is None where a row's ts is the stamp of its
+    arrival. `retain` is None where rows are kept for ever.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    ordered_by: str | None = None
+    retain: int | None = None
+    ahead: int = HOUR
+    key: tuple[str, ...] = ()
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The declared columns, in order."""
+        return pa.schema([(column.name, column.type.arrow) for column in self.columns])
+
+    @cached_property
+    def types(self) -> dict[str, Type]:
+        """Every name a query may use: declared columns, `ts` and `row_id`."""
+        return {**SYSTEM_COLUMNS, **{column.name: column.type for column in self.columns}}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "columns": [[column.name, str(column.type)] for column in self.columns],
+            "ordered_by": self.ordered_by,
+            "retain": self.retain,
+            "ahead": self.ahead,
+            "key": list(self.key),
+        }
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> StreamSchema:
+        return cls(
+            name=form["name"],
+            columns=tuple(Column(name, parse_type(text)) for name, text in form["columns"]),
+            ordered_by=form["ordered_by"],
+            retain=form["retain"],
+            ahead=form["ahead"],
+            key=tuple(form["key"]),
+        )

@@ -1,0 +1,81 @@
+"""The seven types of the language, and their Arrow form."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+MAX_PRECISION = 38
+
+
+class Kind(enum.Enum):
+    BOOLEAN = "BOOLEAN"
+    BIGINT = "BIGINT"
+    DOUBLE = "DOUBLE"
+    DECIMAL = "DECIMAL"
+    TEXT = "TEXT"
+    TIMESTAMP = "TIMESTAMP"
+    DATE = "DATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type as SQL writes it; `str()` gives that form and `parse_type` reads it back."""
+
+    kind: Kind
+    precision: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        if self.kind is Kind.DECIMAL:
+            return f"DECIMAL({self.precision},{self.scale})"
+        return str(self.kind.value)
+
+    @property
+    def arrow(self) -> pa.DataType:
+        if self.kind is Kind.DECIMAL:
+            return pa.decimal128(self.precision, self.scale)
+        return _ARROW[self.kind]
+
+    @property
+    def is_numeric(self) -> bool:
+        return self.kind in _NUMERIC
+
+
+BOOLEAN = Type(Kind.BOOLEAN)
+BIGINT = Type(Kind.BIGINT)
+DOUBLE = Type(Kind.DOUBLE)
+TEXT = Type(Kind.TEXT)
+TIMESTAMP = Type(Kind.TIMESTAMP)
+DATE = Type(Kind.DATE)
+
+_NUMERIC = frozenset({Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL})
+_ARROW = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.BIGINT: pa.int64(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.TEXT: pa.string(),
+    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Kind.DATE: pa.date32(),
+}
+_DECIMAL_TEXT = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+
+
+def decimal_type(precision: int, scale: int) -> Type:
+    """Raises ValueError where precision is not 1..38 or scale not 0..precision."""
+    if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
+        raise ValueError(f"DECIMAL({precision},{scale}): precision is 1..38, scale 0..precision")
+    return Type(Kind.DECIMAL, precision, scale)
+
+
+def parse_type(text: str) -> Type:
+    """The inverse of `str(type)`. Raises ValueError for anything else."""
+    if match := _DECIMAL_TEXT.fullmatch(text):
+        return decimal_type(int(match[1]), int(match[2]))
+    kind = Kind(text)
+    if kind is Kind.DECIMAL:
+        raise ValueError("DECIMAL needs a precision and a scale: DECIMAL(10,2)")
+    return Type(kind)

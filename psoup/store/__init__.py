@@ -1,0 +1,64 @@
+"""The store on disk: a folder of Delta tables, and the only code that commits to them.
+
+`Store` opens the folder. `Log` is the one total order of events, `State` their fold, `Epoch` one
+step of the engine made visible. `DeltaFolder` is a Delta table whose commits are put-if-absent.
+"""
+
+from psoup.store.delta import Commit, DataFile, DeltaFolder, Snapshot
+from psoup.store.epochs import Epoch, Epochs, StreamMark
+from psoup.store.errors import (
+    Conflict,
+    CorruptStore,
+    ForeignPosition,
+    LogTrimmed,
+    NotAStore,
+    StoreError,
+    UnsupportedFormat,
+)
+from psoup.store.events import (
+    CreateStream,
+    Data,
+    DropStream,
+    Entry,
+    Event,
+    Register,
+    Unregister,
+)
+from psoup.store.log import Log
+from psoup.store.position import START, Position
+from psoup.store.state import Predicate, Publisher, Registration, State, StreamState, Touched
+from psoup.store.store import Store
+
+__all__ = [
+    "START",
+    "Commit",
+    "Conflict",
+    "CorruptStore",
+    "CreateStream",
+    "Data",
+    "DataFile",
+    "DeltaFolder",
+    "DropStream",
+    "Entry",
+    "Epoch",
+    "Epochs",
+    "Event",
+    "ForeignPosition",
+    "Log",
+    "LogTrimmed",
+    "NotAStore",
+    "Position",
+    "Predicate",
+    "Publisher",
+    "Register",
+    "Registration",
+    "Snapshot",
+    "State",
+    "Store",
+    "StoreError",
+    "StreamMark",
+    "StreamState",
+    "Touched",
+    "Unregister",
+    "UnsupportedFormat",
+]

@@ -1,0 +1,130 @@
+"""A Parquet file of a Delta table: how it is written, and how a commit names it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from datastem.instants import from_micros, to_micros
+from psoup.store.durable import write_durably
+
+# The columns whose bounds are instants; Delta writes those as text.
+_INSTANTS = frozenset({"_ts", "_stamp"})
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """`path` is relative to the table's folder. `low` and `high` bound the columns that were
+    asked for when it was written; instants are microseconds."""
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, str] = field(default_factory=dict)
+    low: Mapping[str, int] = field(default_factory=dict)
+    high: Mapping[str, int] = field(default_factory=dict)
+
+
+def write_data_file(
+    root: Path,
+    table: pa.Table,
+    *,
+    partition: Mapping[str, str] | None = None,
+    bounds: Iterable[str] = (),
+    sync: bool = True,
+    row_group_rows: int = 1 << 16,
+) -> DataFile:
+    """Writes one synced file under the table's folder; a commit makes it visible.
+
+    `bounds` names int64 or timestamp columns whose least and greatest value are recorded.
+    Partition columns are not written: their values are in the path and in the commit.
+    """
+    partition = dict(partition or {})
+    folder = "".join(f"{name}={value}/" for name, value in partition.items())
+    path = f"{folder}part-{uuid.uuid4().hex}.parquet"
+    low, high = _bounds(table, bounds)
+    content = table.drop_columns([name for name in partition if name in table.column_names])
+
+    def write(target: Path) -> None:
+        pq.write_table(content, target, compression="lz4", row_group_size=row_group_rows)
+
+    write_durably(root / path, write, sync=sync)
+    size = (root / path).stat().st_size
+    return DataFile(path, size, table.num_rows, partition, low, high)
+
+
+def _bounds(table: pa.Table, names: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
+    low, high = {}, {}
+    for name in names:
+        bounds = pc.min_max(table.column(name).cast(pa.int64()))
+        if bounds["min"].is_valid:
+            low[name], high[name] = bounds["min"].as_py(), bounds["max"].as_py()
+    return low, high
+
+
+def add_action(file: DataFile, moment: int, data_change: bool) -> dict[str, Any]:
+    stats = {
+        "numRecords": file.rows,
+        "minValues": _stats(file.low),
+        "maxValues": _stats(file.high),
+    }
+    return {
+        "add": {
+            "path": quote(file.path, safe="/="),
+            "partitionValues": dict(file.partition),
+            "size": file.size,
+            "modificationTime": moment,
+            "dataChange": data_change,
+            "stats": json.dumps(stats, separators=(",", ":")),
+        }
+    }
+
+
+def remove_action(file: DataFile, moment: int, data_change: bool) -> dict[str, Any]:
+    return {
+        "remove": {
+            "path": quote(file.path, safe="/="),
+            "deletionTimestamp": moment,
+            "dataChange": data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(file.partition),
+            "size": file.size,
+        }
+    }
+
+
+def data_file(add: Mapping[str, Any]) -> DataFile:
+    """Reads an add action back."""
+    stats = json.loads(add["stats"] or "{}")
+    return DataFile(
+        path=unquote(add["path"]),
+        size=add["size"],
+        rows=stats.get("numRecords", 0),
+        partition=add["partitionValues"],
+        low=_unstats(stats.get("minValues", {})),
+        high=_unstats(stats.get("maxValues", {})),
+    )
+
+
+def _stats(bounds: Mapping[str, int]) -> dict[str, int | str]:
+    return {
+        name: from_micros(value).isoformat().replace("+00:00", "Z") if name in _INSTANTS else value
+        for name, value in bounds.items()
+    }
+
+
+def _unstats(stats: Mapping[str, Any]) -> dict[str, int]:
+    return {
+        name: to_micros(datetime.fromisoformat(value)) if name in _INSTANTS else value
+        for name, value in stats.items()
+    }

@@ -1,0 +1,140 @@
+"""An epoch: one step of the engine made visible, and the only truth about its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from psoup.store.datafile import write_data_file
+from psoup.store.delta import DataFile, DeltaFolder
+from psoup.store.errors import CorruptStore
+from psoup.store.layout import EPOCHS
+from psoup.store.position import START, Position
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMark:
+    """What the epoch holds of a stream: row ids below `high`, in `version` of its stem."""
+
+    high: int
+    reached: int | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """Everything of the log up to and including `log_version` is in the named table versions."""
+
+    number: int
+    kind: str
+    log_version: int
+    position: Position
+    clock: int
+    made_at: int
+    next_stream_id: int
+    next_predicate_id: int
+    versions: Mapping[str, int]
+    streams: Mapping[int, StreamMark]
+
+
+# Before the first step: every table as it was made.
+GENESIS = Epoch(0, "genesis", 0, START, 0, 0, 1, 1, {}, {})
+
+
+class Epochs:
+    """The epochs table. The engine appends; each commit also drops the file of an old epoch."""
+
+    def __init__(self, folder: DeltaFolder, *, keep: int = 16, sync: bool = True) -> None:
+        self.folder = folder
+        self._keep = keep
+        self._sync = sync
+
+    def latest(self, seen: int = 0) -> tuple[int, Epoch]:
+        """The newest epoch and the version of this table that brought it.
+
+        `seen` is a version read before: with nothing newer this costs one look at the disk, and
+        (seen, …) comes back with the same epoch.
+        """
+        version = self.folder.latest_version(seen)
+        while version > 0:
+            commit = self.folder.read_commit(version)
+            if commit is None:
+                return version, self._newest(self.folder.snapshot().files.values())
+            if commit.added:
+                return version, self._read(commit.added[-1])
+            version -= 1
+        return 0, GENESIS
+
+    def append(self, version: int, epoch: Epoch) -> None:
+        """Commits at exactly `version`. Raises Conflict where a second engine was faster."""
+        table = pa.Table.from_pylist([_row(epoch)], schema=EPOCHS)
+        written = write_data_file(self.folder.root, table, bounds=["epoch"], sync=self._sync)
+        old = self.folder.read_commit(version - self._keep) if version > self._keep else None
+        removed = old.added if old else ()
+        self.folder.commit(version, [written], removed, operation="EPOCH", sync=self._sync)
+
+    def _newest(self, files: Any) -> Epoch:
+        if not files:
+            return GENESIS
+        return self._read(max(files, key=lambda file: file.high["epoch"]))
+
+    def _read(self, file: DataFile) -> Epoch:
+        try:
+            table = pq.ParquetFile(self.folder.path_of(file)).read()
+        except OSError as error:
+            raise CorruptStore(f"the epoch in {file.path} can't be read: {error}") from error
+        return _epoch(table)
+
+
+def _row(epoch: Epoch) -> dict[str, Any]:
+    return {
+        "epoch": epoch.number,
+        "kind": epoch.kind,
+        "log_version": epoch.log_version,
+        "position": epoch.position.packed,
+        "clock": epoch.clock,
+        "made_at": epoch.made_at,
+        "next_stream_id": epoch.next_stream_id,
+        "next_predicate_id": epoch.next_predicate_id,
+        "versions": list(epoch.versions.items()),
+        "streams": [
+            {
+                "stream_id": stream_id,
+                "high": mark.high,
+                "reached": mark.reached,
+                "version": mark.version,
+            }
+            for stream_id, mark in epoch.streams.items()
+        ],
+    }
+
+
+def _epoch(table: pa.Table) -> Epoch:
+    row = table.drop_columns(["clock", "made_at", "streams"]).to_pylist()[0]
+    streams = table.column("streams").combine_chunks().flatten()
+    ids, highs, reached, versions = (
+        column.cast(pa.int64()).to_pylist() for column in streams.flatten()
+    )
+    return Epoch(
+        number=row["epoch"],
+        kind=row["kind"],
+        log_version=row["log_version"],
+        position=Position.unpack(row["position"]),
+        clock=_micros(table, "clock"),
+        made_at=_micros(table, "made_at"),
+        next_stream_id=row["next_stream_id"],
+        next_predicate_id=row["next_predicate_id"],
+        versions=dict(row["versions"]),
+        streams={
+            stream_id: StreamMark(high, instant, version)
+            for stream_id, high, instant, version in zip(ids, highs, reached, versions, strict=True)
+        },
+    )
+
+
+def _micros(table: pa.Table, name: str) -> int:
+    return int(table.column(name).cast(pa.int64())[0].as_py())

@@ -1,0 +1,154 @@
+"""What the log holds: a closed union of events, each with the ids it was given.
+
+Whoever appends has read everything before (the commit is compare-and-set), so ids are assigned
+once, when an event is written; every reader finds the same ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+
+from datastem.schema import StreamSchema
+from psoup.store.layout import LOG
+from psoup.store.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStream:
+    stream_id: int
+    schema: StreamSchema
+
+
+@dataclass(frozen=True, slots=True)
+class DropStream:
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """`query` and `parameters` are JSON. `key` is the predicate's normal form, also JSON."""
+
+    handle: bytes
+    client_key: str
+    stream_id: int
+    predicate_id: int
+    key: str
+    text: str
+    parameters: str
+    query: str
+    lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unregister:
+    handle: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A batch of rows, or a heartbeat where `rows` is 0 and `max_ts` an instant.
+
+    `publisher` is empty and `sequence` 0 for a batch without identity. `payload` is None where
+    the log was read without payloads.
+    """
+
+    stream_id: int
+    publisher: str
+    sequence: int
+    rows: int
+    first_row_id: int
+    min_ts: int | None
+    max_ts: int | None
+    digest: bytes
+    payload: bytes | None
+
+
+Event = CreateStream | DropStream | Register | Unregister | Data
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event in its place. `stamp` is the clock of its server, never less than the one before."""
+
+    position: Position
+    stamp: int
+    tenant: str
+    owner: str
+    event: Event
+
+
+def to_table(entries: Sequence[Entry]) -> pa.Table:
+    """One log commit."""
+    rows = [_row(entry) for entry in entries]
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in LOG]
+    return pa.Table.from_arrays(columns, schema=LOG)
+
+
+def from_table(version: int, table: pa.Table) -> list[Entry]:
+    instants = [name for name in ("stamp", "min_ts", "max_ts") if name in table.column_names]
+    for name in instants:
+        index = table.column_names.index(name)
+        table = table.set_column(index, name, table.column(name).cast(pa.int64()))
+    return [_entry(version, row) for row in table.to_pylist()]
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    return _columns(entry.event) | {
+        "ordinal": entry.position.ordinal,
+        "tenant": entry.tenant,
+        "owner": entry.owner,
+        "stamp": entry.stamp,
+    }
+
+
+def _columns(event: Event) -> dict[str, Any]:
+    match event:
+        case Data():
+            return {"kind": "data"} | {
+                field.name: getattr(event, field.name) for field in fields(event)
+            }
+        case CreateStream(stream_id, schema):
+            return _definition("create", stream_id, schema=schema.to_json())
+        case DropStream(stream_id):
+            return _definition("drop", stream_id)
+        case Unregister(handle):
+            return _definition("unregister", None, handle=handle.hex())
+        case Register():
+            body = {field.name: getattr(event, field.name) for field in fields(event)}
+            body["handle"] = event.handle.hex()
+            return _definition("register", body.pop("stream_id"), **body)
+
+
+def _definition(kind: str, stream_id: int | None, **body: Any) -> dict[str, Any]:
+    return {"kind": kind, "stream_id": stream_id, "body": json.dumps(body)}
+
+
+def _entry(version: int, row: Mapping[str, Any]) -> Entry:
+    position = Position(version, row["ordinal"])
+    return Entry(position, row["stamp"], row["tenant"], row["owner"], _event(row))
+
+
+def _event(row: Mapping[str, Any]) -> Event:
+    stream_id = row["stream_id"]
+    match row["kind"]:
+        case "data":
+            values: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Data)}
+            return Data(**values)
+        case "create":
+            body = json.loads(row["body"])
+            return CreateStream(stream_id, StreamSchema.from_json(body["schema"]))
+        case "drop":
+            return DropStream(stream_id)
+        case "unregister":
+            return Unregister(bytes.fromhex(json.loads(row["body"])["handle"]))
+        case "register":
+            body = json.loads(row["body"])
+            handle = bytes.fromhex(body.pop("handle"))
+            return Register(handle=handle, stream_id=stream_id, **body)
+        case kind:
+            raise ValueError(f"the log holds an event of an unknown kind: {kind}")

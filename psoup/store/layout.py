@@ -1,0 +1,168 @@
+"""The columns of every table. docs/formats/ says what each one means."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from datastem.schema import StreamSchema
+
+FORMAT = 1
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+LOG = pa.schema(
+    [
+        ("ordinal", pa.int32()),
+        ("kind", pa.string()),
+        ("tenant", pa.string()),
+        ("owner", pa.string()),
+        ("stamp", INSTANT),
+        ("stream_id", pa.int64()),
+        ("publisher", pa.string()),
+        ("sequence", pa.int64()),
+        ("rows", pa.int64()),
+        ("first_row_id", pa.int64()),
+        ("min_ts", INSTANT),
+        ("max_ts", INSTANT),
+        ("digest", pa.binary()),
+        ("body", pa.string()),
+        ("payload", pa.binary()),
+    ]
+)
+
+CATALOG = pa.schema(
+    [
+        ("stream_id", pa.int64()),
+        ("tenant", pa.string()),
+        ("owner", pa.string()),
+        ("name", pa.string()),
+        ("schema", pa.string()),
+        ("schema_version", pa.int32()),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
+REGISTRATIONS = pa.schema(
+    [
+        ("handle", pa.binary()),
+        ("tenant", pa.string()),
+        ("owner", pa.string()),
+        ("client_key", pa.string()),
+        ("stream_id", pa.int64()),
+        ("predicate_id", pa.int64()),
+        ("text", pa.string()),
+        ("parameters", pa.string()),
+        ("query", pa.string()),
+        ("lease", pa.int64()),
+        ("stamp", INSTANT),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
+PREDICATES = pa.schema(
+    [
+        ("predicate_id", pa.int64()),
+        ("tenant", pa.string()),
+        ("stream_id", pa.int64()),
+        ("key", pa.string()),
+        ("registrations", pa.int64()),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
+PUBLISHERS = pa.schema(
+    [
+        ("tenant", pa.string()),
+        ("publisher", pa.string()),
+        ("sequence", pa.int64()),
+        ("digest", pa.binary()),
+        ("first_row_id", pa.int64()),
+        ("rows", pa.int64()),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
+COVERAGE = pa.schema(
+    [
+        ("stream_id", pa.int64()),
+        ("predicate_lo", pa.int64()),
+        ("predicate_hi", pa.int64()),
+        ("row_lo", pa.int64()),
+        ("row_hi", pa.int64()),
+    ]
+)
+
+MATCHES = pa.schema(
+    [
+        ("stream_id", pa.int64()),
+        ("segment", pa.int64()),
+        ("predicate_id", pa.int64()),
+        ("block", pa.int64()),
+        ("lo", pa.int64()),
+        ("hi", pa.int64()),
+        ("count", pa.int64()),
+        ("bitmap", pa.binary()),
+    ]
+)
+MATCHES_PARTITION = ("stream_id", "segment")
+
+EPOCHS = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("kind", pa.string()),
+        ("log_version", pa.int64()),
+        ("position", pa.int64()),
+        ("clock", INSTANT),
+        ("made_at", INSTANT),
+        ("next_stream_id", pa.int64()),
+        ("next_predicate_id", pa.int64()),
+        ("versions", pa.map_(pa.string(), pa.int64())),
+        (
+            "streams",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("stream_id", pa.int64()),
+                        ("high", pa.int64()),
+                        ("reached", INSTANT),
+                        ("version", pa.int64()),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
+
+# Every stem row begins with these.
+STEM_SYSTEM = pa.schema(
+    [
+        ("_row_id", pa.int64()),
+        ("_ts", INSTANT),
+        ("_position", pa.int64()),
+        ("_stamp", INSTANT),
+        ("_op", pa.int8()),
+    ]
+)
+
+# The tables an epoch names, besides the stems.
+ENGINE_TABLES = ("catalog", "registrations", "predicates", "publishers", "coverage", "matches")
+
+TABLES: dict[str, pa.Schema] = {
+    "log": LOG,
+    "catalog": CATALOG,
+    "registrations": REGISTRATIONS,
+    "predicates": PREDICATES,
+    "publishers": PUBLISHERS,
+    "coverage": COVERAGE,
+    "matches": MATCHES,
+    "epochs": EPOCHS,
+}
+
+
+def stem_schema(schema: StreamSchema) -> pa.Schema:
+    """A stem's columns: the system's, then the declared ones."""
+    return pa.schema([*STEM_SYSTEM, *schema.arrow])

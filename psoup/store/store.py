@@ -1,0 +1,98 @@
+"""A store: the folder, its identity and its tables."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+from datastem.schema import StreamSchema
+from psoup.store.delta import DeltaFolder, Snapshot
+from psoup.store.epochs import Epoch, Epochs
+from psoup.store.errors import NotAStore, UnsupportedFormat
+from psoup.store.layout import FORMAT, MATCHES_PARTITION, TABLES, stem_schema
+from psoup.store.log import Log
+from psoup.store.position import PositionCodec
+from psoup.store.state import State
+from psoup.store.tables import KEYS, load_state, read_newest
+
+
+class Store:
+    """`sync` False gives up durability against power loss; a killed process still loses nothing."""
+
+    def __init__(self, root: Path, *, sync: bool = True) -> None:
+        self.root = root
+        self.sync = sync
+        self.log = Log(self.table("log"), sync=sync)
+        self.epochs = Epochs(self.table("epochs"), sync=sync)
+        identity = _identity(self.table("log"))
+        self.id: str = identity["store"]
+        self.positions = PositionCodec(f"{self.id}/{identity['incarnation']}".encode())
+
+    @classmethod
+    def open(cls, root: Path | str, *, create: bool = False, sync: bool = True) -> Store:
+        """Opens a store, or makes one in a missing or empty folder where `create` says so.
+
+        Several processes may do this at once; they get the same store. Raises NotAStore for a
+        folder that holds anything else.
+        """
+        root = Path(root).absolute()
+        if not DeltaFolder(root / "log").exists:
+            if not create:
+                raise NotAStore(f"{root} is not a store; `psoup serve` makes one there")
+            if root.exists() and any(child.name not in TABLES for child in root.iterdir()):
+                raise NotAStore(f"{root} is not empty and not a store; choose another folder")
+        for name, schema in TABLES.items():
+            DeltaFolder(root / name).create(
+                schema,
+                partition_by=MATCHES_PARTITION if name == "matches" else (),
+                description=_new_identity() if name == "log" else "",
+            )
+        return cls(root, sync=sync)
+
+    def table(self, name: str) -> DeltaFolder:
+        return DeltaFolder(self.root / name)
+
+    def stem(self, stream_id: int) -> DeltaFolder:
+        """The rows of one stream. The engine makes it with the stream's first epoch."""
+        return DeltaFolder(self.root / "stems" / str(stream_id))
+
+    def create_stem(self, stream_id: int, schema: StreamSchema) -> DeltaFolder:
+        stem = self.stem(stream_id)
+        stem.create(stem_schema(schema))
+        return stem
+
+    def snapshot(self, epoch: Epoch, name: str) -> Snapshot:
+        """The files of a table as an epoch names them."""
+        return self.table(name).snapshot(epoch.versions.get(name, 0))
+
+    def stem_snapshot(self, epoch: Epoch, stream_id: int) -> Snapshot:
+        mark = epoch.streams.get(stream_id)
+        return Snapshot(0) if mark is None else self.stem(stream_id).snapshot(mark.version)
+
+    def state(self, epoch: Epoch) -> State:
+        """The fold of everything the epoch has consumed, from the tables alone."""
+        live = {
+            name: read_newest(self.table(name), self.snapshot(epoch, name), TABLES[name])
+            for name in KEYS
+        }
+        return load_state(epoch, live)
+
+
+def _new_identity() -> str:
+    return json.dumps({"psoup": FORMAT, "store": uuid.uuid4().hex, "incarnation": uuid.uuid4().hex})
+
+
+def _identity(log: DeltaFolder) -> dict[str, str]:
+    try:
+        identity = json.loads(log.description)
+        found = identity["psoup"]
+    except (ValueError, KeyError, TypeError):
+        raise NotAStore(
+            f"{log.root.parent} holds a table named log that is not a store's"
+        ) from None
+    if found > FORMAT:
+        raise UnsupportedFormat(
+            f"the store has format {found}, this version reads up to {FORMAT}: upgrade psoup"
+        )
+    return dict(identity)

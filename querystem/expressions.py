@@ -1,0 +1,161 @@
+"""The bound form of an expression: typed, closed, and storable.
+
+The binder makes it, the kernel evaluates it, the tables keep it. Conversions are explicit (`CAST`
+calls put in by the binder), except that a comparison may mix the numeric types: those are
+compared exactly, never through DOUBLE.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from datastem.instants import from_micros, to_micros
+from datastem.types import BOOLEAN, Kind, Type, parse_type
+
+
+class Op(enum.Enum):
+    """Every operation the kernel knows, with its arguments."""
+
+    # (a, b) of one type, or any two numeric types -> BOOLEAN
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    IS_DISTINCT = "is distinct from"  # never NULL; its negation is NOT(IS_DISTINCT)
+    # BOOLEAN, three-valued; AND and OR take two or more arguments
+    AND = "and"
+    OR = "or"
+    NOT = "not"
+    IS_NULL = "is null"  # never NULL
+    IN = "in"  # (a, literal, literal, …), NULL literals allowed
+    LIKE = "like"  # (text, pattern literal): % and _, backslash escapes
+    CASE = "case"  # (condition, value, condition, value, …, else), values of one type
+    CAST = "cast"  # (a) -> the call's type; what can't be converted is NULL
+    # numbers; both arguments have one kind, and what can't be computed is NULL
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"  # DOUBLE or DECIMAL
+    INT_DIV = "div"  # BIGINT, truncates towards zero
+    MOD = "%"  # sign of the dividend
+    NEG = "neg"
+    ABS = "abs"
+    ROUND = "round"  # (a) or (a, BIGINT literal digits); half away from zero
+    FLOOR = "floor"
+    CEIL = "ceil"
+    # text; positions and lengths count code points
+    LOWER = "lower"
+    UPPER = "upper"
+    LENGTH = "length"
+    TRIM = "trim"  # spaces at both ends
+    SUBSTRING = "substring"  # (text, BIGINT start from 1[, BIGINT length])
+    COALESCE = "coalesce"
+    NULLIF = "nullif"
+    # time, UTC
+    DATE_TRUNC = "date_trunc"  # (TEXT literal unit, TIMESTAMP or DATE) -> TIMESTAMP
+    EXTRACT = "extract"  # (TEXT literal unit, TIMESTAMP or DATE) -> BIGINT; seconds DOUBLE
+
+
+# None is NULL. TIMESTAMP values are aware datetimes in UTC.
+Scalar = bool | int | float | decimal.Decimal | str | datetime.datetime | datetime.date | None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: Scalar
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A `:name` still without a value. The kernel never sees one."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    op: Op
+    args: tuple[Expression, ...]
+    type: Type
+
+
+Expression = Literal | ColumnRef | Parameter | Call
+
+TRUE = Literal(True, BOOLEAN)
+
+
+def columns_of(expression: Expression) -> Iterator[str]:
+    """The names of the columns an expression reads, with repeats."""
+    match expression:
+        case ColumnRef(name, _):
+            yield name
+        case Call(_, args, _):
+            for arg in args:
+                yield from columns_of(arg)
+
+
+def to_json(expression: Expression) -> list[Any]:
+    """A form `json.dumps` writes and `from_json` reads back exactly."""
+    match expression:
+        case Literal(value, type_):
+            return ["lit", str(type_), _value_json(value, type_)]
+        case ColumnRef(name, type_):
+            return ["col", str(type_), name]
+        case Parameter(name, type_):
+            return ["par", str(type_), name]
+        case Call(op, args, type_):
+            return ["call", str(type_), op.value, *[to_json(arg) for arg in args]]
+
+
+def from_json(form: list[Any]) -> Expression:
+    tag, type_ = form[0], parse_type(form[1])
+    if tag == "lit":
+        return Literal(_value(form[2], type_), type_)
+    if tag == "col":
+        return ColumnRef(form[2], type_)
+    if tag == "par":
+        return Parameter(form[2], type_)
+    return Call(Op(form[2]), tuple(from_json(arg) for arg in form[3:]), type_)
+
+
+def _value_json(value: Scalar, type_: Type) -> Any:
+    match value:
+        case decimal.Decimal() | datetime.date() if not isinstance(value, datetime.datetime):
+            return str(value)
+        case datetime.datetime():
+            return to_micros(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+    return value
+
+
+def _value(form: Any, type_: Type) -> Scalar:
+    if form is None:
+        return None
+    match type_.kind:
+        case Kind.DECIMAL:
+            return decimal.Decimal(form)
+        case Kind.DATE:
+            return datetime.date.fromisoformat(form)
+        case Kind.TIMESTAMP:
+            return from_micros(form)
+        case Kind.DOUBLE:
+            return float(form)
+    value: Scalar = form
+    return value

@@ -1,0 +1,47 @@
+"""What fails half way leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from psoup.store import Store
+from psoup.store.durable import put_if_absent, write_durably
+from tests.store.test_state import EVENTS, entries
+
+
+def test_put_if_absent_keeps_the_first(tmp_path: Path) -> None:
+    put_if_absent(tmp_path / "a", b"first")
+    with pytest.raises(FileExistsError):
+        put_if_absent(tmp_path / "a", b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_durably(tmp_path / "part", fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_append_on_a_full_disk_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(tmp_path / "store", create=True)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = sorted(store.log.folder.root.rglob("*"))
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(os, "fsync", full)
+        store.log.append(1, entries(EVENTS))
+    assert sorted(store.log.folder.root.rglob("*")) == before
+    store.log.append(1, entries(EVENTS))
+    assert store.log.latest_version() == 1

@@ -1,0 +1,191 @@
+"""The fold of the log, and the tables it is kept in, agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT
+from psoup.store import (
+    CreateStream,
+    Data,
+    DropStream,
+    Entry,
+    Epoch,
+    Event,
+    ForeignPosition,
+    NotAStore,
+    Position,
+    Register,
+    State,
+    Store,
+    StreamMark,
+    Touched,
+    Unregister,
+)
+from psoup.store.datafile import write_data_file
+from psoup.store.tables import changed_rows
+
+SCHEMA = StreamSchema("readings", (Column("speed", BIGINT),), retain=5)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "store", create=True)
+
+
+def data(stream_id: int, first: int, rows: int, publisher: str = "", sequence: int = 0) -> Data:
+    return Data(stream_id, publisher, sequence, rows, first, first, first + rows, b"d" * 16, b"p")
+
+
+def register(number: int, stream_id: int, predicate_id: int, key: str, client_key: str) -> Register:
+    return Register(
+        number.to_bytes(16), client_key, stream_id, predicate_id, key, "SELECT", "{}", "{}", 60
+    )
+
+
+def entries(events: list[Event], version: int = 1) -> list[Entry]:
+    return [
+        Entry(Position(version, n), 100 + n, "main", "main", event)
+        for n, event in enumerate(events)
+    ]
+
+
+EVENTS: list[Event] = [
+    CreateStream(1, SCHEMA),
+    register(1, 1, 1, "a", "mine"),
+    data(1, 0, 3, "p", 1),
+    register(2, 1, 1, "a", ""),
+    register(3, 1, 2, "b", "other"),
+    data(1, 3, 0),
+    Unregister((1).to_bytes(16)),
+    Unregister((3).to_bytes(16)),
+    CreateStream(2, StreamSchema("gone", (Column("x", BIGINT),))),
+    DropStream(2),
+    data(1, 3, 2, "p", 2),
+]
+
+
+def folded(events: list[Event]) -> State:
+    state = State()
+    for entry in entries(events):
+        state.apply(entry)
+    return state
+
+
+def test_the_log_gives_back_what_was_appended(store: Store) -> None:
+    written = entries(EVENTS)
+    store.log.append(1, written)
+    assert store.log.read(1) == written
+    headers = store.log.read(1, payloads=False)
+    assert [entry.position for entry in headers] == [entry.position for entry in written]
+    assert all(entry.event.payload is None for entry in headers if isinstance(entry.event, Data))
+
+
+def test_fold() -> None:
+    state = folded(EVENTS)
+    assert state.streams[1].high == 5
+    assert state.streams[1].reached == 5
+    assert state.streams[1].registrations == 1
+    assert state.find_stream("main", "gone") is None
+    assert state.streams[2].dropped
+    assert list(state.registrations) == [(2).to_bytes(16)]
+    assert state.client_keys == {}
+    assert list(state.predicates) == [1]
+    assert state.predicates[1].registrations == 1
+    assert state.publishers["main", "p"].sequence == 2
+    assert (state.next_stream_id, state.next_predicate_id) == (3, 3)
+
+
+@given(st.integers(0, len(EVENTS)))
+def test_a_draft_changes_only_itself(cut: int) -> None:
+    state = folded(EVENTS[:cut])
+    draft = state.draft()
+    for entry in entries(EVENTS)[cut:]:
+        draft.apply(entry)
+    assert state == folded(EVENTS[:cut])
+    whole = folded(EVENTS)
+    for name in ("streams", "registrations", "predicates", "publishers", "client_keys"):
+        assert dict(getattr(draft, name)) == getattr(whole, name)
+
+
+@pytest.mark.parametrize("cuts", [[11], [3, 11], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]])
+def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
+    state = State()
+    versions: dict[str, int] = {}
+    begin = 0
+    written = entries(EVENTS)
+    for cut in cuts:
+        touched = Touched()
+        for entry in written[begin:cut]:
+            state.apply(entry, touched)
+        begin = cut
+        for name, rows in changed_rows(state, touched, state.position).items():
+            folder = store.table(name)
+            versions[name] = versions.get(name, 0) + 1
+            folder.commit(versions[name], [write_data_file(folder.root, rows)], operation="TEST")
+    store.epochs.append(1, epoch_of(state, versions))
+    version, epoch = store.epochs.latest()
+    assert version == 1
+    assert epoch == epoch_of(state, versions)
+    loaded = store.state(epoch)
+    assert loaded.registrations == state.registrations
+    assert loaded.predicates == state.predicates
+    assert loaded.publishers == state.publishers
+    assert loaded.client_keys == state.client_keys
+    assert loaded.stream_names == state.stream_names
+    assert _without_position(loaded) == _without_position(state)
+
+
+def epoch_of(state: State, versions: dict[str, int]) -> Epoch:
+    marks = {
+        stream.id: StreamMark(stream.high, stream.reached, 0) for stream in state.streams.values()
+    }
+    return Epoch(
+        1, "step", 1, state.position, state.clock, 7, state.next_stream_id,
+        state.next_predicate_id, versions, marks,
+    )  # fmt: skip
+
+
+def _without_position(state: State) -> list[Any]:
+    return [
+        (s.id, s.schema, s.high, s.reached, s.registrations, s.dropped)
+        for s in state.streams.values()
+    ]
+
+
+def test_epochs_drop_old_files_and_stay_readable(store: Store) -> None:
+    for number in range(1, 40):
+        epoch = Epoch(number, "step", number, Position(number, 0), number, 0, 1, 1, {"log": 1}, {})
+        store.epochs.append(number, epoch)
+    version, epoch = store.epochs.latest(12)
+    assert (version, epoch.number) == (39, 39)
+    assert len(store.table("epochs").snapshot().files) == 16
+    store.table("epochs").checkpoint()
+    for path in store.table("epochs").log.glob("*.json"):
+        path.unlink()
+    assert store.epochs.latest()[1].number == 39
+
+
+def test_a_position_is_of_one_store(store: Store, tmp_path: Path) -> None:
+    other = Store.open(tmp_path / "other", create=True)
+    token = store.positions.encode(Position(7, 3))
+    assert store.positions.decode(token) == Position(7, 3)
+    for wrong in (b"", b"x" * 16, token[:-1], other.positions.encode(Position(7, 3))):
+        with pytest.raises(ForeignPosition):
+            store.positions.decode(wrong)
+
+
+def test_opening(store: Store, tmp_path: Path) -> None:
+    assert Store.open(store.root).id == store.id
+    with pytest.raises(NotAStore):
+        Store.open(tmp_path / "nothing")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(NotAStore):
+        Store.open(tmp_path / "full", create=True)
