@@ -1,0 +1,180 @@
+"""Freshness: how long from publishing a row until answers show it, and until an epoch holds it."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks import workload
+from benchmarks.baseline import empty_call
+from benchmarks.report import Report
+from benchmarks.timing import Times, timed
+from client_sdk import Client
+from psoup.store import Store
+from psoup.store.durable import put_if_absent
+from psoup.store.position import Position
+from tests.system.processes import RunningStore
+
+STREAM = (
+    "CREATE STREAM traffic (lane BIGINT, station BIGINT, speed DOUBLE, at TIMESTAMP, "
+    "batch BIGINT) ORDERED BY at RETAIN 1 HOUR"
+)
+NEWEST = "SELECT batch FROM traffic WHERE lane = 1 AND station = 1 RANGE 2 SECONDS"
+QUERIES = 100
+BATCH_ROWS = 1_000
+PER_SECOND = 5
+VISIBLE_AIM, EPOCH_AIM = 0.150, 0.600
+
+
+def run(folder: Path, quick: bool) -> Report:
+    rounds = 50 if quick else 300
+    with RunningStore(folder) as store, empty_call() as empty:
+        for _ in range(2):
+            store.start_server()
+        store.start_engine()
+        with store.client(0) as near, store.client(1) as far:
+            near.define(STREAM)
+            handle = near.register(NEWEST).handle
+            workload.register(near, [workload.mixed_query(n) for n in range(QUERIES)])
+            trickle = Trickle(near, far, handle)
+            trickle.run(25)
+            store.wait_until_matched(near)
+            with EpochWatch(store.store) as watch:
+                trickle.run(rounds)
+                watch.wait_for(trickle.positions[-1])
+            calls = Times([timed(empty)[0] for _ in range(rounds)])
+    synced = Times([timed(lambda: _synced_write(folder))[0] for _ in range(rounds)])
+    return _report(rounds, trickle, watch, calls, synced)
+
+
+class Trickle:
+    """Publishes a batch every so often, and asks both servers for it as soon as it is taken."""
+
+    def __init__(self, near: Client, far: Client, handle: bytes) -> None:
+        self._clients = {"the same server": near, "another server": far}
+        self._handle = handle
+        self._number = 0
+
+    def run(self, rounds: int) -> None:
+        self.began: list[float] = []
+        self.positions: list[bytes] = []
+        self.acknowledged: list[float] = []
+        self.visible: dict[str, list[float]] = {name: [] for name in self._clients}
+        due = time.perf_counter()
+        with ThreadPoolExecutor(len(self._clients)) as pool:
+            for _ in range(rounds):
+                self._round(pool)
+                due += 1 / PER_SECOND
+                time.sleep(max(0.0, due - time.perf_counter()))
+
+    def _round(self, pool: ThreadPoolExecutor) -> None:
+        self._number += 1
+        rows = _batch(self._number)
+        began = time.perf_counter()
+        published = self._clients["the same server"].publish("traffic", rows)
+        self.began.append(began)
+        self.acknowledged.append(time.perf_counter() - began)
+        self.positions.append(published.position)
+        seen = {
+            name: pool.submit(self._until_visible, client, published.position)
+            for name, client in self._clients.items()
+        }
+        for name, instant in seen.items():
+            self.visible[name].append(instant.result() - began)
+
+    def _until_visible(self, client: Client, position: bytes) -> float:
+        while True:
+            answer = client.invoke(self._handle, least_position=position)
+            if answer.to_arrow()["batch"][-1].as_py() == self._number:
+                return time.perf_counter()
+
+
+class EpochWatch:
+    """Notes when each epoch appears on disk, to within 5 ms."""
+
+    def __init__(self, root: Path) -> None:
+        self._store = Store.open(root)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.seen: list[tuple[float, Position]] = []
+
+    def __enter__(self) -> EpochWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        seen = 0
+        while not self._stop.wait(0.005):
+            version = self._store.epochs.folder.latest_version(seen)
+            if version != seen:
+                seen, epoch = self._store.epochs.latest(version)
+                self.seen.append((time.perf_counter(), epoch.position))
+
+    def wait_for(self, token: bytes, seconds: float = 60.0) -> None:
+        deadline = time.perf_counter() + seconds
+        while self.when(token) is None:
+            assert time.perf_counter() < deadline, "no epoch has taken the last batch"
+            time.sleep(0.05)
+
+    def when(self, token: bytes) -> float | None:
+        """The instant of the first epoch that holds the position."""
+        position = self._store.positions.decode(token)
+        return next((at for at, reached in self.seen if reached >= position), None)
+
+
+def _batch(number: int) -> pa.Table:
+    """The last row is the one the query looks for."""
+    table = workload.rows(BATCH_ROWS).drop_columns(["at"])
+    now = pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC"))
+    chosen = np.arange(BATCH_ROWS) == BATCH_ROWS - 1
+    ones = pa.array(np.where(chosen, 1, 2))
+    table = table.set_column(0, "lane", ones).set_column(1, "station", ones)
+    table = table.append_column("at", pa.repeat(now, BATCH_ROWS))
+    return table.append_column("batch", pa.array(np.full(BATCH_ROWS, number)))
+
+
+def _synced_write(folder: Path) -> None:
+    put_if_absent(folder / f"synced-{time.perf_counter_ns()}", bytes(32 * BATCH_ROWS))
+
+
+def _report(
+    rounds: int, trickle: Trickle, watch: EpochWatch, calls: Times, synced: Times
+) -> Report:
+    setting = f"{PER_SECOND} batches of {BATCH_ROWS:,} rows a second, {QUERIES} queries"
+    report = Report("freshness", f"{setting}, {rounds} batches, two servers")
+    instants = [watch.when(token) for token in trickle.positions]
+    epochs = [at - began for at, began in zip(instants, trickle.began, strict=True) if at]
+    measured: list[tuple[str, list[float], float]] = [
+        ("publish → acknowledged", trickle.acknowledged, math.inf),
+        *((f"publish → answer of {k}", v, VISIBLE_AIM) for k, v in trickle.visible.items()),
+        ("publish → epoch", epochs, EPOCH_AIM),
+    ]
+    for quantile in ("p50", "p99"):
+        base, disk = getattr(calls, quantile), getattr(synced, quantile)
+        report.add(f"empty call {quantile}", base * 1e3, "ms")
+        report.add(f"one synced write of a batch {quantile}", disk * 1e3, "ms")
+        for what, seconds, aim in measured:
+            value = getattr(Times(seconds), quantile)
+            ratio = {"ratio": value / (base + disk), "beside": "call + write"}
+            report.add(
+                f"{what} {quantile}", value * 1e3, "ms", **ratio, **_goal(value, aim, quantile)
+            )
+    return report
+
+
+def _goal(value: float, aim: float, quantile: str) -> dict[str, Any]:
+    if aim == math.inf or quantile != "p50":
+        return {}
+    return {"aim": f"≤ {aim * 1e3:.0f} ms", "met": value <= aim}

@@ -1,0 +1,47 @@
+"""Times of repeated calls, and their percentiles."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds, one for each call."""
+
+    seconds: Sequence[float]
+
+    @property
+    def p50(self) -> float:
+        return float(np.percentile(self.seconds, 50))
+
+    @property
+    def p99(self) -> float:
+        return float(np.percentile(self.seconds, 99))
+
+    def minus(self, other: Times) -> Times:
+        """Call by call."""
+        return Times([a - b for a, b in zip(self.seconds, other.seconds, strict=True)])
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds, and what the call gave."""
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def interleaved(calls: dict[str, Callable[[int], Any]], rounds: int) -> dict[str, Times]:
+    """Each call once a round, so that a noisy neighbour disturbs all of them alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call(number)
+            seconds[name].append(time.perf_counter() - start)
+    return {name: Times(taken) for name, taken in seconds.items()}

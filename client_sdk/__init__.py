@@ -1,0 +1,91 @@
+"""The client of a PSoup store: register queries, publish rows, go away, come back and ask.
+
+    from client_sdk import Client
+
+    with Client("localhost:7181") as client:
+        client.define("CREATE STREAM trades (symbol TEXT, price DOUBLE, at TIMESTAMP) "
+                      "ORDERED BY at RETAIN 30 DAYS")
+        dear = client.register("SELECT symbol, price FROM trades WHERE price > 100 "
+                               "BEGIN NOW - 10 MINUTES END NOW", key="dear")
+        client.publish("trades", [{"symbol": "IBM", "price": 184.5, "at": datetime.now(UTC)}])
+        for row in client.invoke(dear):
+            print(row)
+
+It knows only the wire, psoup.v1. Everything it raises is a PsoupError, except misuse of the SDK
+itself, which is ValueError or TypeError.
+"""
+
+from __future__ import annotations
+
+from client_sdk._answer import Answer, AnswerHeader
+from client_sdk._async_client import AsyncAnswerStream, AsyncClient
+from client_sdk._client import DEFAULT_TARGET, AnswerStream, Client
+from client_sdk._columns import Column
+from client_sdk._exceptions import (
+    Conflict,
+    ConnectionFailed,
+    ErrorDetail,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    PreconditionFailed,
+    PsoupError,
+    QueryProblem,
+    RowProblem,
+    ServerError,
+    Timeout,
+)
+from client_sdk._mock import MockTransport, answer
+from client_sdk._models import (
+    Definition,
+    Published,
+    Registered,
+    RegisteredMany,
+    Registration,
+    StoreStatus,
+    Stream,
+)
+from client_sdk._publisher import AsyncPublisher, Publisher
+from client_sdk._publishing import PublishedMany
+from client_sdk._requests import SEEN
+from client_sdk._retry import Retry
+from client_sdk._transport import AsyncTransport, Transport
+
+__all__ = [
+    "DEFAULT_TARGET",
+    "SEEN",
+    "Answer",
+    "AnswerHeader",
+    "AnswerStream",
+    "AsyncAnswerStream",
+    "AsyncClient",
+    "AsyncPublisher",
+    "AsyncTransport",
+    "Client",
+    "Column",
+    "Conflict",
+    "ConnectionFailed",
+    "Definition",
+    "ErrorDetail",
+    "InvalidRequest",
+    "LimitExceeded",
+    "MockTransport",
+    "NotFound",
+    "PreconditionFailed",
+    "PsoupError",
+    "Published",
+    "PublishedMany",
+    "Publisher",
+    "QueryProblem",
+    "Registered",
+    "RegisteredMany",
+    "Registration",
+    "Retry",
+    "RowProblem",
+    "ServerError",
+    "StoreStatus",
+    "Stream",
+    "Timeout",
+    "Transport",
+    "answer",
+]

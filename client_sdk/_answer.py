@@ -1,0 +1,163 @@
+"""An answer: the rows of a registration at one position and one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from client_sdk._columns import Column, schema_of
+from client_sdk._exceptions import ServerError
+from client_sdk._models import columns_of
+from client_sdk._pieces import PieceReader
+from client_sdk._time import moment, span
+from client_sdk._values import from_rows
+from psoup.v1 import psoup_pb2 as pb
+
+
+@dataclass(frozen=True)
+class AnswerHeader:
+    """What an answer says about itself.
+
+    It is exactly the rows accepted up to `position`, seen at the instant `now`. The window's
+    ends both belong to it and are None where it has none. `computed_rows` were evaluated for
+    this answer because the engine (at `epoch`, `behind` by so much) had not matched them yet.
+    """
+
+    position: bytes
+    now: datetime | None
+    window_begin: datetime | None
+    window_end: datetime | None
+    row_count: int
+    columns: tuple[Column, ...]
+    computed_rows: int
+    epoch: int
+    behind_rows: int
+    behind: timedelta
+    elapsed: timedelta
+    notes: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_of(self.columns)
+
+    @classmethod
+    def from_wire(cls, message: pb.AnswerHeader) -> AnswerHeader:
+        return AnswerHeader(
+            position=message.position,
+            now=moment(message.now) if message.HasField("now") else None,
+            window_begin=_end(message, "window_begin"),
+            window_end=_end(message, "window_end"),
+            row_count=message.row_count,
+            columns=columns_of(message.columns),
+            computed_rows=message.computed_rows,
+            epoch=message.epoch,
+            behind_rows=message.behind_rows,
+            behind=span(message.behind),
+            elapsed=span(message.elapsed),
+            notes=tuple(message.notes),
+        )
+
+
+def _end(message: pb.AnswerHeader, name: str) -> datetime | None:
+    return moment(getattr(message, name)) if message.HasField(name) else None
+
+
+@dataclass(frozen=True)
+class Answer(AnswerHeader):
+    """A whole answer: `len()`, iteration and `rows` give dicts of Python values."""
+
+    _table: pa.Table = field(repr=False, compare=False)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Timestamps are aware datetimes in UTC, decimals are Decimal, NULL is None."""
+        names = [column.name for column in self.columns]
+        values = [
+            _python_values(array, column)
+            for array, column in zip(self._table.columns, self.columns, strict=True)
+        ]
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+    def to_arrow(self) -> pa.Table:
+        return self._table
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame; pandas is not part of the base install."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "to_pandas() needs pandas: pip install pandas; to_arrow() works without"
+            ) from error
+        return self._table.to_pandas()
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+
+def _python_values(array: pa.ChunkedArray, column: Column) -> list[Any]:
+    values: list[Any] = array.to_pylist()
+    if column.kind == "TIMESTAMP":
+        return [value and value.replace(tzinfo=UTC) for value in values]
+    return values
+
+
+class AnswerReader:
+    """Takes the messages of one Invoke in order: first a header, then rows, in pieces."""
+
+    def __init__(self) -> None:
+        self._pieces = PieceReader()
+        self._received = 0
+        self._header: AnswerHeader | None = None
+
+    @property
+    def header(self) -> AnswerHeader:
+        """Raises ServerError before the header has come."""
+        if self._header is None:
+            raise ServerError("the answer came without its header")
+        return self._header
+
+    def feed(self, message: pb.InvokeResponse) -> list[pa.RecordBatch]:
+        part = message.WhichOneof("part")
+        if part == "header":
+            self._header = AnswerHeader.from_wire(message.header)
+            return []
+        arrow = part == "arrow"
+        batches = self._pieces.feed(message.arrow) if arrow else self._typed(message.rows)
+        self._received += sum(batch.num_rows for batch in batches)
+        return batches
+
+    def finish(self) -> None:
+        """Raises ServerError where the answer is not as long as its header says."""
+        self._pieces.finish()
+        if self._received != self.header.row_count:
+            raise ServerError(
+                f"the answer was cut: {self._received:,} rows of {self.header.row_count:,} came"
+            )
+
+    def _typed(self, rows: pb.Rows) -> list[pa.RecordBatch]:
+        names = [column.name for column in self.header.columns]
+        values = from_rows(rows, names)
+        return [pa.RecordBatch.from_pylist(values, schema=self.header.schema)]
+
+
+def collect(messages: Iterable[pb.InvokeResponse]) -> Answer:
+    """The whole answer from all its messages."""
+    reader = AnswerReader()
+    batches = [batch for message in messages for batch in reader.feed(message)]
+    reader.finish()
+    return whole(reader.header, batches)
+
+
+def whole(header: AnswerHeader, batches: list[pa.RecordBatch]) -> Answer:
+    table = pa.Table.from_batches(batches, schema=batches[0].schema if batches else header.schema)
+    said = {item.name: getattr(header, item.name) for item in fields(header)}
+    return Answer(**said, _table=table)

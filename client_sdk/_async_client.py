@@ -1,0 +1,242 @@
+"""The client for programs on an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from client_sdk import _flows, _publishing
+from client_sdk._answer import Answer, AnswerHeader, AnswerReader
+from client_sdk._async_driver import async_drive
+from client_sdk._client import DEFAULT_TARGET, DEFAULT_TIMEOUT, STREAM_TIMEOUT
+from client_sdk._effects import Flow
+from client_sdk._grpc_async import AsyncGrpcTransport
+from client_sdk._models import (
+    Definition,
+    Published,
+    Registered,
+    RegisteredMany,
+    Registration,
+    StoreStatus,
+    Stream,
+)
+from client_sdk._publisher import AsyncPublisher
+from client_sdk._requests import SEEN, Knowledge, Seen, invoke_request
+from client_sdk._retry import Retry
+from client_sdk._rows import Rows
+from client_sdk._session import MEBIBYTE, HandleLike, Session
+from client_sdk._transport import AsyncTransport
+from client_sdk._values import Scalar
+from psoup.v1 import psoup_pb2 as pb
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """`Client` with `await`: the same verbs, deadlines, retries and `position`.
+
+    `registrations()` and the batches of an answer are async iterators.
+    """
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        tenant: str = "main",
+        owner: str = "main",
+        timeout: float | None = DEFAULT_TIMEOUT,
+        retry: Retry | None = None,
+        max_message_bytes: int = 16 * MEBIBYTE,
+        transport: AsyncTransport | None = None,
+    ) -> None:
+        self._session = Session(tenant, owner, timeout, retry or Retry(), max_message_bytes)
+        self._transport = transport or AsyncGrpcTransport(target, max_message_bytes)
+
+    async def define(self, sql: str) -> Definition:
+        """Runs one CREATE STREAM or DROP STREAM."""
+        return await self._run(_flows.define(self._session, sql))
+
+    async def streams(self) -> list[Stream]:
+        return await self._run(_flows.streams(self._session))
+
+    async def stream(self, name: str) -> Stream:
+        return await self._run(_flows.stream(self._session, name))
+
+    async def register(
+        self,
+        sql: str,
+        *,
+        key: str | None = None,
+        parameters: Mapping[str, Scalar] | None = None,
+        lease: timedelta | None = None,
+    ) -> Registered:
+        """A standing query. With a `key` the same call gives the same registration, for ever."""
+        return await self._run(_flows.register(self._session, sql, key, parameters, lease))
+
+    async def register_many(
+        self, sql: str, table: Any, *, lease: timedelta | None = None
+    ) -> RegisteredMany:
+        """One text, once for each row of a table of its `:name` values; all rows or none.
+
+        The table is a list of dicts, Arrow or pandas, and may have a column `client_key`.
+        """
+        return await self._run(_flows.register_many(self._session, sql, table, lease))
+
+    async def unregister(self, handle: HandleLike) -> None:
+        await self._run(_flows.unregister(self._session, handle))
+
+    async def registrations(
+        self, *, owner: str | None = None, page_size: int = 0
+    ) -> AsyncIterator[Registration]:
+        """Those of `owner` (None: of every owner), page by page as you iterate."""
+        token = ""
+        while True:
+            page, token = await self._run(
+                _flows.registrations_page(self._session, owner or "", page_size, token)
+            )
+            for registration in page:
+                yield registration
+            if not token:
+                return
+
+    async def registration(self, handle: HandleLike) -> Registration:
+        return await self._run(_flows.registration(self._session, handle))
+
+    async def publish(
+        self,
+        stream: str,
+        rows: Rows,
+        *,
+        publisher: str | None = None,
+        sequence: int | None = None,
+    ) -> Published:
+        """One batch, accepted whole or refused whole, durable when this returns.
+
+        Rows are a list of dicts, an Arrow table or batch, or a DataFrame. Without an identity
+        a batch whose fate is unknown (ConnectionFailed, Timeout) may be there or not; with one
+        just publish it again.
+        """
+        numbered = _publishing.identity(publisher, sequence)
+        return await self._run(_publishing.publish(self._session, stream, rows, numbered))
+
+    async def heartbeat(self, stream: str, instant: datetime) -> Published:
+        """Moves NOW of an event-time stream to `instant`, if that is later."""
+        return await self._run(_publishing.heartbeat(self._session, stream, instant, None))
+
+    def publisher(self, name: str, *, next_sequence: int = 1) -> AsyncPublisher:
+        """Counts sequences for you, and publishes many batches on one line."""
+        return AsyncPublisher(self._run, self._session, _publishing.numbering(name, next_sequence))
+
+    async def invoke(
+        self,
+        handle: HandleLike,
+        *,
+        window: str | None = None,
+        as_of: datetime | None = None,
+        knowledge: Knowledge = "then",
+        least_position: bytes | Seen | None = SEEN,
+        wait_for_engine: bool = False,
+        timeout: float | None = None,
+    ) -> Answer:
+        """The current answer, or one with another window, or as of an earlier instant.
+
+        `least_position` is the newest this client has seen; None asks for none.
+        """
+        flow = _flows.invoke(
+            self._session,
+            handle,
+            window=window,
+            as_of=as_of,
+            knowledge=knowledge,
+            least_position=least_position,
+            wait_for_engine=wait_for_engine,
+            timeout=self._session.timeout if timeout is None else timeout,
+        )
+        return await self._run(flow)
+
+    async def invoke_stream(
+        self,
+        handle: HandleLike,
+        *,
+        window: str | None = None,
+        as_of: datetime | None = None,
+        knowledge: Knowledge = "then",
+        least_position: bytes | Seen | None = SEEN,
+        wait_for_engine: bool = False,
+        timeout: float = STREAM_TIMEOUT,
+    ) -> AsyncAnswerStream:
+        """The same answer as Arrow batches, as they come. Use it in `async with`."""
+        request = invoke_request(
+            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
+        )
+        first, rest = await self._run(_flows.begin_answer(self._session, request, timeout))
+        return AsyncAnswerStream(first, rest)
+
+    async def status(self, *, timeout: float | None = None) -> StoreStatus:
+        return await self._run(_flows.status(self._session, timeout))
+
+    @property
+    def position(self) -> bytes | None:
+        """The newest position seen; None before any. Set it to take up where another left off."""
+        return self._session.position
+
+    @position.setter
+    def position(self, position: bytes | None) -> None:
+        self._session.position = position
+
+    async def close(self) -> None:
+        await self._transport.async_close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _run(self, flow: Flow[T]) -> T:
+        return await async_drive(flow, self._transport)
+
+
+class AsyncAnswerStream:
+    """An answer under way: `header`, then Arrow batches by iteration.
+
+    The batches together are the answer; ServerError where it ends short. Closing it early is
+    fine and ends the transfer.
+    """
+
+    def __init__(
+        self, first: pb.InvokeResponse, rest: AsyncGenerator[pb.InvokeResponse, None]
+    ) -> None:
+        self._reader = AnswerReader()
+        self._reader.feed(first)
+        self._rest = rest
+        self.header: AnswerHeader = self._reader.header
+
+    async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        async for message in self._rest:
+            for batch in self._reader.feed(message):
+                yield batch
+        self._reader.finish()
+
+    async def close(self) -> None:
+        await self._rest.aclose()
+
+    async def __aenter__(self) -> AsyncAnswerStream:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

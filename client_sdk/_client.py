@@ -1,0 +1,249 @@
+"""The client for programs that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from client_sdk import _flows, _publishing
+from client_sdk._answer import Answer, AnswerHeader, AnswerReader
+from client_sdk._driver import drive
+from client_sdk._effects import Flow
+from client_sdk._grpc_sync import GrpcTransport
+from client_sdk._models import (
+    Definition,
+    Published,
+    Registered,
+    RegisteredMany,
+    Registration,
+    StoreStatus,
+    Stream,
+)
+from client_sdk._publisher import Publisher
+from client_sdk._requests import SEEN, Knowledge, Seen, invoke_request
+from client_sdk._retry import Retry
+from client_sdk._rows import Rows
+from client_sdk._session import MEBIBYTE, HandleLike, Session
+from client_sdk._transport import Transport
+from client_sdk._values import Scalar
+from psoup.v1 import psoup_pb2 as pb
+
+T = TypeVar("T")
+
+DEFAULT_TARGET = "localhost:7181"
+DEFAULT_TIMEOUT = 60.0
+# Whoever iterates over an answer sets the pace, so it gets the longest a request may live.
+STREAM_TIMEOUT = 1800.0
+
+
+class Client:
+    """A connection to a store, usable from several threads.
+
+    `timeout` is the deadline in seconds of each verb as a whole, retries included. What can be
+    sent twice without harm (reads, keyed registrations, numbered publishes) is sent again with
+    growing pauses while the server is away; anything else fails at once.
+
+    Reads include this client's own writes: it remembers the newest position it has seen, in
+    `position`, and asks for at least that. The position can be kept and given to another client.
+    """
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        tenant: str = "main",
+        owner: str = "main",
+        timeout: float | None = DEFAULT_TIMEOUT,
+        retry: Retry | None = None,
+        max_message_bytes: int = 16 * MEBIBYTE,
+        transport: Transport | None = None,
+    ) -> None:
+        self._session = Session(tenant, owner, timeout, retry or Retry(), max_message_bytes)
+        self._transport = transport or GrpcTransport(target, max_message_bytes)
+
+    def define(self, sql: str) -> Definition:
+        """Runs one CREATE STREAM or DROP STREAM."""
+        return self._run(_flows.define(self._session, sql))
+
+    def streams(self) -> list[Stream]:
+        return self._run(_flows.streams(self._session))
+
+    def stream(self, name: str) -> Stream:
+        return self._run(_flows.stream(self._session, name))
+
+    def register(
+        self,
+        sql: str,
+        *,
+        key: str | None = None,
+        parameters: Mapping[str, Scalar] | None = None,
+        lease: timedelta | None = None,
+    ) -> Registered:
+        """A standing query. With a `key` the same call gives the same registration, for ever."""
+        return self._run(_flows.register(self._session, sql, key, parameters, lease))
+
+    def register_many(
+        self, sql: str, table: Any, *, lease: timedelta | None = None
+    ) -> RegisteredMany:
+        """One text, once for each row of a table of its `:name` values; all rows or none.
+
+        The table is a list of dicts, Arrow or pandas, and may have a column `client_key`.
+        """
+        return self._run(_flows.register_many(self._session, sql, table, lease))
+
+    def unregister(self, handle: HandleLike) -> None:
+        self._run(_flows.unregister(self._session, handle))
+
+    def registrations(
+        self, *, owner: str | None = None, page_size: int = 0
+    ) -> Iterator[Registration]:
+        """Those of `owner` (None: of every owner), page by page as you iterate."""
+        token = ""
+        while True:
+            page, token = self._run(
+                _flows.registrations_page(self._session, owner or "", page_size, token)
+            )
+            yield from page
+            if not token:
+                return
+
+    def registration(self, handle: HandleLike) -> Registration:
+        return self._run(_flows.registration(self._session, handle))
+
+    def publish(
+        self,
+        stream: str,
+        rows: Rows,
+        *,
+        publisher: str | None = None,
+        sequence: int | None = None,
+    ) -> Published:
+        """One batch, accepted whole or refused whole, durable when this returns.
+
+        Rows are a list of dicts, an Arrow table or batch, or a DataFrame. Without an identity
+        a batch whose fate is unknown (ConnectionFailed, Timeout) may be there or not; with one
+        just publish it again.
+        """
+        numbered = _publishing.identity(publisher, sequence)
+        return self._run(_publishing.publish(self._session, stream, rows, numbered))
+
+    def heartbeat(self, stream: str, instant: datetime) -> Published:
+        """Moves NOW of an event-time stream to `instant`, if that is later."""
+        return self._run(_publishing.heartbeat(self._session, stream, instant, None))
+
+    def publisher(self, name: str, *, next_sequence: int = 1) -> Publisher:
+        """Counts sequences for you, and publishes many batches on one line."""
+        return Publisher(self._run, self._session, _publishing.numbering(name, next_sequence))
+
+    def invoke(
+        self,
+        handle: HandleLike,
+        *,
+        window: str | None = None,
+        as_of: datetime | None = None,
+        knowledge: Knowledge = "then",
+        least_position: bytes | Seen | None = SEEN,
+        wait_for_engine: bool = False,
+        timeout: float | None = None,
+    ) -> Answer:
+        """The current answer, or one with another window, or as of an earlier instant.
+
+        `least_position` is the newest this client has seen; None asks for none.
+        """
+        flow = _flows.invoke(
+            self._session,
+            handle,
+            window=window,
+            as_of=as_of,
+            knowledge=knowledge,
+            least_position=least_position,
+            wait_for_engine=wait_for_engine,
+            timeout=self._session.timeout if timeout is None else timeout,
+        )
+        return self._run(flow)
+
+    def invoke_stream(
+        self,
+        handle: HandleLike,
+        *,
+        window: str | None = None,
+        as_of: datetime | None = None,
+        knowledge: Knowledge = "then",
+        least_position: bytes | Seen | None = SEEN,
+        wait_for_engine: bool = False,
+        timeout: float = STREAM_TIMEOUT,
+    ) -> AnswerStream:
+        """The same answer as Arrow batches, as they come: size is no limit. Use it in `with`."""
+        request = invoke_request(
+            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
+        )
+        first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
+        return AnswerStream(first, rest)
+
+    def status(self, *, timeout: float | None = None) -> StoreStatus:
+        return self._run(_flows.status(self._session, timeout))
+
+    @property
+    def position(self) -> bytes | None:
+        """The newest position seen; None before any. Set it to take up where another left off."""
+        return self._session.position
+
+    @position.setter
+    def position(self, position: bytes | None) -> None:
+        self._session.position = position
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, flow: Flow[T]) -> T:
+        return drive(flow, self._transport)
+
+
+class AnswerStream:
+    """An answer under way: `header`, then Arrow batches by iteration.
+
+    The batches together are the answer; ServerError where it ends short. Closing it early is
+    fine and ends the transfer.
+    """
+
+    def __init__(
+        self, first: pb.InvokeResponse, rest: Generator[pb.InvokeResponse, None, None]
+    ) -> None:
+        self._reader = AnswerReader()
+        self._reader.feed(first)
+        self._rest = rest
+        self.header: AnswerHeader = self._reader.header
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for message in self._rest:
+            yield from self._reader.feed(message)
+        self._reader.finish()
+
+    def close(self) -> None:
+        self._rest.close()
+
+    def __enter__(self) -> AnswerStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

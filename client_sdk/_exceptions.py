@@ -1,0 +1,121 @@
+"""What can go wrong between a client and a store.
+
+    PsoupError
+    ├── ConnectionFailed       no server answered at the target
+    ├── Timeout                the deadline passed first
+    ├── InvalidRequest         the request itself is wrong; sending it again won't help
+    │   ├── QueryProblem       … somewhere in its SQL: `line`, `column`, `excerpt`
+    │   └── RowProblem         … somewhere in its rows: `row`, `field`
+    ├── NotFound               no such stream or registration
+    ├── Conflict               the name, key or sequence is taken by something else
+    ├── PreconditionFailed     right in itself, but not in the state the store is in
+    ├── LimitExceeded          larger than the server, or this client, accepts
+    └── ServerError            the server failed, or broke the protocol
+
+Misuse of the SDK itself (a handle of 5 bytes, a sequence without a publisher) is ValueError or
+TypeError, raised before anything is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDetail:
+    """What the server said for programs; empty, 0 or -1 (`row`) where it does not apply."""
+
+    reason: str = ""
+    line: int = 0
+    column: int = 0
+    excerpt: str = ""
+    hint: str = ""
+    expected: str = ""
+    got: str = ""
+    row: int = -1
+    field: str = ""
+
+
+class PsoupError(Exception):
+    """The message is for people, `detail` for programs, `code` is the gRPC status behind it."""
+
+    code = "UNKNOWN"
+
+    def __init__(
+        self, message: str, *, detail: ErrorDetail | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail or ErrorDetail()
+        if code is not None:
+            self.code = code
+
+    @property
+    def reason(self) -> str:
+        """A stable name such as UNKNOWN_STREAM; empty where the server gave none."""
+        return self.detail.reason
+
+    @property
+    def hint(self) -> str:
+        """What to do, as a sentence; may be empty."""
+        return self.detail.hint
+
+
+class ConnectionFailed(PsoupError):
+    code = "UNAVAILABLE"
+
+
+class Timeout(PsoupError):
+    code = "DEADLINE_EXCEEDED"
+
+
+class InvalidRequest(PsoupError):
+    code = "INVALID_ARGUMENT"
+
+
+class QueryProblem(InvalidRequest):
+    """`line` and `column` count from 1; `excerpt` is the line with the place underlined."""
+
+    @property
+    def line(self) -> int:
+        return self.detail.line
+
+    @property
+    def column(self) -> int:
+        return self.detail.column
+
+    @property
+    def excerpt(self) -> str:
+        return self.detail.excerpt
+
+
+class RowProblem(InvalidRequest):
+    """`row` counts from 0 in the batch given (-1: the batch as a whole); `field` is its column."""
+
+    @property
+    def row(self) -> int:
+        return self.detail.row
+
+    @property
+    def field(self) -> str:
+        return self.detail.field
+
+
+class NotFound(PsoupError):
+    code = "NOT_FOUND"
+
+
+class Conflict(PsoupError):
+    code = "ALREADY_EXISTS"
+
+
+class PreconditionFailed(PsoupError):
+    code = "FAILED_PRECONDITION"
+
+
+class LimitExceeded(PsoupError):
+    code = "RESOURCE_EXHAUSTED"
+
+
+class ServerError(PsoupError):
+    code = "INTERNAL"

@@ -1,0 +1,157 @@
+"""The verbs, without any input or output: flows over effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from google.protobuf.message import Message
+
+from client_sdk._answer import Answer
+from client_sdk._effects import Begin, Collect, Flow, Unary
+from client_sdk._models import (
+    Definition,
+    Registered,
+    RegisteredMany,
+    Registration,
+    StoreStatus,
+    Stream,
+    columns_of,
+)
+from client_sdk._requests import Seen, invoke_request, register_many_request, register_request
+from client_sdk._retry import Repeat, retrying
+from client_sdk._session import HandleLike, Session, handle_bytes
+from client_sdk._values import Scalar
+from psoup.v1 import psoup_pb2 as pb
+
+
+def call(session: Session, method: str, request: Message, repeat: Repeat) -> Flow[tuple[Any, bool]]:
+    """The response, and whether it took more than one sending."""
+    return retrying(
+        lambda timeout: Unary(method, request, timeout), repeat, session.retry, session.timeout
+    )
+
+
+def define(session: Session, sql: str) -> Flow[Definition]:
+    request = pb.DefineRequest(tenant=session.tenant, owner=session.owner, sql=sql)
+    reply, _ = yield from call(session, "Define", request, Repeat.HARMFUL)
+    session.wrote(reply.position)
+    stream = Stream.from_wire(reply.stream)
+    session.streams.pop(stream.name, None)
+    return Definition(stream, reply.position, tuple(reply.notes))
+
+
+def streams(session: Session) -> Flow[list[Stream]]:
+    request = pb.ListStreamsRequest(tenant=session.tenant)
+    reply, _ = yield from call(session, "ListStreams", request, Repeat.READ)
+    return [Stream.from_wire(message) for message in reply.streams]
+
+
+def stream(session: Session, name: str) -> Flow[Stream]:
+    request = pb.DescribeStreamRequest(tenant=session.tenant, name=name)
+    reply, _ = yield from call(session, "DescribeStream", request, Repeat.READ)
+    found = Stream.from_wire(reply)
+    session.streams[name] = found
+    return found
+
+
+def register(
+    session: Session,
+    sql: str,
+    key: str | None,
+    parameters: Mapping[str, Scalar] | None,
+    lease: timedelta | None,
+) -> Flow[Registered]:
+    request = register_request(session, sql, key, parameters, lease)
+    repeat = Repeat.SAFE if key else Repeat.HARMFUL
+    reply, again = yield from call(session, "Register", request, repeat)
+    session.wrote(reply.position, fresh=reply.created or again)
+    return Registered(
+        handle=reply.handle,
+        position=reply.position,
+        created=reply.created,
+        columns=columns_of(reply.columns),
+        notes=tuple(reply.notes),
+    )
+
+
+def register_many(
+    session: Session, sql: str, table: Any, lease: timedelta | None
+) -> Flow[RegisteredMany]:
+    request, keyed = register_many_request(session, sql, table, lease)
+    repeat = Repeat.SAFE if keyed else Repeat.HARMFUL
+    reply, again = yield from call(session, "RegisterMany", request, repeat)
+    session.wrote(reply.position, fresh=reply.created_count > 0 or again)
+    return RegisteredMany(tuple(reply.handles), reply.position, reply.created_count)
+
+
+def unregister(session: Session, handle: HandleLike) -> Flow[bytes]:
+    request = pb.UnregisterRequest(tenant=session.tenant, handle=handle_bytes(handle))
+    reply, _ = yield from call(session, "Unregister", request, Repeat.HARMFUL)
+    session.wrote(reply.position)
+    position: bytes = reply.position
+    return position
+
+
+def registrations_page(
+    session: Session, owner: str, page_size: int, token: str
+) -> Flow[tuple[list[Registration], str]]:
+    """One page and the token of the next, which is empty after the last."""
+    request = pb.ListRegistrationsRequest(
+        tenant=session.tenant, owner=owner, page_size=page_size, page_token=token
+    )
+    reply, _ = yield from call(session, "ListRegistrations", request, Repeat.READ)
+    return [Registration.from_wire(item) for item in reply.registrations], reply.next_page_token
+
+
+def registration(session: Session, handle: HandleLike) -> Flow[Registration]:
+    request = pb.DescribeRegistrationRequest(tenant=session.tenant, handle=handle_bytes(handle))
+    reply, _ = yield from call(session, "DescribeRegistration", request, Repeat.READ)
+    return Registration.from_wire(reply)
+
+
+def invoke(
+    session: Session,
+    handle: HandleLike,
+    *,
+    window: str | None,
+    as_of: datetime | None,
+    knowledge: str,
+    least_position: bytes | Seen | None,
+    wait_for_engine: bool,
+    timeout: float | None,
+) -> Flow[Answer]:
+    request = invoke_request(
+        session, handle, window, as_of, knowledge, least_position, wait_for_engine
+    )
+    answer: Answer
+    answer, _ = yield from retrying(
+        lambda left: Collect(request, left), Repeat.READ, session.retry, timeout
+    )
+    if as_of is None:
+        session.saw(answer.position, asked=request.least_position or None)
+    return answer
+
+
+def begin_answer(
+    session: Session, request: pb.InvokeRequest, timeout: float | None
+) -> Flow[tuple[pb.InvokeResponse, Any]]:
+    """Retried until the first message is there; what comes after is not."""
+    begun, _ = yield from retrying(
+        lambda left: Begin(request, left), Repeat.READ, session.retry, timeout
+    )
+    first: pb.InvokeResponse = begun[0]
+    if first.HasField("header") and not request.HasField("as_of"):
+        session.saw(first.header.position, asked=request.least_position or None)
+    return first, begun[1]
+
+
+def status(session: Session, timeout: float | None) -> Flow[StoreStatus]:
+    reply, _ = yield from retrying(
+        lambda left: Unary("Status", pb.StatusRequest(), left),
+        Repeat.READ,
+        session.retry,
+        session.timeout if timeout is None else timeout,
+    )
+    return StoreStatus.from_wire(reply)

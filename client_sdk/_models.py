@@ -1,0 +1,184 @@
+"""What a store says about itself, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from client_sdk._columns import Column, schema_of
+from client_sdk._time import moment, span
+from client_sdk._values import Scalar, from_value
+from psoup.v1 import psoup_pb2 as pb
+
+
+def columns_of(messages: object) -> tuple[Column, ...]:
+    return tuple(Column(item.name, item.type) for item in messages)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """`retain` None: rows are kept for ever. `now` None: event time, and no rows yet."""
+
+    name: str
+    id: int
+    columns: tuple[Column, ...]
+    ordered_by: str | None
+    retain: timedelta | None
+    ahead: timedelta
+    row_count: int
+    now: datetime | None
+    sql: str
+    registration_count: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_of(self.columns)
+
+    @classmethod
+    def from_wire(cls, message: pb.Stream) -> Stream:
+        return cls(
+            name=message.name,
+            id=message.id,
+            columns=columns_of(message.columns),
+            ordered_by=message.ordered_by or None,
+            retain=span(message.retain) if message.HasField("retain") else None,
+            ahead=span(message.ahead),
+            row_count=message.row_count,
+            now=moment(message.now) if message.HasField("now") else None,
+            sql=message.sql,
+            registration_count=message.registration_count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The stream as it is now (CREATE) or as it was (DROP)."""
+
+    stream: Stream
+    position: bytes
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What `register` gives. `created` is False where the key was known already."""
+
+    handle: bytes
+    position: bytes
+    created: bool
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def hex(self) -> str:
+        """The handle as text; every verb takes it in this form too."""
+        return self.handle.hex()
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredMany:
+    """The handles in the order of the table."""
+
+    handles: tuple[bytes, ...]
+    position: bytes
+    created_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A registration as the store keeps it. `matched_rows` of `stream_rows` are precomputed."""
+
+    handle: bytes
+    owner: str
+    key: str | None
+    sql: str
+    parameters: dict[str, Scalar] = field(hash=False)
+    stream: str
+    window: str
+    columns: tuple[Column, ...]
+    lease: timedelta
+    position: bytes
+    registered_at: datetime
+    predicate_id: int
+    matched_rows: int
+    stream_rows: int
+
+    @property
+    def hex(self) -> str:
+        return self.handle.hex()
+
+    @classmethod
+    def from_wire(cls, message: pb.Registration) -> Registration:
+        return cls(
+            handle=message.handle,
+            owner=message.owner,
+            key=message.client_key or None,
+            sql=message.sql,
+            parameters={name: from_value(value) for name, value in message.parameters.items()},
+            stream=message.stream,
+            window=message.window,
+            columns=columns_of(message.columns),
+            lease=span(message.lease),
+            position=message.position,
+            registered_at=moment(message.registered_at),
+            predicate_id=message.predicate_id,
+            matched_rows=message.matched_rows,
+            stream_rows=message.stream_rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Durable. `duplicate` is True where this sequence had been accepted before."""
+
+    position: bytes
+    row_count: int
+    first_row_id: int
+    duplicate: bool
+
+    @classmethod
+    def from_wire(cls, message: pb.PublishResponse) -> Published:
+        return cls(message.position, message.row_count, message.first_row_id, message.duplicate)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """`epoch` 0: no engine has ever run; answers are complete all the same."""
+
+    store_id: str
+    version: str
+    position: bytes
+    now: datetime
+    stream_count: int
+    registration_count: int
+    predicate_count: int
+    epoch: int
+    epoch_at: datetime | None
+    behind_rows: int
+    behind: timedelta
+    backfill_rows: int
+    cache_bytes: int
+    cache_limit_bytes: int
+    uptime: timedelta
+
+    @classmethod
+    def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
+        return cls(
+            store_id=message.store_id,
+            version=message.version,
+            position=message.position,
+            now=moment(message.now),
+            stream_count=message.stream_count,
+            registration_count=message.registration_count,
+            predicate_count=message.predicate_count,
+            epoch=message.epoch,
+            epoch_at=moment(message.epoch_at) if message.HasField("epoch_at") else None,
+            behind_rows=message.behind_rows,
+            behind=span(message.behind),
+            backfill_rows=message.backfill_rows,
+            cache_bytes=message.cache_bytes,
+            cache_limit_bytes=message.cache_limit_bytes,
+            uptime=span(message.uptime),
+        )

@@ -1,0 +1,231 @@
+"""Publishing: one batch by itself, or many on one line, numbered."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from client_sdk import _flows
+from client_sdk._effects import Finish, Flow, Open, Pause, Read, Write
+from client_sdk._exceptions import InvalidRequest, LimitExceeded, PsoupError
+from client_sdk._models import Published, Stream
+from client_sdk._retry import Attempts, Repeat
+from client_sdk._rows import Rows, payloads, to_ipc, to_table
+from client_sdk._session import MEBIBYTE, Session
+from client_sdk._time import timestamp
+from psoup.v1 import psoup_pb2 as pb
+
+# A batch of publish_many: large enough to be worth a commit, small enough to be four in flight.
+BATCH_BYTES = 4 * MEBIBYTE
+BATCH_ROWS = 100_000
+IN_FLIGHT = 4
+# Room for the publisher's name and the sequence beside the rows.
+_IDENTITY_BYTES = 512
+
+Progress = Callable[[Published], None]
+
+
+@dataclass(slots=True)
+class Numbering:
+    """Who publishes, and the first sequence the store has not acknowledged to us."""
+
+    publisher: str
+    next_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMany:
+    """All of it durable. `duplicate_rows` of the rows had been accepted before."""
+
+    batches: int
+    row_count: int
+    duplicate_rows: int
+
+
+def identity(publisher: str | None, sequence: int | None) -> Numbering | None:
+    """Raises ValueError where only one of the two is given, or they can't be an identity."""
+    if publisher is None and sequence is None:
+        return None
+    if not publisher or sequence is None:
+        raise ValueError("give publisher and sequence, or neither; publisher() counts for you")
+    return numbering(publisher, sequence)
+
+
+def numbering(publisher: str, sequence: int) -> Numbering:
+    if not publisher:
+        raise ValueError("a publisher has a name")
+    if sequence < 1:
+        raise ValueError(f"sequences count from 1, not {sequence}")
+    return Numbering(publisher, sequence)
+
+
+def publish(
+    session: Session, stream: str, rows: Rows, numbered: Numbering | None
+) -> Flow[Published]:
+    """One batch, whole or not at all.
+
+    The stream's columns are fetched once and kept. Where rows do not fit them, or the server
+    refuses the batch, they are fetched again: the stream may have been made anew.
+    """
+    rows = rows if hasattr(rows, "columns") else _listed(rows)
+    known = session.streams.get(stream)
+    if known is not None:
+        try:
+            return (yield from _publish_as(session, known, stream, rows, numbered))
+        except InvalidRequest as error:
+            fresh = yield from _flows.stream(session, stream)
+            if fresh.columns == known.columns and fresh.ordered_by == known.ordered_by:
+                raise error from None
+    else:
+        fresh = yield from _flows.stream(session, stream)
+    return (yield from _publish_as(session, fresh, stream, rows, numbered))
+
+
+def _listed(rows: Any) -> Any:
+    return rows if isinstance(rows, list | dict | str | bytes) else list(rows)
+
+
+def _publish_as(
+    session: Session, schema: Stream, stream: str, rows: Rows, numbered: Numbering | None
+) -> Flow[Published]:
+    payload = to_ipc(to_table(rows, schema))
+    request = pb.PublishRequest(tenant=session.tenant, stream=stream, arrow=payload)
+    if request.ByteSize() + _IDENTITY_BYTES > session.max_message_bytes:
+        raise LimitExceeded(
+            f"the batch takes {len(payload):,} bytes, a message at most "
+            f"{session.max_message_bytes:,}; publisher(name).publish_many(…) cuts it for you"
+        )
+    return (yield from _send(session, request, numbered))
+
+
+def heartbeat(
+    session: Session, stream: str, instant: datetime, numbered: Numbering | None
+) -> Flow[Published]:
+    request = pb.PublishRequest(tenant=session.tenant, stream=stream, heartbeat=timestamp(instant))
+    return (yield from _send(session, request, numbered))
+
+
+def _send(
+    session: Session, request: pb.PublishRequest, numbered: Numbering | None
+) -> Flow[Published]:
+    if numbered is not None:
+        request.publisher, request.sequence = numbered.publisher, numbered.next_sequence
+    repeat = Repeat.HARMFUL if numbered is None else Repeat.SAFE
+    reply, again = yield from _flows.call(session, "Publish", request, repeat)
+    session.wrote(reply.position, fresh=again or not reply.duplicate)
+    if numbered is not None:
+        numbered.next_sequence += 1
+    return Published.from_wire(reply)
+
+
+def publish_many(
+    session: Session,
+    stream: str,
+    batches: Iterable[Rows],
+    numbered: Numbering,
+    progress: Progress | None,
+) -> Flow[PublishedMany]:
+    """Numbers the batches, cuts large ones, keeps a few in flight, and carries on after a cut."""
+    schema = yield from _flows.stream(session, stream)
+    line = _Line(session, numbered, _requests(session, schema, stream, batches, numbered), progress)
+    yield from line.run()
+    return PublishedMany(line.batches, line.row_count, line.duplicate_rows)
+
+
+def _requests(
+    session: Session, schema: Stream, stream: str, batches: Iterable[Rows], numbered: Numbering
+) -> Iterator[pb.PublishRequest]:
+    sequence = numbered.next_sequence
+    limit = min(BATCH_BYTES, session.max_message_bytes - _IDENTITY_BYTES)
+    for rows in batches:
+        table = to_table(rows, schema)
+        for payload in payloads(table, limit, BATCH_ROWS) if table.num_rows else ():
+            yield pb.PublishRequest(
+                tenant=session.tenant,
+                stream=stream,
+                publisher=numbered.publisher,
+                sequence=sequence,
+                arrow=payload,
+            )
+            sequence += 1
+
+
+class _Line:
+    """Requests in order over one PublishStream after another, each until it is cut or old.
+
+    `_waiting` are those sent and not acknowledged. After a cut they are sent again first: they
+    have an identity, so the store takes each once.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        numbered: Numbering,
+        source: Iterator[pb.PublishRequest],
+        progress: Progress | None,
+    ) -> None:
+        self._session = session
+        self._numbered = numbered
+        self._source = source
+        self._progress = progress
+        self._waiting: deque[pb.PublishRequest] = deque()
+        self._attempts = Attempts(session.retry, Repeat.SAFE, session.timeout)
+        self._ended = False
+        self._failure: Exception | None = None
+        self.batches = self.row_count = self.duplicate_rows = 0
+
+    def run(self) -> Flow[None]:
+        while not self._ended or self._waiting:
+            try:
+                yield from self._one_call()
+            except PsoupError as error:
+                yield Pause(self._attempts.pause_after(error))
+        if self._failure is not None:
+            raise self._failure
+
+    def _one_call(self) -> Flow[None]:
+        """Until the source ends, or a quarter of the call's time has gone by."""
+        timeout = self._attempts.remaining()
+        old = time.monotonic() + (timeout or 60.0) / 4
+        yield Open(timeout)
+        resent = len(self._waiting)
+        for request in self._waiting:
+            yield Write(request)
+        while True:
+            while len(self._waiting) < IN_FLIGHT and time.monotonic() < old:
+                if not self._pull():
+                    break
+                yield Write(self._waiting[-1])
+            if not self._waiting:
+                break
+            reply = yield Read()
+            self._acknowledge(reply, again=resent > 0)
+            resent -= 1
+        yield Finish()
+
+    def _pull(self) -> bool:
+        """Takes one request from the source, whose failure waits until all before it is sure."""
+        if self._ended:
+            return False
+        try:
+            self._waiting.append(next(self._source))
+        except StopIteration:
+            self._ended = True
+        except Exception as error:
+            self._ended, self._failure = True, error
+        return not self._ended
+
+    def _acknowledge(self, reply: pb.PublishResponse, *, again: bool) -> None:
+        self._numbered.next_sequence = self._waiting.popleft().sequence + 1
+        self._attempts.reset()
+        self._session.wrote(reply.position, fresh=again or not reply.duplicate)
+        published = Published.from_wire(reply)
+        self.batches += 1
+        self.row_count += published.row_count
+        self.duplicate_rows += published.row_count if published.duplicate else 0
+        if self._progress is not None:
+            self._progress(published)

@@ -1,0 +1,101 @@
+"""When a call is made again, and how long to wait before."""
+
+from __future__ import annotations
+
+import enum
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from client_sdk._effects import Effect, Flow, Pause
+from client_sdk._exceptions import PsoupError, Timeout
+
+
+class Repeat(enum.Enum):
+    """What a second sending of the same request can do."""
+
+    HARMFUL = "the store may do it twice"
+    SAFE = "the store knows it from the first"
+    READ = "it changes nothing"
+
+
+_UNAVAILABLE = frozenset({"UNAVAILABLE", "ABORTED"})
+# How a connection that breaks under a call shows besides UNAVAILABLE.
+_RESETS = ("RST_STREAM", "Stream removed", "Connection reset")
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """At most `attempts` sendings, with pauses that double from `first` up to `longest` seconds.
+
+    Each pause is drawn between half of itself and itself, so that clients cut off together do
+    not come back together.
+    """
+
+    attempts: int = 5
+    first: float = 0.1
+    longest: float = 3.0
+
+    def pause(self, made: int) -> float:
+        return min(self.longest, self.first * 2.0 ** (made - 1)) * random.uniform(0.5, 1.0)
+
+
+class Attempts:
+    """Counts sendings against one overall deadline."""
+
+    def __init__(self, retry: Retry, repeat: Repeat, timeout: float | None) -> None:
+        self._retry = retry
+        self._repeat = repeat
+        self._timeout = timeout
+        self.reset()
+
+    def reset(self) -> None:
+        """Progress was made: count, and run the clock, from here."""
+        self.made = 0
+        self._end = None if self._timeout is None else time.monotonic() + self._timeout
+
+    def remaining(self) -> float | None:
+        """Seconds for the next sending. Raises Timeout where none are left."""
+        if self._end is None:
+            return None
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise Timeout(f"no answer within {self._timeout:g} s")
+        return left
+
+    def pause_after(self, error: PsoupError) -> float:
+        """Seconds to wait before the next sending. Raises `error` where there is to be none."""
+        self.made += 1
+        if self.made >= self._retry.attempts or not may_repeat(error, self._repeat):
+            raise error
+        pause = self._retry.pause(self.made)
+        if self._end is not None and time.monotonic() + pause >= self._end:
+            raise error
+        return pause
+
+
+def may_repeat(error: PsoupError, repeat: Repeat) -> bool:
+    if repeat is Repeat.HARMFUL:
+        return False
+    if error.code in _UNAVAILABLE:
+        return True
+    return repeat is Repeat.READ and any(sign in error.message for sign in _RESETS)
+
+
+def retrying(
+    effect: Callable[[float | None], Effect],
+    repeat: Repeat,
+    retry: Retry,
+    timeout: float | None,
+) -> Flow[tuple[Any, bool]]:
+    """The effect's result, and whether it took more than one sending."""
+    attempts = Attempts(retry, repeat, timeout)
+    while True:
+        try:
+            result = yield effect(attempts.remaining())
+        except PsoupError as error:
+            yield Pause(attempts.pause_after(error))
+        else:
+            return result, attempts.made > 0

@@ -1,0 +1,77 @@
+"""Rows a caller has, as the Arrow table a stream takes.
+
+Everything is checked here, before anything is sent; what is wrong is a RowProblem that names the
+row (counted from 0) and the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from client_sdk._arrow_rows import from_arrow, is_pandas, pandas_table
+from client_sdk._dict_rows import from_dicts
+from client_sdk._exceptions import LimitExceeded
+from client_sdk._models import Stream
+from client_sdk._row_problems import null_time
+
+# A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame.
+Rows: TypeAlias = Any
+
+
+def to_table(rows: Rows, stream: Stream) -> pa.Table:
+    """The rows with exactly the stream's columns, in its order. Raises RowProblem."""
+    table = _convert(rows, stream)
+    if stream.ordered_by and table.column(stream.ordered_by).null_count:
+        times = table.column(stream.ordered_by)
+        raise null_time(times.is_null().index(True).as_py(), stream.ordered_by)
+    return table
+
+
+def _convert(rows: Rows, stream: Stream) -> pa.Table:
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return from_arrow(rows, stream)
+    if is_pandas(rows):
+        return from_arrow(pandas_table(rows, stream), stream)
+    if isinstance(rows, Mapping | str | bytes):
+        raise TypeError("rows: give a list of dicts, an Arrow table or a pandas DataFrame")
+    return from_dicts(list(rows), stream)
+
+
+def to_ipc(table: pa.Table) -> bytes:
+    """The table as one Arrow IPC stream: the same bytes for the same rows."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    payload: bytes = sink.getvalue().to_pybytes()
+    return payload
+
+
+def payloads(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[bytes]:
+    """The table as IPC streams of at most so many bytes and rows each, in order.
+
+    Where the cuts fall depends on the rows and the two limits alone. Raises LimitExceeded where
+    one row is too large by itself.
+    """
+    if table.num_rows > max_rows:
+        yield from _cut(table, max_rows, max_bytes, max_rows)
+        return
+    payload = to_ipc(table)
+    if len(payload) <= max_bytes:
+        yield payload
+        return
+    if table.num_rows <= 1:
+        raise LimitExceeded(
+            f"one row takes {len(payload):,} bytes, a message at most {max_bytes:,}"
+        )
+    pieces = -(-len(payload) // max_bytes)
+    yield from _cut(table, max(1, table.num_rows // (pieces + 1)), max_bytes, max_rows)
+
+
+def _cut(table: pa.Table, rows: int, max_bytes: int, max_rows: int) -> Iterator[bytes]:
+    for start in range(0, table.num_rows, rows):
+        yield from payloads(table.slice(start, rows), max_bytes, max_rows)

@@ -1,0 +1,55 @@
+"""What a client knows between two calls: who it is, how far it has seen, what streams look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from client_sdk._models import Registered, Registration, Stream
+from client_sdk._retry import Retry
+
+HandleLike = bytes | str | Registered | Registration
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(slots=True)
+class Session:
+    """Shared by the calls of one client, from any thread: each field is replaced whole.
+
+    `position` is the newest the client has seen. Positions are opaque, so "newest" is kept by
+    construction: a fresh write, or an answer that was asked to include the one before.
+    """
+
+    tenant: str
+    owner: str
+    timeout: float | None
+    retry: Retry
+    max_message_bytes: int
+    position: bytes | None = None
+    streams: dict[str, Stream] = field(default_factory=dict)
+
+    def wrote(self, position: bytes, *, fresh: bool = True) -> None:
+        """`fresh` False: the store did this long ago, and its position may be an old one."""
+        if position and (fresh or self.position is None):
+            self.position = position
+
+    def saw(self, position: bytes, *, asked: bytes | None) -> None:
+        """An answer that had to include `asked`: newer, unless another call has moved on."""
+        if position and self.position == asked:
+            self.position = position
+
+
+def handle_bytes(handle: HandleLike) -> bytes:
+    """Raises ValueError or TypeError for what can't be a handle."""
+    if isinstance(handle, Registered | Registration):
+        return handle.handle
+    if isinstance(handle, str):
+        try:
+            handle = bytes.fromhex(handle)
+        except ValueError:
+            raise ValueError(f"{handle!r} is not a handle: 32 hexadecimal digits") from None
+    if not isinstance(handle, bytes):
+        raise TypeError(f"a handle is bytes or hex text, not {type(handle).__name__}")
+    if len(handle) != 16:
+        raise ValueError(f"a handle has 16 bytes, this one {len(handle)}")
+    return handle

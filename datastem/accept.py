@@ -1,0 +1,143 @@
+"""The door: what a publisher sent becomes a batch of the stream, or is refused with a reason.
+
+A column may arrive in any Arrow type that holds the declared one without loss:
+
+- BOOLEAN from bool; TEXT from any string type, plain or dictionary-encoded;
+- BIGINT from any integer that fits;
+- DOUBLE from any float, and from integers that a double holds exactly;
+- DECIMAL from any decimal or integer whose digits all fit;
+- TIMESTAMP from any timestamp (without a zone it is UTC) that is whole microseconds;
+- DATE from date32, and from date64 of whole days.
+
+Everything else is refused, as are missing, extra and repeated columns. NaN and the infinities are
+values; every NaN is stored as the same one; -0.0 stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.digest import batch_digest
+from datastem.errors import RowError
+from datastem.instants import format_instant
+from datastem.normalise import normalise
+from datastem.schema import StreamSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`batch_bytes` bounds what encodings such as dictionaries may grow to."""
+
+    rows: int = 1_000_000
+    value_bytes: int = 1 << 20
+    batch_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A batch of exactly the declared columns and types, and what is known of it.
+
+    `min_ts` and `max_ts` are None where ts is the stamp of arrival, or there are no rows. The
+    digest depends on the stream's name and the values alone: not on chunks, the order of
+    columns, dictionaries, or what lies under a NULL.
+    """
+
+    batch: pa.RecordBatch
+    min_ts: int | None
+    max_ts: int | None
+    digest: bytes
+
+
+def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> Accepted:
+    """Raises RowError. `clock` is the server's, in microseconds; AHEAD counts from it."""
+    if sent.num_rows > limits.rows:
+        raise RowError(
+            "BATCH_TOO_LARGE",
+            f"a batch of {sent.num_rows:,} rows; at most {limits.rows:,} are taken",
+            expected=f"at most {limits.rows} rows",
+            got=f"{sent.num_rows} rows",
+            hint="send it in several batches",
+        )
+    _check_names(sent.schema.names, schema)
+    columns = [
+        normalise(sent.column(column.name), column, limits.value_bytes, limits.batch_bytes)
+        for column in schema.columns
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+    if batch.nbytes > limits.batch_bytes:
+        raise RowError(
+            "BATCH_TOO_LARGE",
+            f"a batch of {batch.nbytes:,} bytes; at most {limits.batch_bytes:,} are taken",
+            expected=f"at most {limits.batch_bytes} bytes",
+            got=f"{batch.nbytes} bytes",
+            hint="send it in several batches",
+        )
+    low, high = _event_times(batch, schema, clock)
+    return Accepted(batch, low, high, batch_digest(schema.name, batch))
+
+
+def check_ahead(ts: int, schema: StreamSchema, clock: int, row: int = -1) -> None:
+    """Raises RowError where `ts` is further past the clock than the stream allows."""
+    limit = clock + schema.ahead
+    if ts > limit:
+        raise RowError(
+            "TOO_FAR_AHEAD",
+            f"ts {format_instant(ts)} is more than AHEAD past the clock of the server",
+            row=row,
+            field=schema.ordered_by or "",
+            expected=f"at most {format_instant(limit)}",
+            got=format_instant(ts),
+            hint="check the publisher's clock, or create the stream with a larger AHEAD",
+        )
+
+
+def _check_names(names: list[str], schema: StreamSchema) -> None:
+    declared = [column.name for column in schema.columns]
+    sent = set(names)
+    wanted = f"the columns {', '.join(declared)}"
+    if len(sent) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _name_error("DUPLICATE_COLUMN", f"column {twice} was sent twice", twice, wanted)
+    for name in declared:
+        if name not in sent:
+            message = f"column {name} of stream {schema.name} is missing"
+            raise _name_error("MISSING_COLUMN", message, name, wanted)
+    for name in names:
+        if name not in schema.types or name not in declared:
+            message = f"stream {schema.name} has no column {_shorten(name)}"
+            raise _name_error("EXTRA_COLUMN", message, _shorten(name), wanted)
+
+
+def _name_error(reason: str, message: str, field: str, wanted: str) -> RowError:
+    return RowError(reason, message, field=field, expected=wanted, hint=f"send exactly {wanted}")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _event_times(
+    batch: pa.RecordBatch, schema: StreamSchema, clock: int
+) -> tuple[int | None, int | None]:
+    if schema.ordered_by is None:
+        return None, None
+    column = batch.column(schema.ordered_by)
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise RowError(
+            "NULL_EVENT_TIME",
+            f"{schema.ordered_by} is the event time of stream {schema.name} and may not be NULL",
+            row=row,
+            field=schema.ordered_by,
+            expected="a TIMESTAMP",
+            got="NULL",
+        )
+    if not batch.num_rows:
+        return None, None
+    ts = column.view(pa.int64()).to_numpy()
+    late = int(ts.argmax())
+    check_ahead(int(ts[late]), schema, clock, late)
+    return int(ts.min()), int(ts[late])

@@ -1,0 +1,86 @@
+"""A batch as bytes, and back as rows of the stem.
+
+Equality kept: `decode(schema, encode(batch), …)` drops nothing and changes no value of `batch`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.errors import DecodeError
+from datastem.schema import StreamSchema
+
+INSTANT = pa.timestamp("us", tz="UTC")
+OP_ROW = 0
+
+# A row of a stem: these, then the declared columns.
+STEM_FIELDS = (
+    pa.field("_row_id", pa.int64()),
+    pa.field("_ts", INSTANT),
+    pa.field("_position", pa.int64()),
+    pa.field("_stamp", INSTANT),
+    pa.field("_op", pa.int8()),
+)
+
+
+def stem_schema(schema: StreamSchema) -> pa.Schema:
+    """The columns of the stem of a stream, in order."""
+    return pa.schema([*STEM_FIELDS, *schema.arrow])
+
+
+def encode(batch: pa.RecordBatch) -> bytes:
+    """An Arrow IPC stream of one record batch. `batch` is one that `accept` returned."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def decode(
+    schema: StreamSchema, payload: Any, first_row_id: int, stamp: int, position: int
+) -> pa.RecordBatch:
+    """The stem rows of a payload (bytes or a pa.Buffer), values without a copy.
+
+    Raises DecodeError for anything but exactly one batch of the declared columns.
+    """
+    batch = _read(schema, payload)
+    rows = batch.num_rows
+    stamps = _repeat(stamp, rows).view(INSTANT)
+    ts = stamps if schema.ordered_by is None else batch.column(schema.ordered_by)
+    if ts.null_count:
+        raise DecodeError(f"payload of stream {schema.name}: a row without a ts")
+    ids = pa.array(np.arange(first_row_id, first_row_id + rows, dtype=np.int64))
+    ops = pa.array(np.full(rows, OP_ROW, dtype=np.int8))
+    system = [ids, ts, _repeat(position, rows), stamps, ops]
+    return pa.RecordBatch.from_arrays([*system, *batch.columns], schema=stem_schema(schema))
+
+
+def query_view(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Stem rows as a query sees them: the declared columns, `ts` and `row_id`. No copy."""
+    declared = [name for name in rows.schema.names if not name.startswith("_")]
+    columns = {name: rows.column(name) for name in declared}
+    columns["ts"] = rows.column("_ts")
+    columns["row_id"] = rows.column("_row_id")
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _read(schema: StreamSchema, payload: Any) -> pa.RecordBatch:
+    try:
+        with pa.ipc.open_stream(payload) as reader:
+            batches = list(reader)
+        if len(batches) != 1:
+            raise DecodeError(f"payload of stream {schema.name}: {len(batches)} batches, not 1")
+        batch = batches[0]
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DecodeError(f"payload of stream {schema.name} does not decode: {error}") from error
+    if not batch.schema.equals(schema.arrow):
+        raise DecodeError(f"payload of stream {schema.name} has other columns: {batch.schema}")
+    return batch
+
+
+def _repeat(value: int, rows: int) -> pa.Array:
+    return pa.array(np.full(rows, value, dtype=np.int64))

@@ -1,0 +1,39 @@
+"""What can be wrong with data.
+
+DataError
+├── RowError     a batch that may not be accepted: the publisher's to mend
+└── DecodeError  a payload in the log that is not what was accepted
+"""
+
+from __future__ import annotations
+
+
+class DataError(Exception):
+    """Base of everything this package raises."""
+
+
+class RowError(DataError):
+    """A batch is refused whole. `row` counts from 0, and is -1 where no single row is to blame."""
+
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        *,
+        row: int = -1,
+        field: str = "",
+        expected: str = "",
+        got: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.row = row
+        self.field = field
+        self.expected = expected
+        self.got = got
+        self.hint = hint
+
+
+class DecodeError(DataError):
+    """A payload does not decode. Its row ids stay empty; nothing else is affected."""

@@ -1,0 +1,85 @@
+"""A budget of bytes, shared by whatever can be read again: what was used longest ago leaves first.
+
+Pinned holdings count but never leave. Thread-safe; an owner's `evict` is called without the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Owner(Hashable, Protocol):
+    def evict(self, number: int) -> None:
+        """Forget holding `number`. It may have been forgotten already."""
+
+
+Key = tuple[Owner, int]
+
+
+@dataclass(slots=True)
+class _Holding:
+    nbytes: int
+    pinned: bool
+
+
+class Memory:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Key, _Holding] = OrderedDict()
+        self._used = 0
+
+    @property
+    def used(self) -> int:
+        return self._used
+
+    def hold(self, key: Key, nbytes: int, pinned: bool = False) -> None:
+        """Counts a holding, or counts it anew. Nothing leaves before the next `shrink`."""
+        with self._lock:
+            self._forget(key)
+            self._held[key] = _Holding(nbytes, pinned)
+            self._used += nbytes
+
+    def touch(self, key: Key) -> None:
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+
+    def unpin(self, key: Key) -> None:
+        with self._lock:
+            if key in self._held:
+                self._held[key].pinned = False
+
+    def drop(self, key: Key) -> None:
+        with self._lock:
+            self._forget(key)
+
+    def shrink(self) -> None:
+        """Evicts until the budget is kept or only pinned holdings are left.
+
+        The newest holding stays, so that a block larger than the budget can be read at all.
+        """
+        for owner, number in self._leaving():
+            owner.evict(number)
+
+    def _leaving(self) -> list[Key]:
+        leaving: list[Key] = []
+        with self._lock:
+            if self._used <= self.limit:
+                return leaving
+            for key, holding in list(self._held.items())[:-1]:
+                if self._used <= self.limit:
+                    break
+                if not holding.pinned:
+                    self._forget(key)
+                    leaving.append(key)
+        return leaving
+
+    def _forget(self, key: Key) -> None:
+        holding = self._held.pop(key, None)
+        if holding is not None:
+            self._used -= holding.nbytes

@@ -1,0 +1,204 @@
+"""PSoup in two minutes: register, go away, come back, and the answer is there.
+
+Starts a store in a temporary folder, lets three clients register and leave, publishes rows in the
+background, lets the clients come back and ask, checks every answer against a plain loop over the
+rows, and removes everything. Exit status 1 means an answer was wrong.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from client_sdk import Answer, Client
+from local_store import running_store
+from readings import CAR, LAPTOP, PHONE, STREAM, Question, Reading, Window, readings
+
+ROWS = 40_000
+FIRST = 10_000
+BATCH = 500
+PAUSE = 0.1
+PATIENCE = 60.0
+SHOWN = 4
+KEEP = """To keep a store running:
+
+  scripts/psoup serve my-store   a server and an engine over the folder my-store
+  scripts/psoup --help           streams, publish, register, invoke from a shell
+  examples/demo.py               the same from Python"""
+
+console = Console(highlight=False)
+
+
+class Sensors:
+    """Publishes `rows` from a thread, in numbered batches; `sent` says how far it is."""
+
+    def __init__(self, address: str, name: str, rows: Sequence[Reading]) -> None:
+        self.sent = 0
+        self._address, self._name, self._rows = address, name, rows
+        self._failure: Exception | None = None
+        self._leave = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name)
+
+    def __enter__(self) -> Sensors:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave.set()
+        self._thread.join()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether all rows are out. Raises what the thread failed with."""
+        self._thread.join(seconds)
+        if self._failure:
+            raise self._failure
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            with Client(self._address) as client:
+                self._publish(client)
+        except Exception as failure:
+            self._failure = failure
+
+    def _publish(self, client: Client) -> None:
+        publisher = client.publisher(self._name)
+        for first in range(0, len(self._rows), BATCH):
+            batch = [row._asdict() for row in self._rows[first : first + BATCH]]
+            publisher.publish("traffic", batch)
+            self.sent += len(batch)
+            if self._leave.wait(PAUSE):
+                return
+
+
+def publish(address: str, name: str, rows: Sequence[Reading]) -> None:
+    """All of them, in the background, while the foreground shows how the store is doing."""
+    columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
+    with (
+        Client(address) as client,
+        Progress(TextColumn("  publishing"), *columns, console=console) as bar,
+        Sensors(address, name, rows) as sensors,
+    ):
+        task = bar.add_task("", total=len(rows))
+        done = False
+        while not done:
+            done = sensors.wait(0.25)
+            bar.update(task, completed=sensors.sent, description=engine(client))
+
+
+def engine(client: Client) -> str:
+    status = client.status()
+    if not status.epoch:
+        return "the engine is starting"
+    return f"epoch {status.epoch}, {status.behind_rows:,} rows behind"
+
+
+def register(address: str, question: Question) -> bytes:
+    """What a client does before it goes away; it keeps only the handle."""
+    with Client(address, owner=question.client) as client:
+        handle = client.register(question.sql, key="demo").handle
+    console.print(f"  {question.client} registers and disconnects:\n[dim]{question.sql}[/]")
+    return handle
+
+
+def catch_up(address: str) -> None:
+    """Lets the engine match everything. Answers are right without, only computed on the spot."""
+    deadline = time.monotonic() + PATIENCE
+    with Client(address) as client, console.status("the engine is catching up"):
+        while time.monotonic() < deadline:
+            status = client.status()
+            if status.epoch and not status.behind_rows and not status.backfill_rows:
+                return
+            time.sleep(0.25)
+    console.print("  the engine has not caught up yet; the server computes what is missing")
+
+
+def ask(
+    address: str, question: Question, handle: bytes, window: Window, rows: Sequence[Reading]
+) -> bool:
+    """Comes back, invokes, shows the answer; whether it equals the naive one over `rows`."""
+    with Client(address, owner=question.client) as client:
+        client.status()
+        began = time.perf_counter()
+        answer = client.invoke(handle, window=None if window is question.window else window.sql)
+        took = time.perf_counter() - began
+    now = max(row.at for row in rows)
+    right = answer.now == now and got(answer) == question.naive(rows, window, now)
+    show(f"{question.client}, {window.sql}", answer, took)
+    console.print(f"  {'equals' if right else '[bold red]DIFFERS FROM[/]'} the naive evaluation\n")
+    return right
+
+
+def got(answer: Answer) -> list[Reading]:
+    return [Reading(**row) for row in answer.rows]
+
+
+def show(title: str, answer: Answer, took: float) -> None:
+    table = Table(*Reading._fields, title=title, title_justify="left", min_width=60)
+    rows = got(answer)
+    for row in rows[-SHOWN:]:
+        table.add_row(str(row.lane), str(row.station), f"{row.speed:.2f}", f"{row.at:%H:%M:%S.%f}")
+    if len(rows) > SHOWN:
+        table.caption = f"the last {SHOWN} rows"
+    console.print(table)
+    console.print(
+        f"  {answer.row_count:,} rows in {took * 1000:.1f} ms · epoch {answer.epoch} · "
+        f"age {answer.behind.total_seconds():.1f} s · "
+        f"{answer.computed_rows:,} rows computed on the spot"
+    )
+
+
+def story(address: str) -> bool:
+    rows = readings(ROWS)
+    with Client(address) as client:
+        client.define(STREAM)
+    console.print("[bold]1[/] A stream of traffic readings, and two clients before its first row")
+    handles = {question: register(address, question) for question in (PHONE, CAR)}
+
+    console.print("\n[bold]2[/] Rows come in; nobody is connected but the sensors")
+    publish(address, "sensors-1", rows[:FIRST])
+
+    console.print("\n[bold]3[/] A third client comes late, and has its answer at once")
+    handles[LAPTOP] = register(address, LAPTOP)
+    right = [ask(address, LAPTOP, handles[LAPTOP], LAPTOP.other, rows[:FIRST])]
+
+    console.print("[bold]4[/] More rows")
+    publish(address, "sensors-2", rows[FIRST:])
+    catch_up(address)
+
+    console.print("\n[bold]5[/] All three come back, and ask with their own window and another")
+    for question, handle in handles.items():
+        for window in (question.window, question.other):
+            right.append(ask(address, question, handle, window, rows))
+    console.print(f"{sum(right)} of {len(right)} answers equal the naive evaluation.\n")
+    return all(right)
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with tempfile.TemporaryDirectory(prefix="psoup-demo-") as folder:
+            console.print(
+                "Starting a store in a temporary folder; its engine takes a little longer\n"
+            )
+            with running_store(Path(folder)) as address:
+                right = story(address)
+                console.print("Stopping the store and removing its folder")
+    except KeyboardInterrupt:
+        console.print("\nInterrupted; the store is stopped and its folder removed")
+        return 130
+    console.print(KEEP)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The group of commands and what holds for all of them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import replace
+
+import click
+
+from client_sdk import DEFAULT_TARGET
+from psoup.cli import publish, queries, serve, status, streams
+from psoup.cli.connection import Connection
+from psoup.cli.problems import ProblemGroup
+
+EPILOG = """
+\b
+A store of your own; the first line in a terminal of its own:
+  psoup serve ./store
+  psoup stream create "CREATE STREAM trades (symbol TEXT, price DOUBLE, at TIMESTAMP)
+                       ORDERED BY at RETAIN 30 DAYS"
+  psoup register --key dear "SELECT symbol, price FROM trades WHERE price > 100
+                             BEGIN NOW - 10 MINUTES END NOW"
+  psoup publish trades trades.csv.gz
+  psoup invoke dear
+
+\b
+Exit codes: 0 done, 1 refused by the store, 2 wrong usage, 3 no store at the target,
+130 ended with Ctrl-C.
+"""
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("psoup")
+    except importlib.metadata.PackageNotFoundError:
+        return "from a checkout"
+
+
+@click.group(
+    cls=ProblemGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--target",
+    envvar="PSOUP_TARGET",
+    default=DEFAULT_TARGET,
+    show_default=True,
+    show_envvar=True,
+    help="Where the server listens.",
+)
+@click.option("--tenant", envvar="PSOUP_TENANT", default="main", show_default=True)
+@click.option("--owner", envvar="PSOUP_OWNER", default="main", show_default=True)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.001),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For the command as a whole, retries included.",
+)
+@click.version_option(_version(), prog_name="psoup")
+@click.pass_context
+def cli(context: click.Context, target: str, tenant: str, owner: str, timeout: float) -> None:
+    """Register queries, publish rows, go away, come back and ask."""
+    given = context.obj if isinstance(context.obj, Connection) else Connection()
+    context.obj = replace(given, target=target, tenant=tenant, owner=owner, timeout=timeout)
+
+
+cli.add_command(serve.serve)
+cli.add_command(serve.server)
+cli.add_command(serve.engine)
+cli.add_command(streams.stream)
+cli.add_command(publish.publish)
+cli.add_command(queries.register)
+cli.add_command(queries.register_many)
+cli.add_command(queries.invoke)
+cli.add_command(queries.list_)
+cli.add_command(queries.unregister)
+cli.add_command(status.status)
+
+
+def main() -> None:
+    cli(prog_name="psoup")

@@ -1,0 +1,79 @@
+"""What went wrong, on the terminal: the message, the place, what to do, and the exit code."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import click
+
+from client_sdk import ConnectionFailed, PsoupError
+
+REFUSED = 1
+USAGE = 2
+NO_STORE = 3
+INTERRUPTED = 130
+
+
+class Problem(click.ClickException):
+    """Something the user can put right, found before or beside the store."""
+
+    exit_code = USAGE
+
+    def show(self, file: Any = None) -> None:
+        complain(self.format_message())
+
+
+class Refusal(Problem):
+    """Nothing wrong with the command; the store, or what is in it, can't do it."""
+
+    exit_code = REFUSED
+
+
+class ProblemGroup(click.Group):
+    """Every error of the SDK becomes a message and an exit code, here and nowhere else."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PsoupError as error:
+            show(error)
+            ctx.exit(exit_code(error))
+        except KeyboardInterrupt:
+            complain("ended with Ctrl-C")
+            ctx.exit(INTERRUPTED)
+
+
+def exit_code(error: PsoupError) -> int:
+    """A server that is there and says why is a refusal, also where it calls itself unavailable."""
+    return NO_STORE if isinstance(error, ConnectionFailed) and not error.reason else REFUSED
+
+
+def show(error: PsoupError) -> None:
+    detail = error.detail
+    complain(error.message)
+    if detail.excerpt and detail.excerpt not in error.message:
+        click.echo(_indented(detail.excerpt), err=True)
+    if detail.expected and detail.expected not in error.message:
+        click.echo(f"  expected: {detail.expected}", err=True)
+    if detail.got and detail.got not in error.message:
+        click.echo(f"  got:      {detail.got}", err=True)
+    if detail.hint and detail.hint not in error.message:
+        click.echo(f"  {detail.hint}", err=True)
+    if isinstance(error, ConnectionFailed) and not error.reason:
+        click.echo("  Start one with `psoup serve ./store`, or give --target HOST:PORT.", err=True)
+
+
+def complain(message: str) -> None:
+    click.echo(f"{click.style('psoup:', fg='red', bold=True)} {message}", err=True)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def fail(message: str) -> NoReturn:
+    raise Problem(message)
+
+
+def refuse(message: str) -> NoReturn:
+    raise Refusal(message)

@@ -1,0 +1,76 @@
+"""Child processes whose output goes through ours, line by line, under their name."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Say = Callable[[str, str], None]
+
+
+class Child:
+    """One process at a time; `start` again after it has ended.
+
+    It has a session of its own, so Ctrl-C reaches only us and we end the children in order.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], say: Say) -> None:
+        self.name = name
+        self._command = list(command)
+        self._say = say
+        self._process: subprocess.Popen[str] | None = None
+        self._pump: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._pump = threading.Thread(target=self._forward, args=(self._process,), daemon=True)
+        self._pump.start()
+
+    def _forward(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                self._say(self.name, line.rstrip("\n"))
+
+    def ended(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs or before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    def stop(self, grace: float) -> None:
+        """SIGTERM, and SIGKILL where that is not heard in `grace` seconds."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self._say(self.name, f"did not end within {grace:g} s and is killed")
+            self._process.kill()
+            self._process.wait()
+        if self._pump is not None:
+            self._pump.join(1.0)
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Seconds to wait before a restart: 1, 2, 4, … 60; from 1 again after a good minute."""
+
+    first: float = 1.0
+    longest: float = 60.0
+    good: float = 60.0
+    _next: float = 0.0
+
+    def after(self, ran: float) -> float:
+        wait = self.first if ran >= self.good or not self._next else self._next
+        self._next = min(self.longest, wait * 2)
+        return wait

@@ -1,0 +1,44 @@
+"""A bar for a file being read; nothing where no one is looking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class FileProgress:
+    """Shows how much of the file has been read, and how many rows are acknowledged."""
+
+    def __init__(self, verb: str, file: Path) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %  {task.fields[rows]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        size = max(1, file.stat().st_size)
+        self._task = self._progress.add_task(f"{verb} {file.name}", total=size, rows="")
+
+    def at(self, position: int) -> None:
+        self._progress.update(self._task, completed=position)
+
+    def rows(self, count: int) -> None:
+        self._progress.update(self._task, rows=f"{count:,} rows")
+
+    def __enter__(self) -> FileProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()

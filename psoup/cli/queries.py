@@ -1,0 +1,175 @@
+"""psoup register, register-many, invoke, list, unregister."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from client_sdk import Client, Registration
+from psoup.cli.connection import Connection
+from psoup.cli.output import FORMATS, as_json, grid, note, write_answer
+from psoup.cli.problems import fail, refuse
+from psoup.cli.texts import FILE, duration, instant, is_handle, parameters, sql_text
+
+
+@click.command()
+@click.argument("sql", required=False)
+@click.option("--file", "-f", type=FILE, help="Read the SQL from a file.")
+@click.option("--key", help="Your own name for it; registering again gives the same one.")
+@click.option("--param", multiple=True, metavar="NAME[:TYPE]=VALUE", help="A value for :name.")
+@click.option("--lease", metavar="DURATION", help="How long it lives without contact, as 30d.")
+@click.pass_obj
+def register(
+    connection: Connection,
+    sql: str | None,
+    file: Path | None,
+    key: str | None,
+    param: tuple[str, ...],
+    lease: str | None,
+) -> None:
+    """Register a standing query and print its handle.
+
+    \b
+    psoup register --key dear "SELECT * FROM trades WHERE price > 100 RANGE 10 MINUTES"
+    psoup register "SELECT * FROM trades WHERE symbol = :s" --param s=IBM
+    psoup register --file query.sql --param since:timestamp=2026-11-16T09:00
+    """
+    with connection.client() as client:
+        made = client.register(
+            sql_text(sql, file),
+            key=key,
+            parameters=parameters(param),
+            lease=None if lease is None else duration(lease),
+        )
+    click.echo(made.hex)
+    note("registered" if made.created else "registered already", *made.notes)
+
+
+@click.command("register-many")
+@click.argument("sql")
+@click.argument("table", type=FILE)
+@click.option("--lease", metavar="DURATION")
+@click.pass_obj
+def register_many(connection: Connection, sql: str, table: Path, lease: str | None) -> None:
+    """Register one text once for each row of TABLE (CSV, Parquet or an Arrow file).
+
+    Its columns are the :names of the text, and optionally client_key. Prints the handles in the
+    order of the rows; all of them are registered or none.
+
+    \b
+    psoup register-many "SELECT * FROM trades WHERE symbol = :s" watchlist.csv
+    """
+    with connection.client() as client:
+        made = client.register_many(
+            sql, _table(table), lease=None if lease is None else duration(lease)
+        )
+    for handle in made.handles:
+        click.echo(handle.hex())
+    note(f"{made.created_count:,} new, {len(made.handles) - made.created_count:,} known already")
+
+
+def _table(path: Path) -> pa.Table:
+    try:
+        if path.suffix == ".parquet":
+            return pa.parquet.read_table(path)
+        if path.suffix == ".arrow":
+            return pa.ipc.open_file(path).read_all()
+        return pyarrow.csv.read_csv(path)
+    except pa.ArrowInvalid as error:
+        fail(f"{path}: {error}")
+
+
+@click.command()
+@click.argument("query", metavar="HANDLE|KEY")
+@click.option("--window", help='Another window, as "BEGIN NOW - 1 HOUR END NOW".')
+@click.option("--as-of", metavar="INSTANT", help="The answer as of then.")
+@click.option("--known", type=click.Choice(["then", "today"]), default="then", show_default=True)
+@click.option("--wait", is_flag=True, help="Until the engine has matched everything.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--limit", type=click.IntRange(min=1), default=40, show_default=True)
+@click.pass_obj
+def invoke(
+    connection: Connection,
+    query: str,
+    window: str | None,
+    as_of: str | None,
+    known: str,
+    wait: bool,
+    form: str,
+    output: Path | None,
+    limit: int,
+) -> None:
+    """The current answer of a registration, by handle or by key.
+
+    \b
+    psoup invoke dear
+    psoup invoke dear --window "BEGIN NOW - 1 HOUR END NOW"
+    psoup invoke dear --as-of 2026-11-16T09:00 --format json
+    psoup invoke dear --format arrow --output answer.arrow
+    """
+    if form == "arrow" and output is None:
+        fail("--format arrow needs --output FILE")
+    if known == "today" and as_of is None:
+        fail("--known today needs --as-of: without it everything is known anyway")
+    with (
+        connection.client() as client,
+        client.invoke_stream(
+            resolve(client, query, connection.owner),
+            window=window,
+            as_of=None if as_of is None else instant(as_of),
+            knowledge="today" if known == "today" else "then",
+            wait_for_engine=wait,
+            timeout=connection.timeout,
+        ) as answer,
+    ):
+        write_answer(answer, form, output, limit)
+
+
+def resolve(client: Client, query: str, owner: str) -> str:
+    """The handle: `query` itself, or the owner's registration with that key."""
+    if is_handle(query):
+        return query
+    for each in client.registrations(owner=owner):
+        if each.key == query:
+            return each.hex
+    refuse(f"owner {owner} has no registration with key {query!r}; `psoup list` shows them")
+
+
+@click.command("list")
+@click.option("--all", "everyone", is_flag=True, help="Of every owner.")
+@click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
+@click.pass_obj
+def list_(connection: Connection, everyone: bool, lines: bool) -> None:
+    """The registrations of the owner."""
+    with connection.client() as client:
+        found = client.registrations(owner=None if everyone else connection.owner)
+        if lines:
+            for each in found:
+                click.echo(as_json(each))
+        else:
+            grid(
+                ["handle", "key", "owner", "stream", "matched", "query"],
+                [_line(each) for each in found],
+                empty="no registrations yet; psoup register makes one",
+            )
+
+
+def _line(each: Registration) -> list[str]:
+    matched = 100.0 * each.matched_rows / each.stream_rows if each.stream_rows else 100.0
+    query = " ".join(each.sql.split())
+    return [each.hex, each.key or "", each.owner, each.stream, f"{matched:.0f} %", query]
+
+
+@click.command()
+@click.argument("query", metavar="HANDLE|KEY")
+@click.pass_obj
+def unregister(connection: Connection, query: str) -> None:
+    """End a registration, by handle or by key."""
+    with connection.client() as client:
+        client.unregister(resolve(client, query, connection.owner))
+    note(f"unregistered {query}")

@@ -1,0 +1,104 @@
+"""Values as a column's type, a column at a time, and which of them do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from client_sdk import Column
+
+Cast = Callable[[pa.Array], pa.Array]
+# The converted array, with NULL for each value that does not fit, and why by index.
+Converted = tuple[pa.Array, dict[int, str]]
+
+_NAIVE = pa.timestamp("us")
+_UTC = pa.timestamp("us", tz="UTC")
+_NULL_TEXT = pa.scalar(None, pa.string())
+
+_ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)"
+# How text for each kind must look. Not all that looks right fits: 2026-02-31 does not.
+_SHAPES = {
+    "BOOLEAN": r"(?i:true|false|1|0)",
+    "BIGINT": r"-?\d{1,19}",
+    "DOUBLE": r"(?i:[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf(?:inity)?|nan)",
+    "TIMESTAMP": rf"\d{{4}}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{{1,6}}0*)?)?{_ZONE}?)?",
+    "DATE": r"\d{4}-\d\d-\d\d",
+}
+
+
+def convert(array: pa.Array, cast: Cast, why: str) -> Converted:
+    """All at once where all fit; else by halves, so that the cost is in the bad values only."""
+    failed: dict[int, str] = {}
+    pieces = _halves(array, 0, cast, why, failed)
+    return (pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)), failed
+
+
+def _halves(
+    array: pa.Array, start: int, cast: Cast, why: str, failed: dict[int, str]
+) -> list[pa.Array]:
+    try:
+        return [cast(array)]
+    except ValueError:
+        if len(array) == 1:
+            failed[start] = why
+            return [cast(pa.nulls(1, array.type))]
+        middle = len(array) // 2
+        left = _halves(array.slice(0, middle), start, cast, why, failed)
+        return left + _halves(array.slice(middle), start + middle, cast, why, failed)
+
+
+def convert_typed(array: pa.Array, column: Column) -> Converted:
+    """From an Arrow type that can be meant for the column."""
+    return convert(array, column.cast, f"is not {column.type}")
+
+
+def convert_text(array: pa.Array, column: Column) -> Converted:
+    """From text, or bytes that must be UTF-8. Space around anything but TEXT is nothing."""
+    texts, failed = convert(array, lambda part: part.cast(pa.string()), "is not UTF-8")
+    if column.kind == "TEXT":
+        return texts, failed
+    cast, why = _cast_of(column), f"is not {column.type}"
+    texts = pc.utf8_trim_whitespace(texts)
+    try:
+        return cast(texts), failed
+    except ValueError:
+        fits = pc.match_substring_regex(texts, f"^(?:{_shape(column)})$")
+        wrong = pc.indices_nonzero(pc.invert(fits)).to_pylist()
+        values, others = convert(pc.if_else(fits, texts, _NULL_TEXT), cast, why)
+        return values, {**others, **dict.fromkeys(wrong, why), **failed}
+
+
+def _shape(column: Column) -> str:
+    if column.kind != "DECIMAL":
+        return _SHAPES[column.kind]
+    whole = column.arrow.precision - column.arrow.scale
+    return rf"[+-]?0*\d{{0,{whole}}}(?:\.\d{{0,{column.arrow.scale}}}0*)?"
+
+
+def _cast_of(column: Column) -> Cast:
+    if column.kind == "BIGINT":
+        return _bigint
+    return _timestamp if column.kind == "TIMESTAMP" else lambda texts: texts.cast(column.arrow)
+
+
+def _bigint(texts: pa.Array) -> pa.Array:
+    """Decimal digits only: Arrow by itself also reads 0x1A."""
+    if pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+        raise ValueError("hexadecimal")
+    return texts.cast(pa.int64())
+
+
+def _timestamp(texts: pa.Array) -> pa.Array:
+    """ISO 8601, with an offset or without (then UTC), zeros past the microsecond allowed."""
+    for type_ in (_NAIVE, _UTC):
+        try:
+            return texts.cast(type_).cast(_UTC)
+        except pa.ArrowInvalid:
+            continue
+    texts = pc.replace_substring_regex(texts, r"(\.\d{6})0+", r"\1")
+    zoned = pc.match_substring_regex(texts, rf":\d\d.*{_ZONE}$")
+    offset = pc.if_else(zoned, texts, _NULL_TEXT).cast(_UTC)
+    naive = pc.if_else(zoned, _NULL_TEXT, texts).cast(_NAIVE).cast(_UTC)
+    return pc.coalesce(offset, naive)

@@ -1,0 +1,110 @@
+"""JSON lines, plain or gzip: one object a line, its keys the stream's columns."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from client_sdk import Column, Stream
+from psoup.cli.problems import Problem
+from psoup.cli.readers.chunk import BadLine, Chunk, Options, Tell, build, column_map
+from psoup.cli.readers.convert import Converted, convert_text
+
+LINES = 25_000
+
+_NONE = type(None)
+# What JSON may hold for each kind; the others are written as strings.
+_JSON: dict[str, frozenset[type]] = {
+    "BOOLEAN": frozenset({bool, _NONE}),
+    "BIGINT": frozenset({int, _NONE}),
+    "DOUBLE": frozenset({int, float, Decimal, _NONE}),
+    "DECIMAL": frozenset({int, Decimal, str, _NONE}),
+}
+_STRING = frozenset({str, _NONE})
+
+
+def read_jsonl(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[Chunk]:
+    """Every column must be there, null where it is NULL. Instants and dates are strings."""
+    exact = any(column.kind == "DECIMAL" for column in stream.columns)
+    load = partial(json.loads, parse_float=Decimal) if exact else json.loads
+    with path.open("rb") as raw:
+        source: Any = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+        number = 1
+        while lines := list(islice(source, LINES)):
+            yield _chunk(lines, number, load, stream, options)
+            number += len(lines)
+            tell(raw.tell())
+
+
+def _chunk(
+    lines: list[bytes], first: int, load: Callable[[bytes], Any], stream: Stream, options: Options
+) -> Chunk:
+    names = {column.name for column in stream.columns}
+    rows, numbers, unread = [], [], []
+    for number, line in enumerate(lines, first):
+        if line.isspace():
+            continue
+        try:
+            row = load(line)
+            if not isinstance(row, dict):
+                raise ValueError("is not a JSON object")
+            rows.append(row if row.keys() == names else _renamed(row, stream, options))
+            numbers.append(number)
+        except (ValueError, Problem) as error:
+            text = line.decode("utf-8", "backslashreplace").strip()
+            unread.append(BadLine(number, "", text, _why(error)))
+    arrays, early = _columns(rows, stream, numbers)
+    chunk = build(stream, arrays, _convert, numbers.__getitem__, early)
+    return Chunk(chunk.table, tuple(sorted(chunk.bad + tuple(unread), key=lambda b: b.number)))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, Problem):
+        return " ".join(error.message.split("\n", 1)[-1].split())
+    return str(error) if str(error).startswith("is ") else f"is not JSON ({error})"
+
+
+def _renamed(row: dict[str, Any], stream: Stream, options: Options) -> dict[str, Any]:
+    mapping = column_map(list(row), stream, options)
+    return {name: row[theirs] for name, theirs in mapping.items()}
+
+
+def _columns(
+    rows: list[dict[str, Any]], stream: Stream, numbers: list[int]
+) -> tuple[dict[str, pa.Array], list[tuple[int, BadLine]]]:
+    arrays: dict[str, pa.Array] = {}
+    early: list[tuple[int, BadLine]] = []
+    for column in stream.columns:
+        values = [row[column.name] for row in rows]
+        allowed = _JSON.get(column.kind, _STRING)
+        if not set(map(type, values)) <= allowed:
+            for index, value in enumerate(values):
+                if type(value) not in allowed:
+                    shown = json.dumps(value, default=str)
+                    line = BadLine(numbers[index], column.name, shown, f"is not {column.type}")
+                    early.append((index, line))
+                    values[index] = None
+        arrays[column.name] = _array(values, column)
+    return arrays, early
+
+
+def _array(values: list[Any], column: Column) -> pa.Array:
+    """Numbers and booleans as they are where they fit; everything else as text to be cast."""
+    if column.kind in ("BOOLEAN", "BIGINT", "DOUBLE"):
+        try:
+            return pa.array(values, column.arrow)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            pass
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+def _convert(array: pa.Array, column: Column) -> Converted:
+    return (array, {}) if array.type == column.arrow else convert_text(array, column)

@@ -1,0 +1,47 @@
+"""Parquet: typed already, so each column is cast to the stream's, value for value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from client_sdk import Stream
+from psoup.cli.problems import fail
+from psoup.cli.readers.chunk import Chunk, Options, Tell, build, column_map
+from psoup.cli.readers.convert import convert_typed
+
+ROWS = 65_536
+
+
+def read_parquet(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[Chunk]:
+    try:
+        file = pa.parquet.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        fail(f"{path.name} can't be read as Parquet: {error}")
+    with file:
+        columns = column_map(file.schema_arrow.names, stream, options)
+        _check_types(file.schema_arrow, stream, columns)
+        total, size, first = file.metadata.num_rows, path.stat().st_size, 0
+        for batch in file.iter_batches(ROWS, columns=list(columns.values())):
+            arrays = {name: batch.column(theirs) for name, theirs in columns.items()}
+            start = first
+            yield build(
+                stream,
+                arrays,
+                convert_typed,
+                lambda index, start=start: start + index + 1,  # type: ignore[misc]
+            )
+            first += batch.num_rows
+            tell(size * first // max(1, total))
+
+
+def _check_types(schema: pa.Schema, stream: Stream, columns: dict[str, str]) -> None:
+    for column in stream.columns:
+        type_ = schema.field(columns[column.name]).type
+        try:
+            column.cast(pa.nulls(0, type_))
+        except TypeError as error:
+            fail(f"{error}; change the file's column, or the stream")

@@ -1,0 +1,124 @@
+"""psoup serve, server, engine: the processes of a store."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from psoup.cli.problems import fail
+from psoup.cli.supervisor import Supervisor
+
+_NEEDS = {
+    "server": ("deltalake", "grpc_health", "grpc_reflection", "numpy", "pyroaring", "sqlglot"),
+    "engine": ("deltalake", "pyspark"),
+}
+_PASS = {"ignore_unknown_options": True, "help_option_names": []}
+
+
+@click.command(context_settings=_PASS)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def server(arguments: tuple[str, ...]) -> None:
+    """Run one server, as `python -m psoup.server`; --help shows its options.
+
+    \b
+    psoup server --store ./store --port 7182
+    """
+    _become("server", arguments)
+
+
+@click.command(context_settings=_PASS)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def engine(arguments: tuple[str, ...]) -> None:
+    """Run the engine, as `python -m psoup.engine`; --help shows its options.
+
+    \b
+    psoup engine --store ./store --master spark://host:7077
+    """
+    _become("engine", arguments)
+
+
+def _become(part: str, arguments: tuple[str, ...]) -> None:
+    require(part)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", f"psoup.{part}", *arguments])
+
+
+def require(part: str) -> None:
+    """Fails with the line to type where the packages of a part are not installed."""
+    missing = [name for name in _NEEDS[part] if importlib.util.find_spec(name) is None]
+    if missing:
+        fail(
+            f"the {part} needs {', '.join(missing)}, which the base install leaves out:\n"
+            f"  pip install 'psoup[{part}]'"
+        )
+
+
+@click.command()
+@click.argument("store", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--listen",
+    default="127.0.0.1:7181",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Port 0 takes any that is free.",
+)
+@click.option("--no-engine", is_flag=True, help="Only the server; answers are complete without.")
+@click.option("--master", metavar="URL", help="The engine's Spark master, as local[2].")
+def serve(store: Path, listen: str, no_engine: bool, master: str | None) -> None:
+    """Run a store over a local folder: one server, one engine, until Ctrl-C.
+
+    \b
+    psoup serve ./store
+    psoup serve ./store --listen 0.0.0.0:7181 --master 'local[4]'
+    """
+    require("server")
+    if not no_engine:
+        require("engine")
+    host, port = address(listen)
+    commands = {"server": _command("server", store, "--host", host, "--port", str(port))}
+    if not no_engine:
+        commands["engine"] = _command("engine", store, *(["--master", master] if master else []))
+    supervisor = Supervisor(commands, _reachable(host, port), store)
+    _stop_on_signals(supervisor.stopping)
+    sys.exit(supervisor.run())
+
+
+def _command(part: str, store: Path, *options: str) -> list[str]:
+    return [sys.executable, "-u", "-m", f"psoup.{part}", "--store", str(store), *options]
+
+
+def address(listen: str) -> tuple[str, int]:
+    """Host and port; a port of 0 is replaced by a free one."""
+    host, _, digits = listen.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not digits.isdigit() or int(digits) > 65535:
+        fail(f"--listen {listen!r}: write HOST:PORT, as 127.0.0.1:7181")
+    return host, int(digits) or _free_port(host)
+
+
+def _free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _reachable(host: str, port: int) -> str:
+    """Where a client on this machine finds it."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
+
+
+def _stop_on_signals(stopping: threading.Event) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)

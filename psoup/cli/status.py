@@ -1,0 +1,59 @@
+"""psoup status: how the store is."""
+
+from __future__ import annotations
+
+import click
+
+from client_sdk import StoreStatus
+from psoup.cli.connection import Connection
+from psoup.cli.output import as_json, pair_table
+
+
+@click.command()
+@click.option("--json", "as_json_", is_flag=True, help="For programs.")
+@click.pass_obj
+def status(connection: Connection, as_json_: bool) -> None:
+    """How far the store, its engine and its cache are.
+
+    \b
+    psoup status
+    psoup --target store.example:7181 status --json
+    """
+    with connection.client() as client:
+        found = client.status()
+    if as_json_:
+        click.echo(as_json(found))
+    else:
+        pair_table(f"store {found.store_id} at {connection.target}", _pairs(found))
+
+
+def _pairs(found: StoreStatus) -> list[tuple[str, str]]:
+    return [
+        ("version", found.version),
+        ("up for", _whole(found.uptime.total_seconds())),
+        ("now", str(found.now)),
+        ("streams", f"{found.stream_count:,}"),
+        ("registrations", f"{found.registration_count:,} ({found.predicate_count:,} predicates)"),
+        ("engine", _engine(found)),
+        ("back-fill", f"{found.backfill_rows:,} rows to match" if found.backfill_rows else "done"),
+        ("cache", f"{_mebibytes(found.cache_bytes)} of {_mebibytes(found.cache_limit_bytes)}"),
+    ]
+
+
+def _engine(found: StoreStatus) -> str:
+    if not found.epoch:
+        return "has never run; answers are computed on the spot"
+    behind = "up to date"
+    if found.behind_rows:
+        behind = f"{found.behind_rows:,} rows, {found.behind.total_seconds():.1f} s behind"
+    return f"epoch {found.epoch} of {found.epoch_at}; {behind}"
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / (1 << 20):,.1f} MiB"
+
+
+def _whole(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m {rest:02d}s"

@@ -1,0 +1,90 @@
+"""psoup stream: create, list, show, drop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from client_sdk import Stream
+from psoup.cli.connection import Connection
+from psoup.cli.output import grid, note
+from psoup.cli.texts import FILE, sql_text
+
+
+@click.group()
+def stream() -> None:
+    """Streams: what rows look like and how long they are kept."""
+
+
+@stream.command()
+@click.argument("sql", required=False)
+@click.option("--file", "-f", type=FILE)
+@click.pass_obj
+def create(connection: Connection, sql: str | None, file: Path | None) -> None:
+    """Create a stream from SQL text or a file.
+
+    \b
+    psoup stream create "CREATE STREAM trades (symbol TEXT, price DOUBLE, at TIMESTAMP)
+                         ORDERED BY at RETAIN 30 DAYS"
+    psoup stream create --file trades.sql
+    """
+    with connection.client() as client:
+        made = client.define(sql_text(sql, file))
+    note(f"stream {made.stream.name}: {len(made.stream.columns)} columns", *made.notes)
+
+
+@stream.command("list")
+@click.pass_obj
+def list_(connection: Connection) -> None:
+    """The streams of the tenant."""
+    with connection.client() as client:
+        found = client.streams()
+    grid(
+        ["stream", "columns", "event time", "kept", "rows", "queries", "now"],
+        [
+            [
+                each.name,
+                len(each.columns),
+                each.ordered_by or "arrival",
+                each.retain or "for ever",
+                f"{each.row_count:,}",
+                each.registration_count,
+                each.now,
+            ]
+            for each in found
+        ],
+        empty="no streams yet; psoup stream create makes one",
+    )
+
+
+@stream.command()
+@click.argument("name")
+@click.pass_obj
+def show(connection: Connection, name: str) -> None:
+    """A stream's columns, its statement, and how far it has come."""
+    with connection.client() as client:
+        found = client.stream(name)
+    _show(found)
+
+
+def _show(found: Stream) -> None:
+    grid(["column", "type"], [[column.name, column.type] for column in found.columns])
+    click.echo(f"rows {found.row_count:,} · queries {found.registration_count:,}")
+    click.echo(f"now {found.now or 'none yet'} · kept {found.retain or 'for ever'}")
+    click.echo(found.sql)
+
+
+@stream.command()
+@click.argument("name")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def drop(connection: Connection, name: str, yes: bool) -> None:
+    """Drop a stream, its rows and the answers of its queries."""
+    with connection.client() as client:
+        found = client.stream(name)
+        if not yes:
+            count = f"{found.row_count:,} rows, {found.registration_count:,} queries"
+            click.confirm(f"Drop {found.name} with {count}?", abort=True, err=True)
+        client.define(f"DROP STREAM {name}")
+    note(f"dropped {found.name}")

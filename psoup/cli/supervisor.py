@@ -1,0 +1,120 @@
+"""Two processes, one store: started together, watched, ended together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from client_sdk import Client, PsoupError
+from psoup.cli.problems import REFUSED
+from psoup.cli.processes import Backoff, Child
+
+START_SECONDS = 120.0
+GRACE_SECONDS = 20.0
+LOOK_SECONDS = 0.2
+
+_COLOURS = {"server": "cyan", "engine": "magenta", "psoup": "green"}
+
+
+class Supervisor:
+    """Runs until `stopping` is set or the server ends by itself.
+
+    The server is the store: when it ends, so does everything. The engine only makes answers
+    cheaper: when it ends it is started again, with growing pauses, and answers stay complete.
+    """
+
+    def __init__(self, commands: Mapping[str, Sequence[str]], target: str, store: Path) -> None:
+        self.stopping = threading.Event()
+        self._target = target
+        self._store = store
+        self._printing = threading.Lock()
+        self._server = Child("server", commands["server"], self.say)
+        engine = commands.get("engine")
+        self._engine = Child("engine", engine, self.say) if engine else None
+        self._engine_started = 0.0
+        self._engine_due: float | None = 0.0 if self._engine else None
+        self._backoff = Backoff()
+
+    def run(self) -> int:
+        """The exit code: 0 where it was asked to stop, 1 where the server ended by itself."""
+        self._server.start()
+        try:
+            if not self._wait_ready():
+                return 0 if self.stopping.is_set() else REFUSED
+            while not self.stopping.wait(LOOK_SECONDS):
+                if self._server_ended():
+                    return REFUSED
+                self._look_after_engine()
+            return 0
+        finally:
+            self._stop()
+
+    def _wait_ready(self) -> bool:
+        """Starts the engine once the server answers: a new folder is made by the server."""
+        deadline = time.monotonic() + START_SECONDS
+        with Client(self._target, timeout=1.0) as client:
+            while not self.stopping.wait(LOOK_SECONDS):
+                if self._server_ended():
+                    return False
+                try:
+                    client.status()
+                except PsoupError:
+                    if time.monotonic() > deadline:
+                        self.say("psoup", f"the server did not answer in {START_SECONDS:g} s")
+                        return False
+                else:
+                    self._look_after_engine()
+                    self._welcome()
+                    return True
+        return False
+
+    def _server_ended(self) -> bool:
+        code = self._server.ended()
+        if code is not None:
+            self.say("psoup", f"the server ended by itself ({_ending(code)}); so does the store")
+        return code is not None
+
+    def _look_after_engine(self) -> None:
+        if self._engine is None:
+            return
+        code, now = self._engine.ended(), time.monotonic()
+        if self._engine_due is None and code is not None:
+            wait = self._backoff.after(now - self._engine_started)
+            self._engine_due = now + wait
+            self.say("psoup", f"the engine ended ({_ending(code)}); again in {wait:g} s")
+        if self._engine_due is not None and now >= self._engine_due:
+            self._engine.start()
+            self._engine_started, self._engine_due = now, None
+
+    def _stop(self) -> None:
+        self.say("psoup", "ending")
+        for child in (self._engine, self._server):
+            if child is not None:
+                child.stop(GRACE_SECONDS)
+        self.say("psoup", "ended; what was acknowledged is in the folder")
+
+    def _welcome(self) -> None:
+        engine = "the engine is starting; answers do not wait for it"
+        self.say("psoup", f"ready: {self._target} over {self._store}")
+        self.say("psoup", engine if self._engine else "no engine: answers are computed on the spot")
+        for line in (
+            f"  export PSOUP_TARGET={self._target}",
+            "  psoup stream create 'CREATE STREAM …'",
+            "  psoup register --key mine 'SELECT … FROM …'",
+            "  psoup publish STREAM FILE",
+            "  psoup invoke mine",
+            "Ctrl-C ends it.",
+        ):
+            self.say("psoup", line)
+
+    def say(self, name: str, line: str) -> None:
+        with self._printing:
+            click.echo(f"{click.style(f'{name:>6} |', fg=_COLOURS[name])} {line}", err=True)
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,98 @@
+"""Arguments that are more than a word: SQL, instants, durations, parameters, names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import click
+
+from psoup.cli.problems import fail
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DURATION = re.compile(r"(\d+)\s*([smhdw])")
+_HANDLE = re.compile(r"[0-9a-fA-F]{32}")
+
+
+def sql_text(text: str | None, file: Path | None) -> str:
+    """The statement itself, or the content of a file: exactly one of the two."""
+    if (text is None) == (file is None):
+        fail("give the SQL as an argument, or --file FILE, and not both")
+    return text if text is not None else file.read_text("utf-8")  # type: ignore[union-attr]
+
+
+def instant(text: str) -> datetime:
+    """ISO 8601; without an offset it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"{text!r} is not an instant; write 2026-11-16T09:00:00, UTC unless it says otherwise")
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def duration(text: str) -> timedelta:
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        fail(f"{text!r} is not a duration; write 90s, 15m, 12h, 30d or 4w")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def pairs(items: Iterable[str], option: str) -> dict[str, str]:
+    """`old=new` pairs, as in --rename."""
+    found = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            fail(f"{option} {item!r}: write {option} name=value")
+        found[name] = value
+    return found
+
+
+def parameters(items: Iterable[str]) -> dict[str, Any]:
+    """`name=value`, where 5, 1.5, true and null are what they look like and the rest is TEXT.
+
+    `name:type=value` says which type it is: text, bigint, double, decimal, timestamp, date,
+    boolean.
+    """
+    values = {}
+    for label, text in pairs(items, "--param").items():
+        name, _, kind = label.partition(":")
+        values[name] = _typed(text, kind.lower()) if kind else _guessed(text)
+    return values
+
+
+def _guessed(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int | float | str | None) else text
+
+
+def _typed(text: str, kind: str) -> Any:
+    kinds: dict[str, Any] = {
+        "text": str,
+        "bigint": int,
+        "double": float,
+        "decimal": Decimal,
+        "timestamp": instant,
+        "date": date.fromisoformat,
+        "boolean": {"true": True, "false": False}.__getitem__,
+    }
+    if kind not in kinds:
+        fail(f"--param: {kind!r} is not a type; one of {', '.join(kinds)}")
+    try:
+        return kinds[kind](text)
+    except (ValueError, KeyError, InvalidOperation):
+        fail(f"--param: {text!r} is not {kind}")
+
+
+def is_handle(text: str) -> bool:
+    return _HANDLE.fullmatch(text) is not None

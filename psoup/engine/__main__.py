@@ -1,0 +1,3 @@
+from psoup.engine.run import main
+
+raise SystemExit(main())

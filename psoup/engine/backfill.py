@@ -1,0 +1,116 @@
+"""New queries over old rows, a slice at a time, newest rows first.
+
+All cohorts of a stream share a pass. A slice is sized by how long the last one took, so that the
+fresh rows waiting behind it wait about `slice_seconds`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from pyspark.sql import SparkSession
+
+from psoup.engine.coverage import Band
+from psoup.engine.ledger import Ledger, stem_name
+from psoup.engine.outcome import by_table
+from psoup.engine.settings import EngineSettings
+from psoup.engine.spread import spread
+from psoup.engine.step import job_of
+from psoup.engine.worker import Slice, backfill
+from results.bitmap import BLOCK_BITS
+
+log = logging.getLogger(__name__)
+
+_LEAST_ROWS = 1 << BLOCK_BITS
+_SAY_EVERY = 5.0
+
+
+class Backfill:
+    def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._parallelism = spark.sparkContext.defaultParallelism
+        self._rows = settings.slice_rows
+        self._said = time.monotonic()
+
+    def pending(self, ledger: Ledger) -> dict[int, int]:
+        """The rows still to go through, by stream."""
+        streams = ledger.state.streams
+        rows = {
+            stream_id: ledger.coverage.pending(stream_id, ledger.floor(stream_id))
+            for stream_id in ledger.coverage.streams()
+            if not streams[stream_id].dropped
+        }
+        return {stream_id: count for stream_id, count in rows.items() if count}
+
+    def advance(self, ledger: Ledger) -> bool:
+        """One slice of the stream with least to do, and its epoch. False: nothing was pending."""
+        pending = self.pending(ledger)
+        if not pending:
+            return False
+        stream_id = min(pending, key=lambda stream: (pending[stream], stream))
+        floor = ledger.floor(stream_id)
+        bands = ledger.coverage.bands(stream_id, self._rows, floor)
+        started = time.monotonic()
+        slices = self._slices(ledger, stream_id, bands)
+        outcomes = spread(self._spark, job_of(ledger), backfill, slices)
+        for name, files in by_table(outcomes).items():
+            ledger.commit(name, files, operation="BACKFILL")
+        reached = bands[-1].lo
+        ledger.append(
+            "coverage", ledger.coverage.extend(stream_id, 0 if reached <= floor else reached)
+        )
+        ledger.publish("backfill")
+        if slices:
+            self._resize(time.monotonic() - started)
+        self._say(ledger, stream_id, pending[stream_id])
+        return True
+
+    def _slices(self, ledger: Ledger, stream_id: int, bands: list[Band]) -> list[Slice]:
+        """The bands cut into tasks at the edges of blocks, without those that can match nothing."""
+        files = sorted(
+            (file for file in ledger.files(stem_name(stream_id)) if file.low),
+            key=lambda file: file.low["_row_id"],
+        )
+        folder = ledger.folder(stem_name(stream_id))
+        live = [
+            predicate.id
+            for predicate in ledger.state.predicates.values()
+            if predicate.stream_id == stream_id
+        ]
+        slices = []
+        for band in bands:
+            if not any(lo <= one < hi for one in live for lo, hi in band.predicates):
+                continue
+            for lo, hi in self._cut(band):
+                paths = tuple(
+                    str(folder.path_of(file))
+                    for file in files
+                    if file.low["_row_id"] < hi and file.high["_row_id"] >= lo
+                )
+                if paths:
+                    slices.append(Slice(stream_id, band.predicates, lo, hi, paths))
+        return slices
+
+    def _cut(self, band: Band) -> list[tuple[int, int]]:
+        blocks = -(-(band.hi - band.lo) // (self._parallelism << BLOCK_BITS))
+        width = max(blocks, 1) << BLOCK_BITS
+        edges = [band.lo, *range((band.lo // width + 1) * width, band.hi, width), band.hi]
+        return list(zip(edges[:-1], edges[1:], strict=True))
+
+    def _resize(self, took: float) -> None:
+        aim = self._settings.slice_seconds
+        factor = min(2.0, max(0.5, aim / max(took, 0.001)))
+        least = min(_LEAST_ROWS, self._settings.slice_rows)
+        self._rows = max(least, int(self._rows * factor))
+
+    def _say(self, ledger: Ledger, stream_id: int, before: int) -> None:
+        left = self.pending(ledger).get(stream_id, 0)
+        name = ledger.state.streams[stream_id].schema.name
+        if left and time.monotonic() - self._said < _SAY_EVERY:
+            return
+        self._said = time.monotonic()
+        high = max(ledger.state.streams[stream_id].high, 1)
+        done = 100 - 100 * left // high
+        log.info("back-fill of %s: %d %%, %d rows left", name, done, left)

@@ -1,0 +1,149 @@
+"""Which predicates have met which rows.
+
+Predicates that arrive in one step are a cohort. A cohort has met every row from `row_lo` on, for
+ever; back-fill takes `row_lo` down to 0. Cohorts that have come equally far are one.
+
+Invariants (`_check`): the cohorts of a stream are disjoint ascending ranges of predicate ids, and
+neighbours differ in `row_lo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+
+from psoup.store.layout import COVERAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """The predicates of one stream with lo <= id < hi: all rows with id >= row_lo are met."""
+
+    lo: int
+    hi: int
+    row_lo: int
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Work of a back-fill slice: these ranges of predicate ids over the rows [lo, hi)."""
+
+    predicates: tuple[tuple[int, int], ...]
+    lo: int
+    hi: int
+
+
+class Coverage:
+    def __init__(self) -> None:
+        self._streams: dict[int, list[Cohort]] = {}
+
+    @classmethod
+    def load(cls, table: pa.Table) -> Coverage:
+        """From the rows of the coverage table.
+
+        A cohort's ranges join without a gap, so the lowest is how far it has come.
+        """
+        coverage = cls()
+        rows: dict[int, list[Cohort]] = {}
+        for row in table.to_pylist():
+            cohort = Cohort(row["predicate_lo"], row["predicate_hi"], row["row_lo"])
+            rows.setdefault(row["stream_id"], []).append(cohort)
+        for stream_id, cohorts in rows.items():
+            coverage._streams[stream_id] = _lowest(cohorts)
+        return coverage
+
+    def table(self) -> pa.Table:
+        """The fewest rows that `load` reads back as this."""
+        rows = [
+            _row(stream_id, cohort, None)
+            for stream_id, cohorts in self._streams.items()
+            for cohort in cohorts
+        ]
+        return pa.Table.from_pylist(rows, schema=COVERAGE)
+
+    def cohorts(self, stream_id: int) -> list[Cohort]:
+        return list(self._streams.get(stream_id, ()))
+
+    def streams(self) -> list[int]:
+        return list(self._streams)
+
+    def start(self, stream_id: int, cohort: Cohort) -> pa.Table:
+        """A new cohort, with ids above all before; the row to append to the table."""
+        cohorts = [*self.cohorts(stream_id), cohort]
+        self._streams[stream_id] = _joined(cohorts)
+        return pa.Table.from_pylist([_row(stream_id, cohort, None)], schema=COVERAGE)
+
+    def extend(self, stream_id: int, row_lo: int) -> pa.Table:
+        """Every cohort has come down to `row_lo` at least; the rows to append to the table."""
+        behind = [cohort for cohort in self.cohorts(stream_id) if cohort.row_lo > row_lo]
+        rows = [
+            _row(stream_id, Cohort(cohort.lo, cohort.hi, row_lo), cohort.row_lo)
+            for cohort in behind
+        ]
+        self._streams[stream_id] = _joined(
+            Cohort(cohort.lo, cohort.hi, min(cohort.row_lo, row_lo))
+            for cohort in self.cohorts(stream_id)
+        )
+        return pa.Table.from_pylist(rows, schema=COVERAGE)
+
+    def forget(self, stream_id: int) -> None:
+        self._streams.pop(stream_id, None)
+
+    def pending(self, stream_id: int, floor: int) -> int:
+        """How many rows back-fill has still to go through; none below `floor` exist."""
+        highest = max((cohort.row_lo for cohort in self.cohorts(stream_id)), default=0)
+        return max(0, highest - floor)
+
+    def bands(self, stream_id: int, rows: int, floor: int) -> list[Band]:
+        """The next `rows` rows of back-fill, newest first: each level of rows with the cohorts
+        that have not met it. Empty where nothing is left above `floor`."""
+        cohorts = [cohort for cohort in self.cohorts(stream_id) if cohort.row_lo > floor]
+        levels = sorted({cohort.row_lo for cohort in cohorts}, reverse=True)
+        if not levels:
+            return []
+        end = max(levels[0] - rows, floor)
+        cuts = [level for level in levels if level > end] + [end]
+        return [
+            Band(tuple((c.lo, c.hi) for c in cohorts if c.row_lo >= hi), lo, hi)
+            for hi, lo in pairwise(cuts)
+        ]
+
+    def _check(self) -> None:
+        for cohorts in self._streams.values():
+            assert all(cohort.lo < cohort.hi for cohort in cohorts)
+            for left, right in pairwise(cohorts):
+                assert left.hi <= right.lo and left.row_lo != right.row_lo
+
+
+def _row(stream_id: int, cohort: Cohort, row_hi: int | None) -> dict[str, int | None]:
+    return {
+        "stream_id": stream_id,
+        "predicate_lo": cohort.lo,
+        "predicate_hi": cohort.hi,
+        "row_lo": cohort.row_lo,
+        "row_hi": row_hi,
+    }
+
+
+def _joined(cohorts: Iterable[Cohort]) -> list[Cohort]:
+    """Neighbours that came equally far as one. Ids between them belong to other streams."""
+    joined: list[Cohort] = []
+    for cohort in cohorts:
+        if joined and joined[-1].row_lo == cohort.row_lo:
+            cohort = Cohort(joined.pop().lo, cohort.hi, cohort.row_lo)
+        joined.append(cohort)
+    return joined
+
+
+def _lowest(rows: list[Cohort]) -> list[Cohort]:
+    """For each range of predicate ids the least row_lo of the rows that contain it."""
+    cuts = sorted({cut for row in rows for cut in (row.lo, row.hi)})
+    pieces = []
+    for lo, hi in pairwise(cuts):
+        levels = [row.row_lo for row in rows if row.lo <= lo and hi <= row.hi]
+        if levels:
+            pieces.append(Cohort(lo, hi, min(levels)))
+    return _joined(pieces)

@@ -1,0 +1,89 @@
+"""Delta's jars: fetched once, kept in the user's cache, used from there without the network.
+
+`python -m psoup.engine.jars` fetches them ahead of the first session.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from psoup.engine.errors import JarsUnavailable
+
+PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+log = logging.getLogger(__name__)
+
+
+def delta_jars() -> list[Path]:
+    """The jars a Delta session needs; the first call on a machine downloads them.
+
+    Processes that ask at once wait for one download. Raises JarsUnavailable where it fails.
+    """
+    _, artifact, version = PACKAGE.split(":")
+    folder = _cache() / f"{artifact}-{version}"
+    if not folder.is_dir():
+        with _alone(folder.with_name(f"{folder.name}.lock")):
+            if not folder.is_dir():
+                _fetch(folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "psoup" / "jars"
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(folder: Path) -> None:
+    """Lets Spark's own resolver fetch into a draft, which becomes `folder` when it is whole."""
+    log.warning("Fetching Delta's jars for Spark: about 90 MB, once. This takes a minute or less.")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
+        application = Path(draft) / "nothing.py"
+        application.touch()
+        spark_home = Path(pyspark.__file__).parent
+        command = [str(spark_home / "bin" / "spark-submit"), "--packages", PACKAGE]
+        command += ["--conf", f"spark.jars.ivy={draft}/ivy", str(application)]
+        environment = os.environ | {"SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": sys.executable}
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        jars = Path(draft) / "ivy" / "jars"
+        if done.returncode != 0 or not any(jars.glob("*delta-spark*.jar")):
+            raise JarsUnavailable(
+                "Delta's jars could not be fetched. Connect to the network (Maven Central) and "
+                f"try again.\n{(done.stderr or done.stdout)[-2000:]}"
+            )
+        shutil.move(jars, folder)
+    log.warning("Delta's jars are in %s.", folder)
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        delta_jars()
+    except JarsUnavailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

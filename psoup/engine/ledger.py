@@ -1,0 +1,146 @@
+"""The engine's own account of its tables: what the last epoch names and what comes on top.
+
+Every commit is at exactly the version after the last one here; a conflict means that somebody
+else writes these tables, and there may be only one engine. Nothing counts until `publish` has
+appended the epoch: after a failure a ledger is thrown away and `recover.open_ledger` makes the
+next one from what the last epoch says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pyarrow as pa
+
+from psoup.engine.coverage import Coverage
+from psoup.engine.errors import SecondEngine
+from psoup.store.datafile import DataFile, write_data_file
+from psoup.store.delta import DeltaFolder, Snapshot
+from psoup.store.epochs import Epoch, StreamMark
+from psoup.store.errors import Conflict
+from psoup.store.layout import ENGINE_TABLES
+from psoup.store.state import State
+from psoup.store.store import Store
+
+STEM = "stems/"
+
+
+def stem_name(stream_id: int) -> str:
+    """A stem among the tables."""
+    return f"{STEM}{stream_id}"
+
+
+def stream_of(name: str) -> int:
+    return int(name.removeprefix(STEM))
+
+
+class Ledger:
+    """`tables` holds every table's files at the version last committed, stems included."""
+
+    def __init__(
+        self,
+        store: Store,
+        epoch: Epoch,
+        epochs_version: int,
+        tables: dict[str, Snapshot],
+        state: State,
+        coverage: Coverage,
+    ) -> None:
+        self.store = store
+        self.epoch = epoch
+        self.epochs_version = epochs_version
+        self.tables = tables
+        self.state = state
+        self.coverage = coverage
+
+    def folder(self, name: str) -> DeltaFolder:
+        return self.store.table(name)
+
+    def files(self, name: str) -> list[DataFile]:
+        return list(self.tables[name].files.values())
+
+    def floor(self, stream_id: int) -> int:
+        """The least row id in the stem's files, or the stream's high where it has none."""
+        ids = [file.low["_row_id"] for file in self.files(stem_name(stream_id)) if file.low]
+        return min(ids, default=self.state.streams[stream_id].high)
+
+    def create_stem(self, stream_id: int) -> None:
+        self.store.create_stem(stream_id, self.state.streams[stream_id].schema)
+        self.tables.setdefault(stem_name(stream_id), Snapshot(0))
+
+    def append(self, name: str, table: pa.Table) -> None:
+        """Writes and commits a few rows of the driver's own."""
+        if table.num_rows:
+            written = write_data_file(self.folder(name).root, table, sync=self.store.sync)
+            self.commit(name, [written], operation="APPEND")
+
+    def commit(
+        self,
+        name: str,
+        added: Iterable[DataFile] = (),
+        removed: Iterable[DataFile] = (),
+        *,
+        operation: str,
+        data_change: bool = True,
+    ) -> None:
+        added, removed = list(added), list(removed)
+        snapshot = self.tables[name]
+        with only_engine():
+            self.folder(name).commit(
+                snapshot.version + 1,
+                added,
+                removed,
+                operation=operation,
+                data_change=data_change,
+                sync=self.store.sync,
+            )
+        files = dict(snapshot.files)
+        for gone in removed:
+            files.pop(gone.path, None)
+        files.update((new.path, new) for new in added)
+        self.tables[name] = Snapshot(snapshot.version + 1, files)
+
+    def publish(self, kind: str, log_version: int | None = None) -> None:
+        """Makes everything committed so far visible, as one epoch."""
+        state = self.state
+        epoch = replace(
+            self.epoch,
+            number=self.epoch.number + 1,
+            kind=kind,
+            log_version=self.epoch.log_version if log_version is None else log_version,
+            position=state.position,
+            clock=state.clock,
+            made_at=time.time_ns() // 1000,
+            next_stream_id=state.next_stream_id,
+            next_predicate_id=state.next_predicate_id,
+            versions={name: self.tables[name].version for name in ENGINE_TABLES},
+            streams=self._marks(),
+        )
+        with only_engine():
+            self.store.epochs.append(self.epochs_version + 1, epoch)
+        self.epoch = epoch
+        self.epochs_version += 1
+
+    def _marks(self) -> dict[int, StreamMark]:
+        """A dropped stream is named as long as it has files."""
+        marks = {}
+        for stream_id, stream in self.state.streams.items():
+            snapshot = self.tables.get(stem_name(stream_id))
+            if snapshot is not None and (not stream.dropped or snapshot.files):
+                marks[stream_id] = StreamMark(stream.high, stream.reached, snapshot.version)
+        return marks
+
+
+@contextmanager
+def only_engine() -> Iterator[None]:
+    """Around commits to the engine's own tables: a conflict there has one cause."""
+    try:
+        yield
+    except Conflict as error:
+        raise SecondEngine(
+            f"{error}: another engine runs on this store. Stop it, or this one; "
+            "a store has one engine."
+        ) from error

@@ -1,0 +1,42 @@
+"""Housekeeping: what keeps the steady state steady. At most one piece of it follows a step.
+
+Each chore is an object with one verb, `advance(ledger) -> bool`: do a bounded piece of work,
+publish its epoch, and say whether there was any.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from psoup.engine.ledger import Ledger
+from psoup.engine.maintain.checkpoint import Checkpoint
+from psoup.engine.maintain.compact import Compact
+from psoup.engine.maintain.merge import Merge
+from psoup.engine.maintain.retain import Retain
+from psoup.engine.maintain.trim import Trim
+from psoup.engine.maintain.vacuum import Vacuum
+from psoup.engine.settings import EngineSettings
+
+__all__ = ["Chore", "Maintenance"]
+
+
+class Chore(Protocol):
+    def advance(self, ledger: Ledger) -> bool: ...
+
+
+class Maintenance:
+    def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
+        self._chores: tuple[Chore, ...] = (
+            Trim(settings),
+            Retain(settings),
+            Merge(spark, settings),
+            Compact(settings),
+            Checkpoint(settings),
+            Vacuum(settings),
+        )
+
+    def advance(self, ledger: Ledger) -> bool:
+        """True where something was done, and so more may be due."""
+        return any(chore.advance(ledger) for chore in self._chores)

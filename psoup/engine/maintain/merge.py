@@ -1,0 +1,141 @@
+"""Merging: many small files become one, and many pieces of a block one piece.
+
+Files of like size are merged, so a row is rewritten a logarithmic number of times. A merged file
+stays within its segment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from psoup.engine import pieces
+from psoup.engine.ledger import STEM, Ledger, stream_of
+from psoup.engine.outcome import Outcome, by_table
+from psoup.engine.predicates import predicates_of
+from psoup.engine.settings import EngineSettings
+from psoup.engine.spread import spread
+from psoup.engine.step import job_of
+from psoup.engine.worker import Job, insert, write_pieces
+from psoup.store.datafile import DataFile
+from psoup.store.layout import MATCHES
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring files of one segment, to become one file."""
+
+    table: str
+    stream_id: int
+    segment: int
+    files: tuple[DataFile, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+class Merge:
+    def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._seen: dict[str, int] = {}
+
+    def advance(self, ledger: Ledger) -> bool:
+        """Looks at a table again when it has had enough commits to make a difference."""
+        for name in ["matches", *(name for name in ledger.tables if name.startswith(STEM))]:
+            version = ledger.tables[name].version
+            if version - self._seen.get(name, -1) < self._settings.merge_files:
+                continue
+            runs = list(self._runs(name, ledger.files(name)))
+            if runs:
+                self._merge(ledger, name, runs)
+                return True
+            self._seen[name] = version
+        return False
+
+    def _merge(self, ledger: Ledger, name: str, runs: list[Run]) -> None:
+        chosen: list[Run] = []
+        size = 0
+        for run in runs:
+            if not chosen or size + run.size <= self._settings.merge_bytes:
+                chosen.append(run)
+                size += run.size
+        outcomes = spread(self._spark, job_of(ledger), merge_run, chosen)
+        removed = [file for run in chosen for file in run.files]
+        added = by_table(outcomes).get(name, [])
+        ledger.commit(name, added, removed, operation="MERGE", data_change=False)
+        ledger.publish("merge")
+
+    def _runs(self, name: str, files: Iterable[DataFile]) -> Iterator[Run]:
+        """The runs worth merging, one a segment at most."""
+        place = _match_place if name == "matches" else _stem_place(stream_of(name))
+        small = [file for file in files if file.low and 2 * file.size < self._settings.merge_bytes]
+        for (stream_id, segment), group in groupby(
+            sorted(small, key=lambda file: (place(file), _first(file))), key=place
+        ):
+            if run := self._run(list(group)):
+                yield Run(name, stream_id, segment, tuple(run))
+
+    def _run(self, files: list[DataFile]) -> list[DataFile] | None:
+        """The neighbours of the least size class that are many enough."""
+        least = self._settings.merge_files
+        classes = [int(math.log(file.size, least)) for file in files]
+        for limit in sorted(set(classes)):
+            for small, group in groupby(
+                zip(files, classes, strict=True), key=lambda pair: pair[1] <= limit
+            ):
+                run = [file for file, _ in group]
+                if small and len(run) >= least:
+                    return self._cut(run)
+        return None
+
+    def _cut(self, run: list[DataFile]) -> list[DataFile]:
+        size, count = 0, 0
+        for file in run:
+            size += file.size
+            if count >= 2 and size > self._settings.merge_bytes:
+                break
+            count += 1
+        return run[:count]
+
+
+def merge_run(job: Job, run: Run) -> list[Outcome]:
+    """Runs in an executor."""
+    paths = [Path(job.root) / run.table / file.path for file in run.files]
+    tables = [pq.ParquetFile(path).read() for path in paths]
+    if run.table != "matches":
+        return insert(job, run.stream_id, pa.concat_tables(tables).sort_by("_row_id"))
+    known = predicates_of(job.root)
+    known.advance(job.predicates)
+    live = pa.array(known.live(run.stream_id), pa.int64())
+    together = _with_partition(pa.concat_tables(tables), run)
+    return write_pieces(job, run.stream_id, pieces.merge(together, live))
+
+
+def _with_partition(table: pa.Table, run: Run) -> pa.Table:
+    for name, value in (("stream_id", run.stream_id), ("segment", run.segment)):
+        table = table.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), len(table)))
+    return table.select(MATCHES.names)
+
+
+Place = Callable[[DataFile], tuple[int, int]]
+
+
+def _match_place(file: DataFile) -> tuple[int, int]:
+    return int(file.partition["stream_id"]), int(file.partition["segment"])
+
+
+def _stem_place(stream_id: int) -> Place:
+    return lambda file: (stream_id, file.low["_row_id"] >> pieces.SEGMENT_BITS)
+
+
+def _first(file: DataFile) -> int:
+    return file.low["lo"] if "lo" in file.low else file.low["_row_id"]

@@ -1,0 +1,96 @@
+"""Pieces of the matches table: made from a probe, and merged.
+
+A piece says which rows of one block a predicate matched, within [lo, hi). Pieces of one predicate
+and block are disjoint, and a piece without matches is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyroaring
+
+from datastem.codec import query_view
+from psoup.store.layout import MATCHES
+from querystem.index import QueryStem
+from results.bitmap import BLOCK_BITS, BLOCK_MASK, encode
+
+SEGMENT_BITS = BLOCK_BITS + 4
+
+_ORDER = [("predicate_id", "ascending"), ("block", "ascending"), ("lo", "ascending")]
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def probe(index: QueryStem, stream_id: int, rows: pa.RecordBatch) -> pa.Table:
+    """All matches of the predicates in these stem rows, which ascend by id."""
+    ids: Int64s = rows.column("_row_id").to_numpy()
+    tables = []
+    for first, last in runs(ids >> BLOCK_BITS):
+        found = index.probe(query_view(rows.slice(first, last - first)))
+        tables.append(_pieces(stream_id, ids[first:last], found))
+    return pa.concat_tables([MATCHES.empty_table(), *tables]).sort_by(_ORDER)
+
+
+def runs(values: Int64s) -> Iterator[tuple[int, int]]:
+    """[first, last) of each run of equal values."""
+    if len(values):
+        edges = np.flatnonzero(np.diff(values)) + 1
+        yield from zip([0, *edges.tolist()], [*edges.tolist(), len(values)], strict=True)
+
+
+def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
+    """The same matches in one piece for each predicate and block; only `live` predicates stay.
+
+    Sound because what a predicate has met of a block is one run of ids, so that the range from
+    the least `lo` to the greatest `hi` holds no row it has not met.
+    """
+    kept = pieces.filter(pc.is_in(pieces.column("predicate_id"), value_set=live)).sort_by(_ORDER)
+    predicates: Int64s = kept.column("predicate_id").to_numpy()
+    blocks: Int64s = kept.column("block").to_numpy()
+    same = (np.diff(predicates) == 0) & (np.diff(blocks) == 0)
+    groups = list(runs(np.concatenate([[0], np.cumsum(~same)]) if len(predicates) else predicates))
+    if len(groups) == kept.num_rows:
+        return kept
+    bitmaps = kept.column("bitmap").to_pylist()
+    los: Int64s = kept.column("lo").to_numpy()
+    his: Int64s = kept.column("hi").to_numpy()
+    unions = [_union(bitmaps[first:last]) for first, last in groups]
+    firsts = np.array([first for first, _ in groups], dtype=np.int64)
+    head = kept.take(pa.array(firsts))
+    columns = {name: head.column(name) for name in MATCHES.names}
+    columns["lo"] = pa.array(np.minimum.reduceat(los, firsts))
+    columns["hi"] = pa.array(np.maximum.reduceat(his, firsts))
+    columns["count"] = pa.array([len(union) for union in unions], pa.int64())
+    columns["bitmap"] = pa.array([union.serialize() for union in unions], pa.binary())
+    return pa.table(columns, schema=MATCHES)
+
+
+def _pieces(stream_id: int, ids: Int64s, found: Any) -> pa.Table:
+    block, lo, hi = int(ids[0]) >> BLOCK_BITS, int(ids[0]), int(ids[-1]) + 1
+    lows = (ids & BLOCK_MASK).astype(np.uint16)
+    matched = [(predicate, lows[offsets]) for predicate, offsets in found if len(offsets)]
+    count = len(matched)
+    columns = [
+        np.full(count, stream_id, np.int64),
+        np.full(count, block >> (SEGMENT_BITS - BLOCK_BITS), np.int64),
+        np.array([predicate for predicate, _ in matched], np.int64),
+        np.full(count, block, np.int64),
+        np.full(count, lo, np.int64),
+        np.full(count, hi, np.int64),
+        np.array([len(hits) for _, hits in matched], np.int64),
+        pa.array([encode(hits) for _, hits in matched], pa.binary()),
+    ]
+    return pa.table([pa.array(column) for column in columns], schema=MATCHES)
+
+
+def _union(bitmaps: list[bytes]) -> pyroaring.BitMap:
+    union = pyroaring.BitMap.deserialize(bitmaps[0])
+    for bitmap in bitmaps[1:]:
+        union |= pyroaring.BitMap.deserialize(bitmap)
+    union.run_optimize()
+    return union

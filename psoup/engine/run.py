@@ -1,0 +1,75 @@
+"""`python -m psoup.engine --store PATH`: an engine as a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from psoup.engine.engine import Engine
+from psoup.engine.errors import EngineError
+from psoup.engine.session import open_session
+from psoup.engine.settings import EngineSettings
+from psoup.store import Store, StoreError
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY = 0.2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs until SIGTERM or SIGINT (exit code 0) or a failure (1)."""
+    options = _parse(arguments)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    try:
+        _run(options, ending)
+    except (EngineError, StoreError) as error:
+        log.error("%s", error, exc_info=error.__cause__)
+        return 1
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    defaults = EngineSettings()
+    parser = argparse.ArgumentParser("psoup engine", description=__doc__)
+    parser.add_argument("--store", type=Path, required=True, help="the store's folder")
+    parser.add_argument("--master", default="local[*]", help="the Spark master (local[*])")
+    parser.add_argument("--poll-ms", type=float, default=1000 * defaults.poll)
+    parser.add_argument("--grace", type=float, default=defaults.grace, help="seconds (3600)")
+    parser.add_argument("--ui", action="store_true", help="Spark's own web page")
+    return parser.parse_args(arguments)
+
+
+def _run(options: argparse.Namespace, ending: threading.Event) -> None:
+    settings = replace(EngineSettings(), poll=options.poll_ms / 1000, grace=options.grace)
+    store = Store.open(options.store, create=True)
+    with tempfile.TemporaryDirectory(prefix="psoup-spark-", ignore_cleanup_errors=True) as scratch:
+        log.info("starting Spark on %s", options.master)
+        spark = open_session(Path(scratch), master=options.master, ui=options.ui)
+        try:
+            _serve(Engine(store, spark, settings), ending)
+        finally:
+            spark.stop()
+
+
+def _serve(engine: Engine, ending: threading.Event) -> None:
+    engine.start()
+    try:
+        print("engine ready", flush=True)
+        while not ending.wait(_LOOK_EVERY):
+            engine.check()
+    finally:
+        engine.stop()
+    log.info("engine stopped")

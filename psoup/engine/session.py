@@ -1,0 +1,63 @@
+"""The Spark session, with the settings that were measured to matter (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import psoup
+from psoup.engine.jars import delta_jars
+
+_SETTINGS: dict[str, bool | float | int | str | None] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+def open_session(scratch: Path, *, master: str = "local[*]", ui: bool = False) -> SparkSession:
+    """A session that reads Delta tables; it takes 5 to 10 s to start.
+
+    `scratch` holds what Spark leaves while it runs. The first session on a machine downloads
+    Delta's jars. Python workers get this process's packages, so on a cluster these must be at
+    the same place of a shared file system, or be shipped with `spark.submit.pyFiles`.
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    packages = _python_path()
+    os.environ["PYTHONPATH"] = packages
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("psoup")
+        .config(map=_SETTINGS)
+        .config("spark.jars", ",".join(str(jar) for jar in delta_jars()))
+        .config("spark.executorEnv.PYTHONPATH", packages)
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.local.dir", str(scratch / "local"))
+    )
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+        builder = builder.config("spark.sql.shuffle.partitions", "2")
+    if ui:
+        builder = builder.config("spark.ui.enabled", "true")
+    return builder.getOrCreate()
+
+
+def _python_path() -> str:
+    """Where this process found our packages, before what was already asked for."""
+    own = str(Path(psoup.__file__ or "").resolve().parents[1])
+    asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([own, *(part for part in asked if part and part != own)])

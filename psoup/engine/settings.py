@@ -1,0 +1,41 @@
+"""Everything about the engine that can be set, with its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Times are seconds, sizes bytes.
+
+    The defaults keep a store with one busy stream at a handful of files per segment and let a
+    request run for half the grace.
+    """
+
+    # How often the source looks at the log, and how long one look may last.
+    poll: float = 0.005
+    wait: float = 0.25
+    # One step takes at most this much of the log.
+    step_commits: int = 256
+    step_bytes: int = 64 << 20
+    # Less than this is not worth a second task.
+    task_bytes: int = 4 << 20
+    # How often a failed step is tried again before the engine gives up.
+    retries: int = 3
+    # A slice of back-fill: its first size in rows and what later ones aim for.
+    slice_rows: int = 1 << 17
+    slice_seconds: float = 0.3
+    # A file leaves the disk no sooner than this after the epoch that stopped naming it.
+    grace: float = 3600.0
+    # How often retention, deletion and the other housekeeping are looked at without new data.
+    housekeeping: float = 30.0
+    # Consumed log files that are trimmed together.
+    trim_commits: int = 64
+    # Commits to a table between two checkpoints of its Delta log.
+    checkpoint_commits: int = 64
+    # Files of like size that are merged into one, the factor between sizes, the input of one go.
+    merge_files: int = 8
+    merge_bytes: int = 64 << 20
+    # Files of a newest-wins table before it is compacted.
+    compact_files: int = 16

@@ -1,0 +1,85 @@
+"""One step: the new events of the log, made rows, matches and an epoch.
+
+Both halves of the symmetric join meet here: new rows are matched with every predicate there is at
+the end of the step, and the step's new predicates start a cohort at the first of its rows. What
+lies below is back-fill.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from psoup.engine.coverage import Cohort
+from psoup.engine.ledger import Ledger
+from psoup.engine.outcome import Undecodable, by_table
+from psoup.engine.spread import spread_fresh
+from psoup.engine.worker import Job
+from psoup.store.events import Data, Entry
+from psoup.store.layout import COVERAGE
+from psoup.store.state import Touched
+from psoup.store.tables import changed_rows
+
+log = logging.getLogger(__name__)
+
+
+def take_step(ledger: Ledger, frame: DataFrame, end: int) -> None:
+    """Consumes the log up to version `end`; `frame` holds those commits and no others."""
+    entries = _headers(ledger, end)
+    highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
+    born = ledger.state.next_predicate_id
+    touched = Touched()
+    for entry in entries:
+        ledger.state.apply(entry, touched)
+    _write_changes(ledger, touched)
+    _start_cohorts(ledger, touched, born, highs)
+    if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
+        _insert_and_probe(ledger, frame)
+    ledger.publish("step" if entries else "trim", end)
+
+
+def job_of(ledger: Ledger) -> Job:
+    store = ledger.store
+    return Job(str(store.root), ledger.tables["predicates"].version, store.sync)
+
+
+def _headers(ledger: Ledger, end: int) -> list[Entry]:
+    versions = range(ledger.epoch.log_version + 1, end + 1)
+    read = ledger.store.log.read
+    return [entry for version in versions for entry in read(version, payloads=False)]
+
+
+def _write_changes(ledger: Ledger, touched: Touched) -> None:
+    for stream_id in touched.streams:
+        if not ledger.state.streams[stream_id].dropped:
+            ledger.create_stem(stream_id)
+    changes = changed_rows(ledger.state, touched, ledger.state.position)
+    for name, rows in changes.items():
+        ledger.append(name, rows)
+
+
+def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int, int]) -> None:
+    live = ledger.state.predicates
+    new: dict[int, list[int]] = {}
+    for predicate in touched.predicates:
+        if predicate >= born and predicate in live:
+            new.setdefault(live[predicate].stream_id, []).append(predicate)
+    rows = [
+        ledger.coverage.start(stream, Cohort(min(ids), max(ids) + 1, highs.get(stream, 0)))
+        for stream, ids in sorted(new.items())
+    ]
+    ledger.append("coverage", pa.concat_tables([COVERAGE.empty_table(), *rows]))
+
+
+def _insert_and_probe(ledger: Ledger, frame: DataFrame) -> None:
+    schemas = {
+        stream.id: stream.schema for stream in ledger.state.streams.values() if not stream.dropped
+    }
+    outcomes = spread_fresh(frame, job_of(ledger), schemas)
+    for outcome in outcomes:
+        if isinstance(outcome, Undecodable):
+            log.error("%s: its row ids stay empty", outcome.problem)
+    for name, files in by_table(outcomes).items():
+        ledger.commit(name, files, operation="APPEND")

@@ -1,0 +1,141 @@
+"""What runs in executors: insert rows into a stem, probe the queries, write what came of it.
+
+A task needs nothing of the driver but its job, and the shared folder; what it keeps between tasks
+is in `predicates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from datastem.codec import decode
+from datastem.errors import DecodeError
+from datastem.schema import StreamSchema
+from psoup.engine import pieces
+from psoup.engine.ledger import stem_name
+from psoup.engine.outcome import Outcome, Undecodable, Written, to_batch
+from psoup.engine.predicates import Ranges, predicates_of
+from psoup.store.datafile import write_data_file
+from psoup.store.events import Data, Entry
+from psoup.store.log import read_events
+
+STEM_BOUNDS = ("_row_id", "_ts", "_position", "_stamp")
+MATCH_BOUNDS = ("predicate_id", "block", "lo", "hi")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Where the store is, and the version of its predicates table to match with."""
+
+    root: str
+    predicates: int
+    sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Old rows [lo, hi) of a stream, in these files, for the predicates in these ranges."""
+
+    stream_id: int
+    predicates: Ranges
+    lo: int
+    hi: int
+    paths: tuple[str, ...]
+
+
+def fresh(
+    job: Job, schemas: Mapping[int, StreamSchema], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """New rows: every log file named in `batches` is decoded, stored and matched."""
+    files = [pair for batch in batches for pair in zip(*batch.to_pydict().values(), strict=True)]
+    rows: dict[int, list[pa.RecordBatch]] = {}
+    outcomes: list[Outcome] = []
+    for version, path in files:
+        for entry in read_events(Path(path), version):
+            if isinstance(entry.event, Data) and entry.event.stream_id in schemas:
+                try:
+                    found = _rows(schemas[entry.event.stream_id], entry, entry.event)
+                    rows.setdefault(entry.event.stream_id, []).append(found)
+                except DecodeError as error:
+                    outcomes.append(Undecodable(f"{error} (log version {version})"))
+    known = predicates_of(job.root)
+    known.advance(job.predicates)
+    for stream_id, parts in rows.items():
+        together = pa.concat_batches(parts)
+        outcomes += insert(job, stream_id, pa.Table.from_batches([together]))
+        stem = known.stem(stream_id)
+        outcomes += write_pieces(job, stream_id, pieces.probe(stem.index, stream_id, together))
+    yield to_batch(outcomes)
+
+
+def backfill(job: Job, work: Slice) -> list[Outcome]:
+    """Old rows: only the predicates that have not met them yet, and only the columns they read."""
+    known = predicates_of(job.root)
+    known.advance(job.predicates)
+    stem = known.stem(work.stream_id, work.predicates)
+    if stem.empty:
+        return []
+    rows = _read(work.paths, work.lo, work.hi, stem.columns)
+    return write_pieces(job, work.stream_id, pieces.probe(stem.index, work.stream_id, rows))
+
+
+def insert(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
+    """Writes rows, ascending by id, as files of the stem; none reaches over a segment's edge."""
+    name = stem_name(stream_id)
+    segments = rows.column("_row_id").to_numpy() >> pieces.SEGMENT_BITS
+    return [
+        Written(
+            name,
+            write_data_file(
+                Path(job.root) / name,
+                rows.slice(first, last - first),
+                bounds=STEM_BOUNDS,
+                sync=job.sync,
+            ),
+        )
+        for first, last in pieces.runs(segments)
+    ]
+
+
+def write_pieces(job: Job, stream_id: int, found: pa.Table) -> list[Outcome]:
+    """Writes pieces, sorted, as one file for each segment."""
+    segments = found.column("segment")
+    return [
+        Written(
+            "matches",
+            write_data_file(
+                Path(job.root) / "matches",
+                found.filter(pc.equal(segments, segment)),
+                partition={"stream_id": str(stream_id), "segment": str(segment)},
+                bounds=MATCH_BOUNDS,
+                sync=job.sync,
+            ),
+        )
+        for segment in np.unique(segments.to_numpy()).tolist()
+    ]
+
+
+def _rows(schema: StreamSchema, entry: Entry, event: Data) -> pa.RecordBatch:
+    """Raises DecodeError; the ids of such a payload stay empty."""
+    rows = decode(schema, event.payload, event.first_row_id, entry.stamp, entry.position.packed)
+    if rows.num_rows != event.rows:
+        raise DecodeError(f"payload of stream {schema.name}: not the {event.rows} rows announced")
+    return rows
+
+
+def _read(paths: Sequence[str], lo: int, hi: int, columns: frozenset[str]) -> pa.RecordBatch:
+    """The rows with lo <= id < hi; files come in the order of their ids."""
+    wanted = [("_row_id", ">=", lo), ("_row_id", "<", hi)]
+    tables = []
+    for path in paths:
+        declared = [name for name in pq.read_schema(path).names if name in columns]
+        names = ["_row_id", "_ts", *declared]
+        tables.append(pq.read_table(path, columns=names, filters=wanted, partitioning=None))
+    return pa.concat_batches(pa.concat_tables(tables).combine_chunks().to_batches())

@@ -1,0 +1,163 @@
+"""Appends to the log: what arrives together is validated in order and becomes one synced commit.
+
+The state is read up to the tail before anything is validated, and the commit is compare-and-set:
+whoever loses the race reads what won, validates again, and tries again. So a refusal is as true
+as an acceptance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from datastem.schema import StreamSchema
+from psoup.server.draft import Chain, Draft
+from psoup.server.errors import AfterFailure, DiskFull, Stopping, StorageFailed
+from psoup.server.follower import Follower, Rows, decode_rows
+from psoup.server.settings import Settings
+from psoup.store import Conflict, Entry
+
+log = logging.getLogger("psoup.server")
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+
+class Proposal(Protocol[T_co]):
+    """Something to append. May be asked several times, each time over a newer state."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def chain(self) -> Chain | None: ...
+
+    def propose(self, draft: Draft) -> T_co:
+        """Appends its events and returns what to answer once they are durable.
+
+        Raises before its first event where it must be refused.
+        """
+
+
+@dataclass(slots=True)
+class _Waiting:
+    proposal: Proposal[Any]
+    future: asyncio.Future[Any]
+
+
+class Appender:
+    def __init__(self, follower: Follower, settings: Settings, clock: Callable[[], int]) -> None:
+        self._follower = follower
+        self._settings = settings
+        self._clock = clock
+        self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
+        self._kept: _Waiting | None = None
+        self._stopping = False
+
+    async def submit(self, proposal: Proposal[T]) -> T:
+        """Returns when the proposal's events are durable. A cancelled caller's may still be."""
+        return await self.enqueue(proposal)
+
+    def enqueue(self, proposal: Proposal[T]) -> asyncio.Future[T]:
+        """Proposals are appended in the order of this call."""
+        if self._stopping:
+            raise Stopping("the server is stopping; try another, or again later")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait(_Waiting(proposal, future))
+        return future
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            group = await self._gather()
+            try:
+                await self._commit(group)
+            except Exception as error:
+                _deliver(group, [error] * len(group))
+
+    async def drain(self) -> None:
+        """Takes nothing new, and returns when what was taken is done."""
+        self._stopping = True
+        while not self._queue.empty() or self._kept is not None:
+            await asyncio.sleep(0.005)
+
+    async def _gather(self) -> list[_Waiting]:
+        group = [self._kept or await self._queue.get()]
+        self._kept = None
+        size = group[0].proposal.nbytes
+        while len(group) < self._settings.group_events and not self._queue.empty():
+            waiting = self._queue.get_nowait()
+            size += waiting.proposal.nbytes
+            if size > self._settings.group_bytes:
+                self._kept = waiting
+                break
+            group.append(waiting)
+        return group
+
+    async def _commit(self, group: list[_Waiting]) -> None:
+        follower = self._follower
+        while True:
+            await follower.catch_up()
+            stamp = max(self._clock(), follower.state.clock)
+            draft = Draft(follower.state.draft(), follower.version + 1, stamp, follower.recent)
+            outcomes = [_propose(waiting.proposal, draft) for waiting in group]
+            if draft.entries:
+                schemas = {key: value.schema for key, value in follower.state.streams.items()}
+                try:
+                    rows = await asyncio.to_thread(self._append, draft, schemas)
+                except Conflict:
+                    continue
+                follower.apply(draft.version, draft.entries, rows)
+            break
+        _deliver(group, outcomes)
+
+    def _append(self, draft: Draft, schemas: dict[int, StreamSchema]) -> Rows:
+        entries: list[Entry] = draft.entries
+        rows = decode_rows(entries, schemas)
+        try:
+            self._follower.store.log.append(draft.version, entries)
+        except OSError as error:
+            log.error("could not append to the log: %s", error)
+            raise _storage_error(error) from error
+        return rows
+
+
+def _propose(proposal: Proposal[Any], draft: Draft) -> Any:
+    """What the proposal answers, or the error it is refused with."""
+    chain = proposal.chain
+    try:
+        if chain is not None and (chain.broken or chain in draft.broken):
+            raise AfterFailure("an earlier batch of this call was refused; this one was not taken")
+        return proposal.propose(draft)
+    except Exception as error:
+        if chain is not None:
+            draft.broken.add(chain)
+        return error
+
+
+def _deliver(group: list[_Waiting], outcomes: list[Any]) -> None:
+    for waiting, outcome in zip(group, outcomes, strict=True):
+        failed = isinstance(outcome, Exception)
+        if failed and waiting.proposal.chain is not None:
+            waiting.proposal.chain.broken = True
+        if waiting.future.done():
+            continue
+        if failed:
+            waiting.future.set_exception(outcome)
+        else:
+            waiting.future.set_result(outcome)
+
+
+def _storage_error(error: OSError) -> Exception:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "errno 28" in str(error).lower()
+    if full:
+        return DiskFull(
+            "the store's disk is full; nothing was taken", hint="free space, then send it again"
+        )
+    return StorageFailed(
+        f"the store could not be written: {error}", hint="send it again with the same sequence"
+    )

@@ -1,0 +1,63 @@
+"""The parts of a running server, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from psoup.server.appender import Appender
+from psoup.server.follower import Follower
+from psoup.server.matchfiles import MatchCache
+from psoup.server.settings import Settings
+from psoup.store import Store
+from results.known import Known
+
+T = TypeVar("T")
+
+
+def system_clock() -> int:
+    """Microseconds, UTC."""
+    return time.time_ns() // 1000
+
+
+class Core:
+    def __init__(
+        self, store: Store, settings: Settings, clock: Callable[[], int] = system_clock
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.clock = clock
+        self.started = time.monotonic()
+        self.follower = Follower(store, settings)
+        self.appender = Appender(self.follower, settings, clock)
+        self.known = Known(settings.memory // 8)
+        self.match_cache = MatchCache(settings.memory // 8)
+        self._threads = ThreadPoolExecutor(settings.workers, "answer")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def cache_bytes(self) -> int:
+        return self.follower.memory.used + self.known.used + self.match_cache.used
+
+    async def start(self) -> None:
+        """Returns when the state is at the tail of the log. Raises StoreError."""
+        await self.follower.start()
+        self._tasks = [
+            asyncio.create_task(self.follower.run()),
+            asyncio.create_task(self.appender.run()),
+        ]
+
+    async def stop(self) -> None:
+        """Finishes what was taken, then ends."""
+        await self.appender.drain()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.follower.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def in_thread(self, work: Callable[..., T], *given: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)

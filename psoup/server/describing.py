@@ -1,0 +1,135 @@
+"""Streams, registrations and the store itself, as messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from datastem.schema import Column
+from psoup.server.core import Core
+from psoup.server.errors import BadRequest
+from psoup.server.invoke import read_query
+from psoup.server.parameters import from_json
+from psoup.server.values import from_duration, from_instant
+from psoup.store import Registration, StreamState
+from psoup.v1 import psoup_pb2 as pb
+from querystem.language import stream_sql, window_text
+from results.ranges import intersect, size
+
+PAGE = 1000
+
+
+def columns_message(columns: Iterable[Column]) -> list[pb.Column]:
+    return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
+
+
+def stream_message(core: Core, stream: StreamState, now: int | None) -> pb.Stream:
+    schema = stream.schema
+    message = pb.Stream(
+        name=schema.name,
+        id=stream.id,
+        columns=columns_message(schema.columns),
+        ordered_by=schema.ordered_by or "",
+        ahead=from_duration(schema.ahead),
+        row_count=stream.high,
+        sql=stream_sql(schema),
+        registration_count=stream.registrations,
+    )
+    if schema.retain is not None:
+        message.retain.CopyFrom(from_duration(schema.retain))
+    if now is not None:
+        message.now.CopyFrom(from_instant(now))
+    return message
+
+
+def registration_message(core: Core, registration: Registration) -> pb.Registration:
+    query = read_query(registration.query)
+    stream = core.follower.state.streams[registration.stream_id]
+    covered = core.follower.view.covering(stream.id).ranges(registration.predicate_id)
+    return pb.Registration(
+        handle=registration.handle,
+        owner=registration.owner,
+        client_key=registration.client_key,
+        sql=registration.text,
+        parameters=from_json(registration.parameters),
+        stream=stream.schema.name,
+        window=window_text(query.window),
+        columns=columns_message(query.columns),
+        lease=from_duration(registration.lease),
+        position=core.store.positions.encode(registration.position),
+        registered_at=from_instant(registration.stamp),
+        predicate_id=registration.predicate_id,
+        matched_rows=size(intersect(0, stream.high, covered)),
+        stream_rows=stream.high,
+    )
+
+
+def page_of(
+    registrations: Sequence[Registration], tenant: str, request: pb.ListRegistrationsRequest
+) -> tuple[list[Registration], str]:
+    """In the order of registering. The token is where the page before ended."""
+    if request.page_size < 0:
+        raise BadRequest("page_size is negative", field="page_size", got=str(request.page_size))
+    if request.page_token and not request.page_token.isdecimal():
+        raise BadRequest(
+            "page_token is not one of this server's", field="page_token", hint="start anew"
+        )
+    after = int(request.page_token[:20] or 0)
+    limit = min(request.page_size or PAGE, PAGE)
+    rest = sorted(
+        (one.position.packed, one.handle, one)
+        for one in registrations
+        if one.tenant == tenant
+        and (not request.owner or one.owner == request.owner)
+        and one.position.packed > after
+    )
+    page = [one for _, _, one in rest[:limit]]
+    return page, str(page[-1].position.packed) if len(rest) > limit else ""
+
+
+def status_message(core: Core) -> pb.StatusResponse:
+    state, epoch = core.follower.state, core.follower.view.epoch
+    now = max(core.clock(), state.clock)
+    rows, age = core.follower.behind(now)
+    message = pb.StatusResponse(
+        store_id=core.store.id,
+        version=_version(),
+        position=core.store.positions.encode(state.position),
+        now=from_instant(now),
+        stream_count=len(state.stream_names),
+        registration_count=len(state.registrations),
+        predicate_count=len(state.predicates),
+        epoch=epoch.number,
+        behind_rows=rows,
+        behind=from_duration(age),
+        backfill_rows=_backfill(core),
+        cache_bytes=core.cache_bytes,
+        cache_limit_bytes=core.settings.memory,
+        uptime=from_duration(int((time.monotonic() - core.started) * 1e6)),
+    )
+    if epoch.number:
+        message.epoch_at.CopyFrom(from_instant(epoch.made_at))
+    return message
+
+
+def _backfill(core: Core) -> int:
+    """Rows × predicates of the epoch that no coverage reaches."""
+    predicates: dict[int, list[int]] = {}
+    for predicate in core.follower.state.predicates.values():
+        predicates.setdefault(predicate.stream_id, []).append(predicate.id)
+    total = 0
+    for stream_id, mark in core.follower.view.epoch.streams.items():
+        ids = np.sort(np.array(predicates.get(stream_id, ()), np.int64))
+        covered = core.follower.view.covering(stream_id).pairs(ids)
+        total += max(0, len(ids) * mark.high - covered)
+    return total
+
+
+def _version() -> str:
+    try:
+        return version("psoup")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,216 @@
+"""Every error a client can meet, and the one table that gives each its status code.
+
+ServerError
+├── BadRequest          a field of the request is wrong
+├── UnknownHandle
+├── NoSuchStream
+├── StreamExists
+├── StreamDropped       the registration's stream is gone
+├── KeyTaken            the client key belongs to another query
+├── SequenceGap         the sequence before this one is missing
+├── SequenceReused      that sequence was given to other rows
+├── AfterFailure        an earlier batch of the same call was refused
+├── TooMuchWork         more rows to compute than the server may
+├── NotReached          waited as long as allowed
+├── DiskFull
+├── StorageFailed
+└── Stopping
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.rpc import code_pb2, status_pb2
+
+from datastem.errors import DataError, DecodeError, RowError
+from psoup.store.errors import (
+    Conflict,
+    CorruptStore,
+    ForeignPosition,
+    LogTrimmed,
+    NotAStore,
+    StoreError,
+    UnsupportedFormat,
+)
+from psoup.v1 import psoup_pb2 as pb
+from querystem.language import errors as language
+
+# Both travel in HTTP/2 trailers, of which clients take 8 KiB; beyond ASCII a byte costs three.
+_MESSAGE_BYTES = 1200
+_VALUE_BYTES = 200
+
+
+class ServerError(Exception):
+    """`reason` is the stable name; keywords are fields of ErrorDetail."""
+
+    reason = "SERVER"
+
+    def __init__(self, message: str, *, reason: str = "", **detail: Any) -> None:
+        super().__init__(message)
+        self.reason = reason or type(self).reason
+        self.detail = detail
+
+
+class BadRequest(ServerError):
+    reason = "BAD_REQUEST"
+
+
+class UnknownHandle(ServerError):
+    reason = "UNKNOWN_HANDLE"
+
+
+class NoSuchStream(ServerError):
+    reason = "UNKNOWN_STREAM"
+
+
+class StreamExists(ServerError):
+    reason = "STREAM_EXISTS"
+
+
+class StreamDropped(ServerError):
+    reason = "STREAM_DROPPED"
+
+
+class KeyTaken(ServerError):
+    reason = "CLIENT_KEY_TAKEN"
+
+
+class SequenceGap(ServerError):
+    reason = "SEQUENCE_GAP"
+
+
+class SequenceReused(ServerError):
+    reason = "SEQUENCE_REUSED"
+
+
+class AfterFailure(ServerError):
+    reason = "AFTER_FAILURE"
+
+
+class TooMuchWork(ServerError):
+    reason = "TOO_MUCH_WORK"
+
+
+class NotReached(ServerError):
+    reason = "NOT_REACHED"
+
+
+class DiskFull(ServerError):
+    reason = "DISK_FULL"
+
+
+class StorageFailed(ServerError):
+    reason = "STORAGE_FAILED"
+
+
+class Stopping(ServerError):
+    reason = "STOPPING"
+
+
+# One row for each class; a test finds classes that are missing here.
+CODES: dict[type[Exception], grpc.StatusCode] = {
+    ServerError: grpc.StatusCode.INTERNAL,
+    BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    UnknownHandle: grpc.StatusCode.NOT_FOUND,
+    NoSuchStream: grpc.StatusCode.NOT_FOUND,
+    StreamExists: grpc.StatusCode.ALREADY_EXISTS,
+    StreamDropped: grpc.StatusCode.FAILED_PRECONDITION,
+    KeyTaken: grpc.StatusCode.ALREADY_EXISTS,
+    SequenceGap: grpc.StatusCode.FAILED_PRECONDITION,
+    SequenceReused: grpc.StatusCode.ALREADY_EXISTS,
+    AfterFailure: grpc.StatusCode.ABORTED,
+    TooMuchWork: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    NotReached: grpc.StatusCode.DEADLINE_EXCEEDED,
+    DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    StorageFailed: grpc.StatusCode.UNAVAILABLE,
+    Stopping: grpc.StatusCode.UNAVAILABLE,
+    language.QueryError: grpc.StatusCode.INVALID_ARGUMENT,
+    language.SyntaxProblem: grpc.StatusCode.INVALID_ARGUMENT,
+    language.NotYet: grpc.StatusCode.UNIMPLEMENTED,
+    language.BindProblem: grpc.StatusCode.INVALID_ARGUMENT,
+    language.UnknownStream: grpc.StatusCode.NOT_FOUND,
+    language.UnknownColumn: grpc.StatusCode.INVALID_ARGUMENT,
+    language.UnknownFunction: grpc.StatusCode.INVALID_ARGUMENT,
+    language.UnknownParameter: grpc.StatusCode.INVALID_ARGUMENT,
+    language.TypeProblem: grpc.StatusCode.INVALID_ARGUMENT,
+    language.WindowProblem: grpc.StatusCode.INVALID_ARGUMENT,
+    DataError: grpc.StatusCode.INVALID_ARGUMENT,
+    RowError: grpc.StatusCode.INVALID_ARGUMENT,
+    DecodeError: grpc.StatusCode.DATA_LOSS,
+    StoreError: grpc.StatusCode.UNAVAILABLE,
+    Conflict: grpc.StatusCode.UNAVAILABLE,
+    NotAStore: grpc.StatusCode.FAILED_PRECONDITION,
+    UnsupportedFormat: grpc.StatusCode.FAILED_PRECONDITION,
+    CorruptStore: grpc.StatusCode.DATA_LOSS,
+    LogTrimmed: grpc.StatusCode.UNAVAILABLE,
+    ForeignPosition: grpc.StatusCode.INVALID_ARGUMENT,
+}
+
+FAMILIES: tuple[type[Exception], ...] = (ServerError, language.QueryError, DataError, StoreError)
+
+_REASONS: dict[type[Exception], str] = {
+    DecodeError: "UNDECODABLE",
+    Conflict: "CONFLICT",
+    NotAStore: "NOT_A_STORE",
+    UnsupportedFormat: "UNSUPPORTED_FORMAT",
+    CorruptStore: "CORRUPT_STORE",
+    LogTrimmed: "LOG_TRIMMED",
+    ForeignPosition: "FOREIGN_POSITION",
+}
+
+
+def code_of(error: Exception) -> grpc.StatusCode:
+    for kind in type(error).__mro__:
+        if kind in CODES:
+            return CODES[kind]
+    return grpc.StatusCode.INTERNAL
+
+
+def detail_of(error: Exception) -> pb.ErrorDetail:
+    """What went wrong, for programs."""
+    match error:
+        case ServerError():
+            return pb.ErrorDetail(**{"row": -1, **error.detail, "reason": error.reason})
+        case language.QueryError():
+            return pb.ErrorDetail(
+                reason=error.reason,
+                line=error.line,
+                column=error.column,
+                excerpt=error.excerpt,
+                hint=error.hint,
+                row=-1,
+            )
+        case RowError():
+            return pb.ErrorDetail(
+                reason=error.reason,
+                row=error.row,
+                field=_clip(error.field, _VALUE_BYTES),
+                expected=_clip(error.expected, _VALUE_BYTES),
+                got=_clip(error.got, _VALUE_BYTES),
+                hint=_clip(error.hint, _VALUE_BYTES),
+            )
+    return pb.ErrorDetail(reason=_REASONS.get(type(error), "INTERNAL"), row=-1)
+
+
+def status_of(error: Exception) -> status_pb2.Status:
+    """The google.rpc.Status whose details hold the one ErrorDetail."""
+    status = status_pb2.Status(code=code_of(error).value[0], message=_clip(str(error)))
+    status.details.add().Pack(detail_of(error))
+    return status
+
+
+def internal_status(ident: str) -> status_pb2.Status:
+    """For what nobody expected: the cause is in the server's own log under `ident`."""
+    message = f"the server failed in a way it did not expect; its log has the cause under {ident}"
+    status = status_pb2.Status(code=code_pb2.INTERNAL, message=message)
+    status.details.add().Pack(pb.ErrorDetail(reason="INTERNAL", row=-1, got=ident))
+    return status
+
+
+def _clip(text: str, limit: int = _MESSAGE_BYTES) -> str:
+    content = text.encode()
+    if len(content) <= limit:
+        return text
+    return content[:limit].decode(errors="ignore") + "…"

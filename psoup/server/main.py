@@ -1,0 +1,127 @@
+"""A server process: from the command line to a clean end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from psoup.server.core import Core
+from psoup.server.services import PsoupService
+from psoup.server.settings import Settings
+from psoup.store import Store, StoreError
+from psoup.v1 import psoup_pb2 as pb
+from psoup.v1 import psoup_pb2_grpc
+
+log = logging.getLogger("psoup.server")
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Psoup"].full_name
+
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    """`512MB`, `1 GiB`, `1048576`: units are powers of 1,024. Raises ValueError."""
+    match = re.fullmatch(r"(\d+)\s*([KMG]?)I?(B?)", text.strip().upper())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 512MB")
+    unit = match[2] + "B" if match[2] else ""
+    return int(match[1]) * _UNITS[unit]
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
+    defaults = Settings(Path())
+    parser = argparse.ArgumentParser(prog="python -m psoup.server", description=__doc__)
+    parser.add_argument("--store", type=Path, required=True, help="the store's folder")
+    parser.add_argument("--host", default=defaults.host)
+    parser.add_argument("--port", type=int, default=defaults.port, help="0 chooses a free one")
+    parser.add_argument("--memory", type=parse_size, default=defaults.memory, help="as in 512MB")
+    parser.add_argument("--durability", choices=["fsync", "none"], default=defaults.durability)
+    parser.add_argument("--compute-rows", type=int, default=defaults.compute_rows)
+    parser.add_argument("--message", type=parse_size, default=defaults.message_bytes)
+    parser.add_argument("--wait", type=float, default=defaults.wait, help="seconds")
+    given = parser.parse_args(arguments)
+    return Settings(
+        store=given.store,
+        host=given.host,
+        port=given.port,
+        memory=given.memory,
+        durability=given.durability,
+        compute_rows=given.compute_rows,
+        message_bytes=given.message,
+        wait=given.wait,
+    )
+
+
+class Server:
+    """A core with a port. `start` returns when it serves."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        store = Store.open(settings.store, create=True, sync=settings.durability == "fsync")
+        self.core = Core(store, settings)
+        self.port = 0
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._grpc = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", settings.message_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+
+    async def start(self) -> None:
+        """Raises StoreError, or RuntimeError where the port can't be had."""
+        psoup_pb2_grpc.add_PsoupServicer_to_server(PsoupService(self.core), self._grpc)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._grpc)
+        self.port = self._grpc.add_insecure_port(f"{self.settings.host}:{self.settings.port}")
+        await self.core.start()
+        await self._grpc.start()
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    async def stop(self) -> None:
+        """Finishes the calls under way, for as long as `drain` says."""
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._grpc.stop(self.settings.drain)
+        await self.core.stop()
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for name in ("", SERVICE):
+            await self._health.set(name, status)
+
+
+async def serve(settings: Settings) -> None:
+    """Until SIGTERM or SIGINT."""
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    server = Server(settings)
+    await server.start()
+    print(f"server ready on {settings.host}:{server.port}", flush=True)
+    await asked.wait()
+    await server.stop()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 after a clean end, 1 where the server can't start, 2 for wrong arguments."""
+    settings = parse_arguments(arguments)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    try:
+        asyncio.run(serve(settings))
+    except (StoreError, OSError, RuntimeError) as error:
+        print(f"the server can't start: {error}", file=sys.stderr)
+        return 1
+    return 0

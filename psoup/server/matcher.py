@@ -1,0 +1,102 @@
+"""Which rows match a predicate: from what is known, else from the files, else computed here.
+
+The order does not matter for the answer: the engine's files and this server's kernel are the same
+code over the same rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Part
+from datastem.codec import query_view
+from psoup.server.errors import TooMuchWork
+from psoup.server.matchfiles import MatchCache
+from psoup.server.view import EpochView
+from querystem.expressions import TRUE, Expression
+from querystem.kernel import matches
+from results.known import Known
+from results.ranges import Range, intersect, size
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Uncovered(Exception):
+    """Rows the engine has not matched, asked for by someone who wants to wait for it."""
+
+
+@dataclass(slots=True)
+class Work:
+    """How many rows one answer may compute, and has; None: not one, raise Uncovered."""
+
+    limit: int | None
+    rows: int = 0
+
+    def add(self, rows: int) -> None:
+        if self.limit is None:
+            raise Uncovered
+        if self.rows + rows > self.limit:
+            raise TooMuchWork(
+                f"the engine has not matched this query yet, and this server computes at most "
+                f"{self.limit:,} rows for one answer; it did {self.rows:,} and will go on from "
+                f"there when asked again",
+                expected=f"at most {self.limit} rows",
+                got=f"{self.rows} rows done, {rows} more next",
+                hint="ask again, ask with wait_for_engine, or choose a shorter window",
+            )
+        self.rows += rows
+
+
+@dataclass
+class Matcher:
+    """One predicate over one stream, for one answer."""
+
+    predicate: int
+    stream_id: int
+    where: Expression
+    view: EpochView
+    files: Path
+    known: Known
+    cache: MatchCache
+    work: Work
+
+    @cached_property
+    def covered(self) -> list[Range]:
+        return self.view.covering(self.stream_id).ranges(self.predicate)
+
+    def match(self, part: Part, lo: int, hi: int) -> Int64s:
+        """The ids in `[lo, hi)` of a part, which lies in one block, that match."""
+        if self.where == TRUE:
+            first, last = np.searchsorted(part.ids, [lo, hi])
+            return part.ids[first:last]
+        block = part.first >> BLOCK_BITS
+        piece = self.known.probe(self.predicate, block)
+        if piece.missing(lo, hi):
+            stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
+            if any(intersect(*gap, stored) for gap in piece.missing(lo, hi)):
+                ids = self._stored(block)
+                piece = self.known.insert(self.predicate, block, stored, ids)
+        if missing := piece.missing(lo, hi):
+            self.work.add(size(missing))
+            ids = np.concatenate([self._computed(part, *gap) for gap in missing])
+            piece = self.known.insert(self.predicate, block, missing, ids)
+        return piece.between(lo, hi)
+
+    def _stored(self, block: int) -> Int64s:
+        """All stored matches of the block, in whatever pieces."""
+        found = [
+            lows.astype(np.int64) + block * BLOCK_ROWS
+            for file in self.view.files_for(self.stream_id, block)
+            for lows in self.cache.find(self.files / file.path, self.predicate, block)
+        ]
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    def _computed(self, part: Part, lo: int, hi: int) -> Int64s:
+        first, last = np.searchsorted(part.ids, [lo, hi])
+        rows = query_view(part.rows.slice(first, last - first))
+        return part.ids[first:last][matches(self.where, rows)]

@@ -1,0 +1,281 @@
+"""What can be appended: definitions, registrations, batches; each knows when it is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from datastem.schema import StreamSchema
+from psoup.server.draft import Chain, Draft
+from psoup.server.errors import (
+    BadRequest,
+    KeyTaken,
+    NoSuchStream,
+    SequenceGap,
+    SequenceReused,
+    StreamExists,
+    UnknownHandle,
+)
+from psoup.store import (
+    START,
+    CreateStream,
+    Data,
+    DropStream,
+    Position,
+    Publisher,
+    Register,
+    Registration,
+    State,
+    StreamState,
+    Unregister,
+)
+from querystem.query import Query
+
+HANDLE_BYTES = 16
+_HEADER_BYTES = 500
+
+
+class Stale(Exception):
+    """The stream this was prepared for is another one now: prepare it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """Creates a stream."""
+
+    tenant: str
+    owner: str
+    schema: StreamSchema
+    nbytes: int = _HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: Draft) -> tuple[StreamState, Position]:
+        if draft.state.find_stream(self.tenant, self.schema.name) is not None:
+            raise StreamExists(
+                f"there is a stream {self.schema.name} already",
+                hint="drop it first, or choose another name",
+            )
+        stream_id = draft.state.next_stream_id
+        position = draft.append(self.tenant, self.owner, CreateStream(stream_id, self.schema))
+        return draft.state.streams[stream_id], position
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    tenant: str
+    owner: str
+    name: str
+    nbytes: int = _HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: Draft) -> tuple[StreamState, Position]:
+        stream = find_stream(draft.state, self.tenant, self.name)
+        return stream, draft.append(self.tenant, self.owner, DropStream(stream.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One registration to be, bound. `parameters` is JSON."""
+
+    client_key: str
+    parameters: str
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    handles: list[bytes]
+    created: int
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterAll:
+    """Registrations of one text over one stream: all of them or none."""
+
+    tenant: str
+    owner: str
+    stream_id: int
+    text: str
+    lease: int
+    prepared: Sequence[Prepared]
+    chain: Chain | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.prepared) * (_HEADER_BYTES + 3 * len(self.text))
+
+    def propose(self, draft: Draft) -> Registered:
+        self._check(draft)
+        handles, created, position = [], 0, START
+        for one in self.prepared:
+            known = self._known(draft.state, one)
+            if known is None:
+                handle, position = self._append(draft, one)
+                created += 1
+            else:
+                handle, position = known.handle, max(position, known.position)
+            handles.append(handle)
+        return Registered(handles, created, position)
+
+    def _check(self, draft: Draft) -> None:
+        stream = draft.state.streams[self.stream_id]
+        if stream.dropped:
+            raise Stale
+        if len(self.prepared) > draft.room:
+            raise BadRequest(f"{len(self.prepared)} registrations don't fit one commit")
+        seen: dict[str, str] = {}
+        for one in self.prepared:
+            if not one.client_key:
+                continue
+            known = self._known(draft.state, one)
+            other = known is not None and (known.text, known.parameters) != (
+                self.text,
+                one.parameters,
+            )
+            if other or seen.setdefault(one.client_key, one.parameters) != one.parameters:
+                raise KeyTaken(
+                    f"the client key {one.client_key!r} belongs to another query",
+                    field="client_key",
+                    got=one.client_key[:100],
+                    hint="unregister that query first, or use another key",
+                )
+
+    def _known(self, state: State, one: Prepared) -> Registration | None:
+        key = self.tenant, self.owner, one.client_key
+        handle = state.client_keys.get(key) if one.client_key else None
+        return None if handle is None else state.registrations[handle]
+
+    def _append(self, draft: Draft, one: Prepared) -> tuple[bytes, Position]:
+        key, state = one.query.predicate_key, draft.state
+        predicate_id = state.predicate_keys.get((self.stream_id, key))
+        event = Register(
+            handle=os.urandom(HANDLE_BYTES),
+            client_key=one.client_key,
+            stream_id=self.stream_id,
+            predicate_id=state.next_predicate_id if predicate_id is None else predicate_id,
+            key=key,
+            text=self.text,
+            parameters=one.parameters,
+            query=json.dumps(one.query.to_json(), separators=(",", ":")),
+            lease=self.lease,
+        )
+        return event.handle, draft.append(self.tenant, self.owner, event)
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterOne:
+    tenant: str
+    handle: bytes
+    nbytes: int = _HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: Draft) -> Position:
+        registration = find_registration(draft.state, self.tenant, self.handle)
+        return draft.append(self.tenant, registration.owner, Unregister(self.handle))
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    position: Position
+    rows: int
+    first_row_id: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that was accepted for the stream `stream_id`, or a heartbeat without a payload.
+
+    `min_ts` and `max_ts` are None where ts is the stamp of arrival.
+    """
+
+    tenant: str
+    owner: str
+    stream_id: int
+    publisher: str
+    sequence: int
+    rows: int
+    min_ts: int | None
+    max_ts: int | None
+    digest: bytes
+    payload: bytes
+    chain: Chain | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.payload) + _HEADER_BYTES
+
+    def propose(self, draft: Draft) -> Published:
+        repeated = self._repeated(draft) if self.publisher else None
+        if repeated is not None:
+            return repeated
+        stream = draft.state.streams[self.stream_id]
+        if stream.dropped:
+            raise Stale
+        arrival = draft.stamp if self.rows and self.min_ts is None else None
+        event = Data(
+            stream_id=self.stream_id,
+            publisher=self.publisher,
+            sequence=self.sequence,
+            rows=self.rows,
+            first_row_id=stream.high,
+            min_ts=self.min_ts if arrival is None else arrival,
+            max_ts=self.max_ts if arrival is None else arrival,
+            digest=self.digest,
+            payload=self.payload,
+        )
+        position = draft.append(self.tenant, self.owner, event)
+        return Published(position, self.rows, stream.high, False)
+
+    def _repeated(self, draft: Draft) -> Published | None:
+        """None where this is the next sequence."""
+        last = draft.state.publishers.get((self.tenant, self.publisher))
+        reached = last.sequence if last else 0
+        if self.sequence == reached + 1:
+            return None
+        if self.sequence > reached or last is None:
+            raise SequenceGap(
+                f"sequence {self.sequence} of publisher {self.publisher} can't follow {reached}",
+                expected=str(reached + 1),
+                got=str(self.sequence),
+                hint=f"send sequence {reached + 1} next",
+            )
+        old = draft.batch(self.tenant, self.publisher, self.sequence)
+        if old is None:
+            return Published(last.position, self.rows, -1, True)
+        return self._same(old)
+
+    def _same(self, old: Publisher) -> Published:
+        if old.digest != self.digest:
+            raise SequenceReused(
+                f"sequence {self.sequence} of publisher {self.publisher} was given to other rows",
+                expected=f"the rows of digest {old.digest.hex()}",
+                got=f"rows of digest {self.digest.hex()}",
+                hint="send the same rows again, or use the next sequence",
+            )
+        return Published(old.position, old.rows, old.first_row_id, True)
+
+
+def find_stream(state: State, tenant: str, name: str) -> StreamState:
+    """Raises NoSuchStream."""
+    stream = state.find_stream(tenant, name.lower())
+    if stream is None:
+        raise NoSuchStream(
+            f"there is no stream {name[:100]!r}", got=name[:100], hint="create it, or list them"
+        )
+    return stream
+
+
+def find_registration(state: State, tenant: str, handle: bytes) -> Registration:
+    """Raises UnknownHandle; also for another tenant's."""
+    registration = state.registrations.get(handle)
+    if registration is None or registration.tenant != tenant:
+        raise UnknownHandle(
+            "that handle is unknown: never given, unregistered, or another tenant's",
+            got=handle[:32].hex(),
+            hint="register the query again",
+        )
+    return registration

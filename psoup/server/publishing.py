@@ -1,0 +1,133 @@
+"""Publish: from a request to a batch that can be appended."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from datastem.accept import accept, check_ahead
+from datastem.codec import encode
+from datastem.digest import heartbeat_digest
+from datastem.errors import RowError
+from psoup.server.core import Core
+from psoup.server.draft import Chain
+from psoup.server.errors import BadRequest
+from psoup.server.ipc import read_table
+from psoup.server.names import check_name, default_name
+from psoup.server.proposals import Batch, Published, Stale, find_stream
+from psoup.server.values import BadValue, to_instant, to_table
+from psoup.store import StreamState
+from psoup.v1 import psoup_pb2 as pb
+
+_ATTEMPTS = 3
+# What is quicker to read than to hand to a thread.
+_SMALL_BYTES = 8 << 10
+
+
+async def publish(core: Core, request: pb.PublishRequest) -> pb.PublishResponse:
+    """Raises RowError, ServerError. Durable when it returns."""
+    for _ in range(_ATTEMPTS):
+        batch = await accepted(core, request, None)
+        try:
+            return response(core, await core.appender.submit(batch))
+        except Stale:
+            await core.follower.catch_up()
+    raise BadRequest("the stream was dropped and created again, over and over")
+
+
+async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> Batch:
+    _check_identity(core, request)
+    tenant = default_name(request.tenant, "tenant", core.settings)
+    stream = find_stream(core.follower.state, tenant, request.stream)
+    if request.ByteSize() <= _SMALL_BYTES:
+        return _accept(core, request, tenant, stream, chain)
+    return await core.in_thread(_accept, core, request, tenant, stream, chain)
+
+
+def response(core: Core, published: Published) -> pb.PublishResponse:
+    return pb.PublishResponse(
+        position=core.store.positions.encode(published.position),
+        row_count=published.rows,
+        first_row_id=published.first_row_id,
+        duplicate=published.duplicate,
+    )
+
+
+def _check_identity(core: Core, request: pb.PublishRequest) -> None:
+    check_name(request.publisher, "publisher", core.settings)
+    if bool(request.publisher) == (request.sequence >= 1) and request.sequence >= 0:
+        return
+    raise BadRequest(
+        "a batch has a publisher and a sequence from 1 on, or neither",
+        field="sequence",
+        expected="1 or more" if request.publisher else "0 without a publisher",
+        got=str(request.sequence),
+    )
+
+
+def _accept(
+    core: Core,
+    request: pb.PublishRequest,
+    tenant: str,
+    stream: StreamState,
+    chain: Chain | None,
+) -> Batch:
+    kind = request.WhichOneof("batch")
+    if kind is None:
+        raise BadRequest(
+            "a publish needs rows, an Arrow batch or a heartbeat", field="batch", got="nothing"
+        )
+    if kind == "heartbeat":
+        return _heartbeat(core, request, tenant, stream, chain)
+    schema, limits = stream.schema, core.settings.batch
+    sent: pa.Table = (
+        read_table(request.arrow, limits.batch_bytes)
+        if kind == "arrow"
+        else to_table(request.rows, schema)
+    )
+    taken = accept(sent, schema, core.clock(), limits)
+    return Batch(
+        tenant=tenant,
+        owner="main",
+        stream_id=stream.id,
+        publisher=request.publisher,
+        sequence=request.sequence,
+        rows=taken.batch.num_rows,
+        min_ts=taken.min_ts,
+        max_ts=taken.max_ts,
+        digest=taken.digest,
+        payload=encode(taken.batch),
+        chain=chain,
+    )
+
+
+def _heartbeat(
+    core: Core,
+    request: pb.PublishRequest,
+    tenant: str,
+    stream: StreamState,
+    chain: Chain | None,
+) -> Batch:
+    schema = stream.schema
+    if schema.ordered_by is None:
+        raise BadRequest(
+            f"stream {schema.name} has arrival time: its NOW is the clock, and needs no heartbeat",
+            field="heartbeat",
+        )
+    try:
+        ts = to_instant(request.heartbeat)
+    except BadValue as bad:
+        raise RowError(bad.reason, f"the heartbeat {bad}", field="heartbeat") from None
+    check_ahead(ts, schema, core.clock())
+    return Batch(
+        tenant=tenant,
+        owner="main",
+        stream_id=stream.id,
+        publisher=request.publisher,
+        sequence=request.sequence,
+        rows=0,
+        min_ts=None,
+        max_ts=ts,
+        digest=heartbeat_digest(schema.name, ts),
+        payload=b"",
+        chain=chain,
+    )

@@ -1,0 +1,202 @@
+"""The RPCs of proto/psoup/v1: each a few lines over the parts, with errors made statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+from google.rpc import status_pb2
+
+from psoup.server.answering import invoke, now_of
+from psoup.server.core import Core
+from psoup.server.describing import (
+    columns_message,
+    page_of,
+    registration_message,
+    status_message,
+    stream_message,
+)
+from psoup.server.errors import FAMILIES, internal_status, status_of
+from psoup.server.names import default_name
+from psoup.server.proposals import Define, Drop, UnregisterOne, find_registration, find_stream
+from psoup.server.publishing import publish
+from psoup.server.publishstream import publish_stream
+from psoup.server.registering import check_text, register, register_many
+from psoup.v1 import psoup_pb2 as pb
+from psoup.v1 import psoup_pb2_grpc
+from querystem.language import CreateStream, parse_statement
+
+log = logging.getLogger("psoup.server")
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Context = grpc.aio.ServicerContext[Any, Any]
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+async def _abort(context: Context, error: Exception) -> None:
+    status = _status(error)
+    trailer = (("grpc-status-details-bin", status.SerializeToString()),)
+    await context.abort(_CODES[status.code], status.message, trailer)
+
+
+def _status(error: Exception) -> status_pb2.Status:
+    if isinstance(error, FAMILIES):
+        return status_of(error)
+    ident = secrets.token_hex(4)
+    log.error("unexpected error %s", ident, exc_info=error)
+    return internal_status(ident)
+
+
+def unary(
+    method: Callable[[Any, Request], Awaitable[Response]],
+) -> Callable[[Any, Request, Context], Awaitable[Response]]:
+    @functools.wraps(method)
+    async def call(self: Any, request: Request, context: Context) -> Response:
+        try:
+            return await method(self, request)
+        except Exception as error:
+            await _abort(context, error)
+            raise
+
+    return call
+
+
+def streaming(
+    method: Callable[[Any, Request, Context], AsyncIterator[Response]],
+) -> Callable[[Any, Request, Context], AsyncIterator[Response]]:
+    @functools.wraps(method)
+    async def call(self: Any, request: Request, context: Context) -> AsyncIterator[Response]:
+        try:
+            async for response in method(self, request, context):
+                yield response
+        except (GeneratorExit, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            await _abort(context, error)
+
+    return call
+
+
+class PsoupService(psoup_pb2_grpc.PsoupServicer):
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    @unary
+    async def Define(self, request: pb.DefineRequest) -> pb.DefineResponse:
+        core, settings = self._core, self._core.settings
+        tenant = default_name(request.tenant, "tenant", settings)
+        owner = default_name(request.owner, "owner", settings)
+        check_text(core, request.sql)
+        statement = parse_statement(request.sql, max_columns=settings.columns)
+        notes: tuple[str, ...] = ()
+        proposal: Define | Drop
+        if isinstance(statement, CreateStream):
+            proposal, notes = Define(tenant, owner, statement.schema), statement.notes
+        else:
+            proposal = Drop(tenant, owner, statement.name)
+        stream, position = await core.appender.submit(proposal)
+        return pb.DefineResponse(
+            stream=stream_message(core, stream, now_of(core, stream)),
+            position=core.store.positions.encode(position),
+            notes=notes,
+        )
+
+    @unary
+    async def ListStreams(self, request: pb.ListStreamsRequest) -> pb.ListStreamsResponse:
+        core = self._core
+        tenant = default_name(request.tenant, "tenant", core.settings)
+        await core.follower.catch_up()
+        names = sorted(key for key in core.follower.state.stream_names if key[0] == tenant)
+        streams = [find_stream(core.follower.state, *key) for key in names]
+        return pb.ListStreamsResponse(
+            streams=[stream_message(core, stream, now_of(core, stream)) for stream in streams]
+        )
+
+    @unary
+    async def DescribeStream(self, request: pb.DescribeStreamRequest) -> pb.Stream:
+        core = self._core
+        tenant = default_name(request.tenant, "tenant", core.settings)
+        await core.follower.catch_up()
+        stream = find_stream(core.follower.state, tenant, request.name)
+        return stream_message(core, stream, now_of(core, stream))
+
+    @unary
+    async def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:
+        core = self._core
+        registered, query = await register(core, request)
+        return pb.RegisterResponse(
+            handle=registered.handles[0],
+            position=core.store.positions.encode(registered.position),
+            created=bool(registered.created),
+            columns=columns_message(query.columns),
+        )
+
+    @unary
+    async def RegisterMany(self, request: pb.RegisterManyRequest) -> pb.RegisterManyResponse:
+        core = self._core
+        registered = await register_many(core, request)
+        return pb.RegisterManyResponse(
+            handles=registered.handles,
+            position=core.store.positions.encode(registered.position),
+            created_count=registered.created,
+        )
+
+    @unary
+    async def Unregister(self, request: pb.UnregisterRequest) -> pb.UnregisterResponse:
+        core = self._core
+        tenant = default_name(request.tenant, "tenant", core.settings)
+        position = await core.appender.submit(UnregisterOne(tenant, request.handle))
+        return pb.UnregisterResponse(position=core.store.positions.encode(position))
+
+    @unary
+    async def ListRegistrations(
+        self, request: pb.ListRegistrationsRequest
+    ) -> pb.ListRegistrationsResponse:
+        core = self._core
+        tenant = default_name(request.tenant, "tenant", core.settings)
+        await core.follower.catch_up()
+        registrations = list(core.follower.state.registrations.values())
+        page, token = await core.in_thread(page_of, registrations, tenant, request)
+        return pb.ListRegistrationsResponse(
+            registrations=[registration_message(core, one) for one in page],
+            next_page_token=token,
+        )
+
+    @unary
+    async def DescribeRegistration(
+        self, request: pb.DescribeRegistrationRequest
+    ) -> pb.Registration:
+        core = self._core
+        tenant = default_name(request.tenant, "tenant", core.settings)
+        await core.follower.catch_up()
+        found = find_registration(core.follower.state, tenant, request.handle)
+        return registration_message(core, found)
+
+    @unary
+    async def Publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        return await publish(self._core, request)
+
+    @streaming
+    async def PublishStream(
+        self, requests: AsyncIterator[pb.PublishRequest], context: Context
+    ) -> AsyncIterator[pb.PublishResponse]:
+        async for response in publish_stream(self._core, requests):
+            yield response
+
+    @streaming
+    async def Invoke(
+        self, request: pb.InvokeRequest, context: Context
+    ) -> AsyncIterator[pb.InvokeResponse]:
+        async for response in invoke(self._core, request, context.time_remaining()):
+            yield response
+
+    @unary
+    async def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:
+        await self._core.follower.catch_up()
+        return status_message(self._core)

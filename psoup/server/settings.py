@@ -1,0 +1,41 @@
+"""What can be set, and its limits. Every limit is enforced with its value in the message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datastem.accept import Limits
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`durability` is "fsync", or "none" to give up what a power cut would take.
+
+    Times are seconds. `memory` bounds blocks of rows and matches together; rows that are only in
+    the log stay in memory beyond it. `compute_rows` bounds what one answer may evaluate on the
+    spot.
+    """
+
+    store: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    durability: str = "fsync"
+    memory: int = 512 * MIB
+    batch: Limits = field(default_factory=Limits)
+    message_bytes: int = 16 * MIB
+    query_bytes: int = 64 << 10
+    columns: int = 1000
+    registrations_per_call: int = 100_000
+    name_bytes: int = 256
+    compute_rows: int = 20_000_000
+    wait: float = 30.0
+    poll: float = 0.005
+    group_events: int = 4096
+    group_bytes: int = 64 * MIB
+    piece_bytes: int = MIB
+    default_lease: int = 30 * 24 * 3600
+    workers: int = 4
+    drain: float = 5.0

@@ -1,0 +1,220 @@
+"""Typed values of the wire ↔ Arrow. The one place that looks at values one by one."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from datastem.errors import RowError
+from datastem.instants import MAX_INSTANT, MIN_INSTANT, SECOND
+from datastem.schema import Column, StreamSchema
+from datastem.types import Kind, Type
+from psoup.v1 import psoup_pb2 as pb
+
+_EXACT = decimal.Context(prec=100, traps=[decimal.InvalidOperation])
+_MAX_DIGITS = 80
+_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+
+
+class BadValue(Exception):
+    """A value that its column can't hold: (reason, problem). Stays in this module's callers."""
+
+    def __init__(self, reason: str, problem: str) -> None:
+        super().__init__(problem)
+        self.reason = reason
+
+
+# ---- instants and durations
+
+
+def to_instant(stamp: Timestamp) -> int:
+    """Microseconds. Raises BadValue out of range, or finer than a microsecond."""
+    if not 0 <= stamp.nanos < 10**9:
+        raise BadValue("OUT_OF_RANGE", "its nanos are not within one second")
+    if stamp.nanos % 1000:
+        raise BadValue("TOO_FINE", "is finer than a microsecond")
+    micros = stamp.seconds * SECOND + stamp.nanos // 1000
+    if not MIN_INSTANT <= micros <= MAX_INSTANT:
+        raise BadValue("OUT_OF_RANGE", "is outside the years 0001 to 9999")
+    return micros
+
+
+def from_instant(micros: int) -> Timestamp:
+    return Timestamp(seconds=micros // SECOND, nanos=micros % SECOND * 1000)
+
+
+def from_duration(micros: int) -> Duration:
+    """Never negative here."""
+    return Duration(seconds=micros // SECOND, nanos=micros % SECOND * 1000)
+
+
+# ---- values sent → Arrow
+
+
+def to_table(rows: pb.Rows, schema: StreamSchema) -> pa.Table:
+    """Raises RowError for rows that are not as long as the columns, or values of another type.
+
+    Columns the stream does not have are carried on, for `accept` to refuse by name.
+    """
+    width = len(rows.columns)
+    for number, row in enumerate(rows.rows):
+        if len(row.values) != width:
+            raise RowError(
+                "WRONG_LENGTH",
+                f"row {number} has {len(row.values)} values for {width} columns",
+                row=number,
+                expected=f"{width} values",
+                got=f"{len(row.values)} values",
+                hint="leave a value unset for NULL, but send one for every column",
+            )
+    declared = {column.name: column for column in schema.columns}
+    arrays = [_column(rows, place, declared.get(name)) for place, name in enumerate(rows.columns)]
+    return pa.Table.from_arrays(arrays, names=list(rows.columns))
+
+
+def _column(rows: pb.Rows, place: int, column: Column | None) -> pa.Array:
+    if column is None:
+        return pa.nulls(len(rows.rows))
+    read = _READ[column.type.kind]
+    values = []
+    for number, row in enumerate(rows.rows):
+        value = row.values[place]
+        kind = value.WhichOneof("kind")
+        try:
+            values.append(None if kind is None else read(kind, getattr(value, kind), column.type))
+        except BadValue as bad:
+            got = str(getattr(value, kind or "")).strip()[:100]
+            raise RowError(
+                bad.reason,
+                f"column {column.name}, row {number}: {got} {bad}",
+                row=number,
+                field=column.name,
+                expected=str(column.type),
+                got=got,
+            ) from None
+    if column.type.kind in (Kind.TIMESTAMP, Kind.DATE):
+        width = pa.int64() if column.type.kind is Kind.TIMESTAMP else pa.int32()
+        return pa.array(values, width).view(column.type.arrow)
+    return pa.array(values, column.type.arrow)
+
+
+def _wrong(kind: str, type_: Type) -> BadValue:
+    return BadValue("WRONG_TYPE", f"is a {kind} and the column is {type_}")
+
+
+def _plain(wanted: str) -> Callable[[str, Any, Type], Any]:
+    def read(kind: str, value: Any, type_: Type) -> Any:
+        if kind != wanted:
+            raise _wrong(kind, type_)
+        return value
+
+    return read
+
+
+def _double(kind: str, value: Any, type_: Type) -> float:
+    if kind == "double":
+        return float(value)
+    if kind != "bigint":
+        raise _wrong(kind, type_)
+    if int(float(value)) != value:
+        raise BadValue("NOT_EXACT", "is an integer no DOUBLE holds exactly")
+    return float(value)
+
+
+def _decimal(kind: str, value: Any, type_: Type) -> decimal.Decimal:
+    if kind not in ("decimal", "bigint"):
+        raise _wrong(kind, type_)
+    number = parse_decimal(str(value))
+    try:
+        exact = number.quantize(decimal.Decimal(1).scaleb(-type_.scale), context=_EXACT)
+    except decimal.InvalidOperation:
+        raise BadValue("NOT_EXACT", f"has more digits than {type_}") from None
+    if exact != number or len(exact.as_tuple().digits) > type_.precision:
+        raise BadValue("NOT_EXACT", f"has more digits than {type_}")
+    return exact
+
+
+def parse_decimal(text: str) -> decimal.Decimal:
+    """Raises BadValue for what is no finite number, or an absurdly long one."""
+    try:
+        number = decimal.Decimal(text) if len(text) <= 2 * _MAX_DIGITS else None
+    except decimal.InvalidOperation:
+        number = None
+    if number is None or not number.is_finite() or abs(number.adjusted()) > _MAX_DIGITS:
+        raise BadValue("BAD_VALUE", "is not a decimal number such as -12.50")
+    return number
+
+
+def _timestamp(kind: str, value: Any, type_: Type) -> int:
+    if kind != "timestamp":
+        raise _wrong(kind, type_)
+    return to_instant(value)
+
+
+def _date(kind: str, value: Any, type_: Type) -> int:
+    if kind != "date":
+        raise _wrong(kind, type_)
+    return parse_date(value).toordinal() - _EPOCH_DAY
+
+
+def parse_date(text: str) -> datetime.date:
+    try:
+        if len(text) != len("2026-11-16"):
+            raise ValueError
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise BadValue("BAD_VALUE", "is not a date such as 2026-11-16") from None
+
+
+_READ: dict[Kind, Callable[[str, Any, Type], Any]] = {
+    Kind.BOOLEAN: _plain("boolean"),
+    Kind.BIGINT: _plain("bigint"),
+    Kind.DOUBLE: _double,
+    Kind.DECIMAL: _decimal,
+    Kind.TEXT: _plain("text"),
+    Kind.TIMESTAMP: _timestamp,
+    Kind.DATE: _date,
+}
+
+
+# ---- Arrow → values
+
+
+def to_rows(batch: pa.RecordBatch, columns: Sequence[Column], limit: int) -> Iterator[pb.Rows]:
+    """The rows in messages of about `limit` bytes, at least one row each."""
+    names = [column.name for column in columns]
+    series = [_values(batch.column(place), c.type) for place, c in enumerate(columns)]
+    message, size = pb.Rows(columns=names), 0
+    for values in zip(*series, strict=True):
+        row = pb.Row(values=values)
+        size += row.ByteSize()
+        if size > limit and message.rows:
+            yield message
+            message, size = pb.Rows(columns=names), row.ByteSize()
+        message.rows.append(row)
+    if message.rows:
+        yield message
+
+
+def _values(array: pa.Array, type_: Type) -> list[pb.Value]:
+    make = _MAKE[type_.kind]
+    if type_.kind is Kind.TIMESTAMP:
+        array = array.view(pa.int64())
+    return [pb.Value() if value is None else make(value) for value in array.to_pylist()]
+
+
+_MAKE: dict[Kind, Callable[[Any], pb.Value]] = {
+    Kind.BOOLEAN: lambda value: pb.Value(boolean=value),
+    Kind.BIGINT: lambda value: pb.Value(bigint=value),
+    Kind.DOUBLE: lambda value: pb.Value(double=value),
+    Kind.DECIMAL: lambda value: pb.Value(decimal=format(value, "f")),
+    Kind.TEXT: lambda value: pb.Value(text=value),
+    Kind.TIMESTAMP: lambda value: pb.Value(timestamp=from_instant(value)),
+    Kind.DATE: lambda value: pb.Value(date=value.isoformat()),
+}

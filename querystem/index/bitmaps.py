@@ -1,0 +1,43 @@
+"""Sets of rows as bits: a matrix of uint64 words, one line a set, row r of the batch in bit r."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint64]
+WORD = 64
+
+
+def words_for(rows: int) -> int:
+    return -(-rows // WORD)
+
+
+def pack(mask: npt.NDArray[np.bool_]) -> Words:
+    """One line for a mask."""
+    line = np.zeros(words_for(len(mask)), np.uint64)
+    packed = np.packbits(mask, bitorder="little")
+    line.view(np.uint8)[: len(packed)] = packed
+    return line
+
+
+def scatter(lines: npt.NDArray[Any], count: int) -> Words:
+    """Row r set in line `lines[r]` alone, of `count` lines."""
+    matrix = np.zeros((count, words_for(len(lines))), np.uint64)
+    octets = matrix.view(np.uint8)
+    for bit in range(8):
+        chosen = lines[bit::8]
+        octets[chosen, np.arange(len(chosen))] |= np.uint8(1 << bit)
+    return matrix
+
+
+def positions(matrix: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """The set bits as (line, row), in that order."""
+    line, word = np.nonzero(matrix)
+    bits = np.unpackbits(matrix[line, word].view(np.uint8), bitorder="little")
+    found = np.flatnonzero(bits)
+    at = found >> 6
+    rows = (word[at] << 6) | (found & (WORD - 1))
+    return line[at], rows.astype(np.uint32)

@@ -1,0 +1,164 @@
+"""The formulas of all predicates in one graph, where equal parts are one node.
+
+A node is a factor, or AND or OR over other nodes. Nodes know how many users they have; the last
+one to leave takes the node with it. Inner nodes are kept in groups of one shape, so that a group
+is evaluated by as many matrix operations as its nodes have children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from dataclasses import dataclass
+from typing import Any
+
+from querystem.expressions import Expression
+from querystem.index.axes import IntervalAxis, MemberAxis
+from querystem.index.formula import Condition, Every, Factor, Formula, Interval, Member, Some
+from querystem.index.rows import Rows
+
+Key = Factor | tuple[type[Every] | type[Some], tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class Node:
+    key: Key
+    children: tuple[int, ...]
+    level: int
+    users: int = 0
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Shape:
+    """Nodes of one shape are evaluated together, lower levels first.
+
+    The children that are conditions, `late` of them, come last.
+    """
+
+    level: int
+    is_every: bool
+    early: int
+    late: int
+
+
+class Nodes:
+    """Lines are the nodes' ids: small integers, used again after a node has gone."""
+
+    def __init__(self) -> None:
+        self.intervals: dict[Expression, IntervalAxis] = {}
+        self.members: dict[Expression, MemberAxis] = {}
+        self.conditions: dict[int, Condition] = {}
+        self._groups: dict[Shape, Rows] = {}
+        self._nodes: dict[int, Node] = {}
+        self._ids: dict[Key, int] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def lines(self) -> int:
+        """One more than the greatest id."""
+        return len(self._nodes) + len(self._free)
+
+    def groups(self) -> Iterator[tuple[Shape, Rows]]:
+        """In the order of evaluation. A row is a node and its children."""
+        for shape in sorted(self._groups):
+            yield shape, self._groups[shape]
+
+    def acquire(self, formula: Formula) -> int:
+        """The node of a formula, with one more user."""
+        if not isinstance(formula, Every | Some):
+            return self._use(formula, ())
+        acquired = [self.acquire(part) for part in formula.parts]
+        children = tuple(sorted(set(acquired)))
+        key: Key = (type(formula), children)
+        surplus = list(acquired)
+        if key not in self._ids:
+            for child in children:
+                surplus.remove(child)
+        id_ = self._use(key, children)
+        for child in surplus:
+            self.release(child)
+        return id_
+
+    def release(self, id_: int) -> None:
+        """One user less."""
+        node = self._nodes[id_]
+        node.users -= 1
+        if node.users:
+            return
+        self._unplace(id_, node)
+        del self._nodes[id_], self._ids[node.key]
+        self._free.append(id_)
+        for child in node.children:
+            self.release(child)
+
+    def _use(self, key: Key, children: tuple[int, ...]) -> int:
+        id_ = self._ids.get(key)
+        if id_ is None:
+            id_ = self._free.pop() if self._free else len(self._nodes)
+            level = 1 + max((self._nodes[child].level for child in children), default=0)
+            node = self._nodes[id_] = Node(key, children, level)
+            self._ids[key] = id_
+            self._place(id_, node)
+        self._nodes[id_].users += 1
+        return id_
+
+    def _place(self, id_: int, node: Node) -> None:
+        match node.key:
+            case Interval() as factor:
+                self.intervals.setdefault(factor.operand, IntervalAxis(factor.operand.type)).put(
+                    id_, factor
+                )
+            case Member() as factor:
+                self.members.setdefault(factor.operand, MemberAxis()).put(id_, factor)
+            case Condition() as factor:
+                self.conditions[id_] = factor
+            case _:
+                shape, row = self._shape(id_, node)
+                self._groups.setdefault(shape, Rows(len(row))).put(id_, *row)
+
+    def _unplace(self, id_: int, node: Node) -> None:
+        match node.key:
+            case Interval(operand, _, _):
+                _drop(self.intervals, operand, id_)
+            case Member(operand, _):
+                _drop(self.members, operand, id_)
+            case Condition():
+                del self.conditions[id_]
+            case _:
+                _drop(self._groups, self._shape(id_, node)[0], id_)
+
+    def _shape(self, id_: int, node: Node) -> tuple[Shape, list[int]]:
+        late = [child for child in node.children if child in self.conditions]
+        early = [child for child in node.children if child not in self.conditions]
+        is_every = isinstance(node.key, tuple) and node.key[0] is Every
+        shape = Shape(node.level, is_every, len(early), len(late))
+        return shape, [id_, *early, *late]
+
+    def _check(self, roots: list[int]) -> None:
+        users = dict.fromkeys(self._nodes, 0)
+        for id_ in [*roots, *[child for node in self._nodes.values() for child in node.children]]:
+            users[id_] += 1
+        assert users == {id_: node.users for id_, node in self._nodes.items()}
+        assert all(users.values())
+        assert {node.key: id_ for id_, node in self._nodes.items()} == self._ids
+        assert sorted([*self._nodes, *self._free]) == list(range(self.lines))
+        placed: list[Sized] = [
+            *self.intervals.values(),
+            *self.members.values(),
+            *self._groups.values(),
+        ]
+        assert sum(map(len, placed)) + len(self.conditions) == len(self._nodes)
+        assert all(map(len, placed))
+        for shape, group in self._groups.items():
+            group._check()
+            for id_, *children in group.table.tolist():
+                assert all(self._nodes[child].level < shape.level for child in children)
+                assert sorted(children) == list(self._nodes[id_].children)
+
+
+def _drop(homes: dict[Any, Any], home: Any, id_: int) -> None:
+    homes[home].drop(id_)
+    if not len(homes[home]):
+        del homes[home]

@@ -1,0 +1,140 @@
+"""Comparison: exact between the numeric types, NaN equal to itself and greatest."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datastem.types import Kind
+from querystem.expressions import Op
+from querystem.kernel import integers
+from querystem.kernel.vector import Mask, Values, Vector, boolean, both, repeatable
+
+COMPARISONS = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
+
+_EXACT_DOUBLE = 2**53
+# Further from zero than any unscaled value of DECIMAL(38, s) against any finite scale.
+_INFINITE = np.array(10**80, object)
+
+_PLAIN: dict[Op, Callable[[Any, Any], Any]] = {
+    Op.EQ: operator.eq,
+    Op.NE: operator.ne,
+    Op.LT: operator.lt,
+    Op.LE: operator.le,
+    Op.GT: operator.gt,
+    Op.GE: operator.ge,
+}
+_TEXT = {
+    Op.EQ: pc.equal,
+    Op.NE: pc.not_equal,
+    Op.LT: pc.less,
+    Op.LE: pc.less_equal,
+    Op.GT: pc.greater,
+    Op.GE: pc.greater_equal,
+}
+_MIRROR = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
+
+
+def compare(op: Op, left: Vector, right: Vector) -> Vector:
+    return boolean(_truth(op, left, right), both(left.valid, right.valid))
+
+
+def is_distinct(left: Vector, right: Vector) -> Vector:
+    differs = _truth(Op.NE, left, right)
+    one = _valid(left) != _valid(right)
+    neither = ~_valid(left) & ~_valid(right)
+    return boolean((differs | one) & ~neither)
+
+
+def _valid(vector: Vector) -> Mask:
+    return np.ones(1, np.bool_) if vector.valid is None else vector.valid
+
+
+def _truth(op: Op, left: Vector, right: Vector) -> Mask:
+    kinds = {left.type.kind, right.type.kind}
+    if Kind.TEXT in kinds:
+        return _text(op, left.values, right.values)
+    if kinds == {Kind.DOUBLE}:
+        return _doubles(op, left.values, right.values)
+    if right.type.kind is Kind.DOUBLE:
+        return _with_double(op, left, right.values)
+    if left.type.kind is Kind.DOUBLE:
+        return _with_double(_MIRROR.get(op, op), right, left.values)
+    if Kind.DECIMAL in kinds:
+        return _plain(op, *_aligned(left, right))
+    return _plain(op, left.values, right.values)
+
+
+def _plain(op: Op, left: Values, right: Values) -> Mask:
+    truth: Mask = _PLAIN[op](left, right)
+    return truth.astype(np.bool_, copy=False)
+
+
+def _aligned(left: Vector, right: Vector) -> tuple[Values, Values]:
+    scale = max(left.type.scale, right.type.scale)
+    return (
+        integers.rescale(left.values, left.type.scale, scale),
+        integers.rescale(right.values, right.type.scale, scale),
+    )
+
+
+def _doubles(op: Op, left: Values, right: Values) -> Mask:
+    """In the order where NaN is one value, the greatest."""
+    match op:
+        case Op.EQ:
+            return np.asarray((left == right) | (np.isnan(left) & np.isnan(right)))
+        case Op.NE:
+            return ~_doubles(Op.EQ, left, right)
+        case Op.LT:
+            return np.asarray((left < right) | (np.isnan(right) & ~np.isnan(left)))
+        case Op.GT:
+            return _doubles(Op.LT, right, left)
+        case Op.LE:
+            return ~_doubles(Op.LT, right, left)
+    return ~_doubles(Op.LT, left, right)
+
+
+def _with_double(op: Op, left: Vector, right: Values) -> Mask:
+    if not left.type.scale and integers.bound(left.values) <= _EXACT_DOUBLE:
+        return _doubles(op, left.values.astype(np.float64), right)
+    whole, has_rest = _scaled(right, left.type.scale)
+    equal = _plain(Op.EQ, left.values, whole) & ~has_rest
+    greater = _plain(Op.GT, left.values, whole)
+    match op:
+        case Op.EQ:
+            return equal
+        case Op.NE:
+            return ~equal
+        case Op.GT:
+            return greater
+        case Op.LE:
+            return ~greater
+        case Op.GE:
+            return greater | equal
+    return ~(greater | equal)
+
+
+def _scaled(doubles: Values, scale: int) -> tuple[Values, Mask]:
+    """floor(d * 10^scale) exactly, and whether that left a rest; NaN is like infinity."""
+    finite = np.isfinite(doubles)
+    mantissa, exponent = np.frexp(np.where(finite, doubles, 0.0))
+    significand = (mantissa * 2.0**53).astype(np.int64).astype(object) * 10**scale
+    shift = exponent.astype(np.int64) - 53
+    left = np.maximum(shift, 0).astype(object)
+    right = np.maximum(-shift, 0).astype(object)
+    whole = (significand << left) >> right
+    has_rest = (whole << right) != (significand << left)
+    whole[~finite] = np.where(doubles[~finite] < 0, -_INFINITE, _INFINITE)
+    return integers.narrow(whole), has_rest.astype(np.bool_) & finite
+
+
+def _text(op: Op, left: pa.Array, right: pa.Array) -> Mask:
+    if len(left) != len(right):
+        left, right = repeatable(left), repeatable(right)
+    truth: Mask = _TEXT[op](left, right).fill_null(False).to_numpy(zero_copy_only=False)
+    return truth

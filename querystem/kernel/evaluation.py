@@ -1,0 +1,154 @@
+"""From an expression and a batch to a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Parameter
+from querystem.kernel import arithmetic, logic, moments, rounding, text
+from querystem.kernel.cast import cast
+from querystem.kernel.compare import COMPARISONS, compare, is_distinct
+from querystem.kernel.vector import Mask, Vector, from_arrow, of_scalars, to_arrow
+
+
+class Frame:
+    """The columns of one batch, each made a vector when it is first read."""
+
+    def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
+        self.length: int = batch.num_rows
+        self._batch = batch
+        self._vectors: dict[str, Vector] = {}
+
+    def column(self, reference: ColumnRef) -> Vector:
+        """Raises KeyError for a column the batch lacks, TypeError for one of another type."""
+        vector = self._vectors.get(reference.name)
+        if vector is None:
+            array = self._batch.column(reference.name)
+            if isinstance(array, pa.ChunkedArray):
+                array = array.combine_chunks()
+            vector = self._vectors[reference.name] = from_arrow(array, reference.type)
+        return vector
+
+    def vector(self, expression: Expression) -> Vector:
+        """A vector of the batch's length, or of length 1 where every row has that value."""
+        with np.errstate(all="ignore"):
+            return self._vector(expression)
+
+    def true_and_false(self, condition: Expression) -> tuple[Mask, Mask]:
+        """Where the condition is true and where it is false; elsewhere it is NULL."""
+        vector = self.vector(condition)
+        return (
+            np.broadcast_to(vector.where_true(), self.length),
+            np.broadcast_to(vector.where_false(), self.length),
+        )
+
+    def _vector(self, expression: Expression) -> Vector:
+        match expression:
+            case ColumnRef():
+                return self.column(expression)
+            case Literal(value, type_):
+                return of_scalars([value], type_)
+            case Call(op, _, _):
+                return _OPERATIONS[op](self, expression)
+            case Parameter(name, _):
+                raise TypeError(f"parameter :{name} has no value; bind one before evaluating")
+
+    def _args(self, call: Call) -> Iterator[Vector]:
+        return (self._vector(arg) for arg in call.args)
+
+
+def evaluate(expression: Expression, batch: pa.RecordBatch | pa.Table) -> pa.Array:
+    """The value of the expression for every row, in the Arrow form of its type."""
+    return to_arrow(Frame(batch).vector(expression), batch.num_rows)
+
+
+def matches(where: Expression, batch: pa.RecordBatch | pa.Table) -> Mask:
+    """The rows for which the condition is true, not false or NULL."""
+    return np.array(Frame(batch).true_and_false(where)[0])
+
+
+Operation = Callable[[Frame, Call], Vector]
+
+
+def _constant(expression: Expression) -> Any:
+    if not isinstance(expression, Literal):
+        raise TypeError(f"expected a literal, got {expression}")
+    return expression.value
+
+
+def _plain(function: Callable[..., Vector]) -> Operation:
+    return lambda frame, call: function(*frame._args(call))
+
+
+def _typed(function: Callable[..., Vector]) -> Operation:
+    return lambda frame, call: function(call.type, *frame._args(call))
+
+
+def _binary(op: Op) -> Operation:
+    return lambda frame, call: arithmetic.binary(op, call.type, *frame._args(call))
+
+
+def _comparison(op: Op) -> Operation:
+    return lambda frame, call: compare(op, *frame._args(call))
+
+
+def _in(frame: Frame, call: Call) -> Vector:
+    constants = [arg for arg in call.args[1:] if isinstance(arg, Literal)]
+    if len(constants) != len(call.args) - 1:
+        raise TypeError("IN takes literals; write OR for other expressions")
+    return logic.is_in(frame._vector(call.args[0]), constants)
+
+
+def _like(frame: Frame, call: Call) -> Vector:
+    operand, pattern = frame._vector(call.args[0]), _constant(call.args[1])
+    if pattern is None:
+        return frame._vector(Literal(None, call.type))
+    return text.like(operand, pattern)
+
+
+def _round(frame: Frame, call: Call) -> Vector:
+    digits = _constant(call.args[1]) if len(call.args) > 1 else 0
+    if digits is None:
+        return frame._vector(Literal(None, call.type))
+    return rounding.round_to(call.type, frame._vector(call.args[0]), digits)
+
+
+def _date_trunc(frame: Frame, call: Call) -> Vector:
+    return moments.date_trunc(_constant(call.args[0]), frame._vector(call.args[1]))
+
+
+def _extract(frame: Frame, call: Call) -> Vector:
+    return moments.extract(_constant(call.args[0]), call.type, frame._vector(call.args[1]))
+
+
+_OPERATIONS: dict[Op, Operation] = {
+    **{op: _comparison(op) for op in COMPARISONS},
+    **{op: _binary(op) for op in (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.INT_DIV, Op.MOD)},
+    Op.IS_DISTINCT: _plain(is_distinct),
+    Op.AND: lambda frame, call: logic.conjunction(frame._args(call)),
+    Op.OR: lambda frame, call: logic.disjunction(frame._args(call)),
+    Op.NOT: _plain(logic.negation),
+    Op.IS_NULL: _plain(logic.is_null),
+    Op.IN: _in,
+    Op.LIKE: _like,
+    Op.CASE: lambda frame, call: logic.case(call.type, list(frame._args(call))),
+    Op.COALESCE: lambda frame, call: logic.coalesce(call.type, list(frame._args(call))),
+    Op.NULLIF: _plain(logic.nullif),
+    Op.CAST: lambda frame, call: cast(frame._vector(call.args[0]), call.type),
+    Op.NEG: _typed(arithmetic.negate),
+    Op.ABS: _typed(arithmetic.absolute),
+    Op.ROUND: _round,
+    Op.FLOOR: _typed(rounding.floor),
+    Op.CEIL: _typed(rounding.ceil),
+    Op.LOWER: _plain(text.lower),
+    Op.UPPER: _plain(text.upper),
+    Op.LENGTH: _plain(text.length),
+    Op.TRIM: _plain(text.trim),
+    Op.SUBSTRING: _plain(text.substring),
+    Op.DATE_TRUNC: _date_trunc,
+    Op.EXTRACT: _extract,
+}

@@ -1,0 +1,134 @@
+"""Exact integers in arrays: int64 where all values fit, Python integers where one does not.
+
+Every function takes and returns either form. The bounds of the operands decide before anything
+is computed, so int64 never overflows and the slow form is met only in batches that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[Any]
+
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+_LOW = 2**64 - 1
+
+
+def constant(value: int) -> Integers:
+    fits = INT64_MIN <= value <= INT64_MAX
+    return np.array([value], np.int64 if fits else object)
+
+
+def bound(values: Integers) -> int:
+    """The greatest magnitude, 0 of none."""
+    if not values.size:
+        return 0
+    return max(int(values.max()), -int(values.min()))
+
+
+def narrow(values: Integers) -> Integers:
+    """int64 if all values fit, else as they are."""
+    if values.dtype != object or (in_int64(values)).all():
+        return values.astype(np.int64)
+    return values
+
+
+def in_int64(values: Integers) -> npt.NDArray[np.bool_]:
+    if values.dtype != object:
+        return np.ones(values.shape, np.bool_)
+    inside: npt.NDArray[np.bool_] = (values >= INT64_MIN) & (values <= INT64_MAX)
+    return inside
+
+
+def add(left: Integers, right: Integers) -> Integers:
+    return _apply(np.add, left, right, bound(left) + bound(right))
+
+
+def subtract(left: Integers, right: Integers) -> Integers:
+    return _apply(np.subtract, left, right, bound(left) + bound(right))
+
+
+def multiply(left: Integers, right: Integers) -> Integers:
+    return _apply(np.multiply, left, right, bound(left) * bound(right))
+
+
+def negate(values: Integers) -> Integers:
+    return subtract(constant(0), values)
+
+
+def absolute(values: Integers) -> Integers:
+    if bound(values) <= INT64_MAX:
+        return np.abs(values)
+    return narrow(np.abs(values.astype(object)))
+
+
+def divide(left: Integers, right: Integers) -> Integers:
+    """Truncates towards zero. No divisor may be 0."""
+    return _signed(_apply(np.floor_divide, absolute(left), absolute(right), 0), left, right)
+
+
+def remainder(left: Integers, right: Integers) -> Integers:
+    """With the sign of the dividend. No divisor may be 0."""
+    rest = _apply(np.remainder, absolute(left), absolute(right), 0)
+    return np.where(left < 0, -rest, rest)
+
+
+def divide_rounding(left: Integers, right: Integers) -> Integers:
+    """The nearest integer, halves away from zero. No divisor may be 0."""
+    twice = multiply(absolute(left), constant(2))
+    magnitude = absolute(right)
+    whole = _apply(np.floor_divide, add(twice, magnitude), multiply(magnitude, constant(2)), 0)
+    return _signed(whole, left, right)
+
+
+def divide_down(left: Integers, right: Integers) -> Integers:
+    """Towards minus infinity. Divisors are positive."""
+    return _apply(np.floor_divide, left, right, 0)
+
+
+def rescale(values: Integers, scale: int, target: int) -> Integers:
+    """Unscaled values at another scale, rounding halves away from zero."""
+    if target >= scale:
+        return multiply(values, constant(10 ** (target - scale))) if target > scale else values
+    return divide_rounding(values, constant(10 ** (scale - target)))
+
+
+def from_limbs(limbs: Integers, valid: npt.NDArray[np.bool_] | None) -> Integers:
+    """Of 128-bit two's complement in pairs (low, high) of int64; 0 where not valid."""
+    if valid is not None:
+        limbs = np.where(valid[:, None], limbs, np.int64(0))
+    low, high = limbs[:, 0], limbs[:, 1]
+    if (high == low >> 63).all():
+        return np.ascontiguousarray(low)
+    wide: Integers = high.astype(object) * 2**64 + low.view(np.uint64).astype(object)
+    return wide
+
+
+def to_limbs(values: Integers) -> Integers:
+    """The inverse of `from_limbs`. Values must fit 128 bits."""
+    limbs = np.empty((len(values), 2), np.int64)
+    if values.dtype == object:
+        limbs[:, 0] = (values & _LOW).astype(np.uint64).view(np.int64)
+        limbs[:, 1] = (values >> 64).astype(np.int64)
+    else:
+        limbs[:, 0] = values
+        limbs[:, 1] = values >> 63
+    return limbs
+
+
+def _apply(
+    operation: Callable[[Any, Any], Any], left: Integers, right: Integers, limit: int
+) -> Integers:
+    if left.dtype != object and right.dtype != object and limit <= INT64_MAX:
+        exact: Integers = operation(left, right)
+        return exact
+    return narrow(operation(left.astype(object), right.astype(object)))
+
+
+def _signed(magnitude: Integers, left: Integers, right: Integers) -> Integers:
+    return np.where((left < 0) != (right < 0), negate(magnitude), magnitude)

@@ -1,0 +1,117 @@
+"""Three-valued logic, and the operations that choose between values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datastem.types import Kind, Type
+from querystem.expressions import Literal, Op
+from querystem.kernel import integers
+from querystem.kernel.compare import compare
+from querystem.kernel.cuts import cuts_of
+from querystem.kernel.vector import Mask, Values, Vector, boolean, both, of_text, repeatable
+
+
+def conjunction(vectors: Iterable[Vector]) -> Vector:
+    """Takes no further vector once every row is false."""
+    true, not_false = np.ones(1, np.bool_), np.ones(1, np.bool_)
+    for vector in vectors:
+        true = true & vector.where_true()
+        not_false = not_false & ~vector.where_false()
+        if not not_false.any():
+            break
+    return boolean(true, ~(not_false & ~true))
+
+
+def disjunction(vectors: Iterable[Vector]) -> Vector:
+    """Takes no further vector once every row is true."""
+    true, not_false = np.zeros(1, np.bool_), np.zeros(1, np.bool_)
+    for vector in vectors:
+        true = true | vector.where_true()
+        not_false = not_false | ~vector.where_false()
+        if true.all():
+            break
+    return boolean(true, ~(not_false & ~true))
+
+
+def negation(vector: Vector) -> Vector:
+    return boolean(~vector.values, vector.valid)
+
+
+def is_null(vector: Vector) -> Vector:
+    if vector.valid is None:
+        return boolean(np.zeros(1, np.bool_))
+    return boolean(~vector.valid)
+
+
+def is_in(vector: Vector, constants: Sequence[Literal]) -> Vector:
+    known = [constant for constant in constants if constant.value is not None]
+    found = _member(vector, known)
+    if len(known) == len(constants):
+        return boolean(found, vector.valid)
+    return boolean(found, both(vector.valid, found))
+
+
+def case(type_: Type, args: Sequence[Vector]) -> Vector:
+    """(condition, value, …, else): the value of the first true condition."""
+    result = args[-1]
+    for condition, value in reversed(list(zip(args[:-1:2], args[1:-1:2], strict=True))):
+        result = choose(condition.where_true(), value, result, type_)
+    return result
+
+
+def coalesce(type_: Type, args: Sequence[Vector]) -> Vector:
+    result = args[-1]
+    for value in reversed(args[:-1]):
+        result = value if value.valid is None else choose(value.valid, value, result, type_)
+    return result
+
+
+def nullif(left: Vector, right: Vector) -> Vector:
+    equal = compare(Op.EQ, left, right)
+    return left.also_valid(~equal.where_true())
+
+
+def choose(mask: Mask, yes: Vector, no: Vector, type_: Type) -> Vector:
+    """`yes` where the mask is true, else `no`; both of one type."""
+    if type_.kind is Kind.TEXT:
+        return _choose_text(mask, yes, no)
+    values = np.where(mask, yes.values, no.values)
+    if yes.valid is None and no.valid is None:
+        return Vector(type_, values)
+    return Vector(type_, values, np.where(mask, _validity(yes), _validity(no)))
+
+
+def _choose_text(mask: Mask, yes: Vector, no: Vector) -> Vector:
+    length = np.broadcast_shapes(mask.shape, (len(yes),), (len(no),))[0]
+    chosen = pc.if_else(
+        pa.array(np.broadcast_to(mask, length)), repeatable(yes.values), repeatable(no.values)
+    )
+    return of_text(chosen)
+
+
+def _validity(vector: Vector) -> Mask:
+    return np.ones(1, np.bool_) if vector.valid is None else vector.valid
+
+
+def _member(vector: Vector, constants: Sequence[Literal]) -> Mask:
+    if vector.type.kind is Kind.TEXT:
+        wanted = pa.array([constant.value for constant in constants], pa.string())
+        found: Mask = pc.is_in(vector.values, value_set=wanted).to_numpy(zero_copy_only=False)
+        return found
+    cuts = [cuts_of(constant, vector.type) for constant in constants]
+    members = np.array([cut.at_least for cut in cuts if cut.is_value], object)
+    if vector.type.kind is Kind.DOUBLE:
+        return _double_member(vector.values, members.astype(np.float64))
+    if vector.values.dtype != object:
+        members = members[integers.in_int64(members)].astype(vector.values.dtype)
+    return np.isin(vector.values, members)
+
+
+def _double_member(values: Values, members: Values) -> Mask:
+    found = np.isin(values, members)
+    return found | np.isnan(values) if np.isnan(members).any() else found

@@ -1,0 +1,331 @@
+"""Expressions: sqlglot's tree to the bound form, typed strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from datastem.types import BOOLEAN, TEXT, Kind, Type
+from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
+from querystem.language.arithmetic import arithmetic, negative
+from querystem.language.casts import explicit_cast
+from querystem.language.coerce import compare, need, need_number, settle, unify
+from querystem.language.errors import (
+    BindProblem,
+    NotYet,
+    Span,
+    SyntaxProblem,
+    TypeProblem,
+    UnknownColumn,
+    UnknownParameter,
+)
+from querystem.language.functions import bind_function, is_clock, refuse_clock
+from querystem.language.literals import Typed, null, number
+from querystem.language.normal import FALSE, call
+from querystem.language.patterns import like_pattern
+from querystem.language.tree import chain, consume, node_span, what
+from querystem.language.type_names import read_type
+from querystem.language.words import read_name, suggest
+
+MAX_DEPTH = 100
+
+
+@dataclass
+class Binder:
+    """Binds the expressions of one query.
+
+    `types` are the columns a name may mean, `stream` the name that may stand before the point,
+    `parameters` the types of `:name`; None is the type of a parameter that is always NULL.
+    """
+
+    types: Mapping[str, Type]
+    stream: str
+    parameters: Mapping[str, Type | None]
+    used: dict[str, Span] = field(default_factory=dict)
+    _depth: int = 0
+
+    def condition(self, node: exp.Expr) -> Typed:
+        return self._boolean(node, "WHERE")
+
+    def bind(self, node: exp.Expr) -> Typed:
+        """Raises QueryError."""
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            raise _unsupported(node)
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise SyntaxProblem(
+                f"the expression is nested more than {MAX_DEPTH} deep",
+                node_span(node),
+                reason="NESTED_TOO_DEEP",
+            )
+        bound = handler(self, node)
+        self._depth -= 1
+        return bound
+
+    def _boolean(self, node: exp.Expr, what_for: str) -> Typed:
+        return need(self.bind(node), Kind.BOOLEAN, what_for)
+
+    def _paren(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        return self.bind(node.this)
+
+    def _literal(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "is_string")
+        span = node_span(node)
+        if node.args["is_string"]:
+            return Typed(Literal(node.this, TEXT), span)
+        return number(node.this, span)
+
+    def _constant(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        return Typed(TRUE if node.this else FALSE, node_span(node))
+
+    def _null(self, node: exp.Expr) -> Typed:
+        consume(node)
+        return null(node_span(node))
+
+    def _placeholder(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        span = node_span(node)
+        name = read_name(str(node.this), span, quoted=True)
+        if name not in self.parameters:
+            raise UnknownParameter(
+                f":{name} has no value", span, hint="give it one when you register"
+            )
+        self.used.setdefault(name, span)
+        type_ = self.parameters[name]
+        return null(span) if type_ is None else Typed(Parameter(name, type_), span)
+
+    def _column(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "table")
+        span = node_span(node)
+        if not isinstance(node.this, exp.Identifier):
+            raise SyntaxProblem("* stands alone in the SELECT list", span)
+        self.check_qualifier(node)
+        if is_clock(node.this.name) and node.this.name.lower() not in self.types:
+            raise refuse_clock(span)
+        name = identifier(node.this)
+        if name not in self.types:
+            raise UnknownColumn(
+                f"there is no column {name} in {self.stream}", span, hint=suggest(name, self.types)
+            )
+        return Typed(ColumnRef(name, self.types[name]), span)
+
+    def check_qualifier(self, node: exp.Expr) -> None:
+        table = node.args.get("table")
+        if table is None:
+            return
+        name = identifier(table)
+        if name != self.stream:
+            raise BindProblem(
+                f"{name} is not in FROM", node_span(table), hint=f"write {self.stream}.column"
+            )
+
+    def _connective(self, node: exp.Expr) -> Typed:
+        op, word = (Op.AND, "AND") if isinstance(node, exp.And) else (Op.OR, "OR")
+        args = tuple(self._boolean(part, word).node for part in chain(node, type(node)))
+        return Typed(call(op, args, BOOLEAN), node_span(node))
+
+    def _not(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        return _negated(self._boolean(node.this, "NOT"))
+
+    def _compare(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "expression")
+        if type(node.this) in _COMPARISONS or type(node.args["expression"]) in _COMPARISONS:
+            raise SyntaxProblem(
+                "comparisons can't be chained", node_span(node), hint="use AND, or parentheses"
+            )
+        op = _COMPARISONS[type(node)]
+        return compare(
+            op, self.bind(node.this), self.bind(node.args["expression"]), node_span(node)
+        )
+
+    def _is_not_distinct(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "expression")
+        left, right = self.bind(node.this), self.bind(node.args["expression"])
+        return _negated(compare(Op.IS_DISTINCT, left, right, node_span(node)))
+
+    def _is(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "expression")
+        span, test = node_span(node), node.args["expression"]
+        if isinstance(test, exp.Null):
+            return Typed(call(Op.IS_NULL, (self.bind(node.this).node,), BOOLEAN), span)
+        if not isinstance(test, exp.Boolean):
+            raise SyntaxProblem(
+                "IS takes NULL, TRUE, FALSE or DISTINCT FROM", span, hint="= compares values"
+            )
+        value = self._boolean(node.this, "IS")
+        if not test.this:
+            value = _negated(value)
+        return Typed(call(Op.COALESCE, (value.node, FALSE), BOOLEAN), span)
+
+    def _between(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "low", "high")
+        span, value = node_span(node), self.bind(node.this)
+        low = compare(Op.GE, value, self.bind(node.args["low"]), span)
+        high = compare(Op.LE, value, self.bind(node.args["high"]), span)
+        return Typed(call(Op.AND, (low.node, high.node), BOOLEAN), span)
+
+    def _in(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "expressions")
+        span, value = node_span(node), self.bind(node.this)
+        items = [self.bind(item) for item in node.expressions]
+        if not items:
+            raise SyntaxProblem("IN needs at least one value", span)
+        if value.open:
+            value = settle(value, next((i.type for i in items if not i.open), TEXT))
+        constants: list[Typed] = []
+        equal: list[Typed] = []
+        for item in items:
+            test = compare(Op.EQ, value, item, item.span)
+            item = settle(item, value.type)
+            plain = isinstance(item.node, Literal | Parameter) and _one_kind(item.type, value.type)
+            (constants if plain else equal).append(item if plain else test)
+        tests = [test.node for test in equal]
+        if constants:
+            tests.append(call(Op.IN, (value.node, *(c.node for c in constants)), BOOLEAN))
+        return Typed(call(Op.OR, tuple(tests), BOOLEAN), span)
+
+    def _escape(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "expression")
+        escape = node.args["expression"]
+        if not isinstance(node.this, exp.Like) or not isinstance(escape, exp.Literal):
+            raise SyntaxProblem("ESCAPE follows LIKE and takes one character", node_span(node))
+        return self._like(node.this, str(escape.this))
+
+    def _like(self, node: exp.Expr, escape: str = "\\") -> Typed:
+        consume(node, "this", "expression", "negate")
+        span = node_span(node)
+        text = need(self.bind(node.this), Kind.TEXT, "LIKE")
+        pattern = need(self.bind(node.args["expression"]), Kind.TEXT, "LIKE")
+        if len(escape) != 1:
+            raise SyntaxProblem("ESCAPE takes one character", span)
+        if isinstance(pattern.node, Literal) and isinstance(pattern.node.value, str):
+            canonical = like_pattern(pattern.node.value, escape, pattern.span)
+            pattern = Typed(Literal(canonical, TEXT), pattern.span)
+        elif not isinstance(pattern.node, Literal | Parameter) or escape != "\\":
+            raise TypeProblem("LIKE needs a constant pattern", pattern.span)
+        matched = Typed(call(Op.LIKE, (text.node, pattern.node), BOOLEAN), span)
+        return _negated(matched) if node.args.get("negate") else matched
+
+    def _case(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "ifs", "default")
+        span, default = node_span(node), node.args.get("default")
+        subject = self.bind(node.this) if node.this else None
+        conditions, values = [], []
+        for branch in node.args["ifs"]:
+            consume(branch, "this", "true")
+            conditions.append(self._when(subject, branch.this))
+            values.append(self.bind(branch.args["true"]))
+        values.append(self.bind(default) if default else null(span))
+        unified, type_ = unify(values, span)
+        pairs = zip(conditions, unified, strict=False)
+        nodes = [part.node for pair in pairs for part in pair]
+        return Typed(call(Op.CASE, (*nodes, unified[-1].node), type_), span)
+
+    def _when(self, subject: Typed | None, node: exp.Expr) -> Typed:
+        if subject is None:
+            return self._boolean(node, "WHEN")
+        return compare(Op.EQ, subject, self.bind(node), node_span(node))
+
+    def _cast(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "to")
+        to = node.args["to"]
+        type_ = read_type(str(to.this), node_span(to))
+        return explicit_cast(self.bind(node.this), type_, node_span(node))
+
+    def _arithmetic(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "expression")
+        left, right = self.bind(node.this), self.bind(node.args["expression"])
+        return arithmetic(_ARITHMETIC[type(node)], left, right, node_span(node))
+
+    def _neg(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        span, operand = node_span(node), node.this
+        if isinstance(operand, exp.Literal) and not operand.args["is_string"]:
+            return number(str(operand.this), span, negative=True)
+        return negative(self.bind(operand), span)
+
+    def _function(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "expressions")
+        span, name = node_span(node), node.this
+        if not isinstance(name, str):
+            raise BindProblem("function names are not quoted", span)
+        if name == "+":
+            return need_number(self.bind(node.expressions[0]), "+")
+        if name.lower() == "count" or any(isinstance(arg, exp.Star) for arg in node.expressions):
+            raise NotYet(
+                f"the aggregate {name.lower()}", span, hint="select the rows and count them"
+            )
+        return bind_function(name.lower(), [self.bind(arg) for arg in node.expressions], span)
+
+
+def identifier(node: exp.Expr) -> str:
+    consume(node, "this", "quoted")
+    return read_name(str(node.this), node_span(node), bool(node.args.get("quoted")))
+
+
+def _negated(value: Typed) -> Typed:
+    return Typed(call(Op.NOT, (value.node,), BOOLEAN), value.span)
+
+
+def _one_kind(left: Type, right: Type) -> bool:
+    return left.kind is right.kind or (left.is_numeric and right.is_numeric)
+
+
+def _unsupported(node: exp.Expr) -> SyntaxProblem:
+    span = node_span(node)
+    hint = _HINTS.get(type(node), "")
+    return SyntaxProblem(f"{what(node)} is not supported", span, hint=hint, reason="NOT_SUPPORTED")
+
+
+_HINTS: dict[type[exp.Expr], str] = {
+    exp.ILike: "write lower(a) LIKE 'pattern'",
+    exp.Concat: "one text, in one pair of quotes",
+    exp.Star: "* stands alone in the SELECT list",
+    exp.AtTimeZone: "instants are UTC; give literals an offset",
+}
+_COMPARISONS: dict[type[exp.Expr], Op] = {
+    exp.EQ: Op.EQ,
+    exp.NEQ: Op.NE,
+    exp.LT: Op.LT,
+    exp.LTE: Op.LE,
+    exp.GT: Op.GT,
+    exp.GTE: Op.GE,
+    exp.NullSafeNEQ: Op.IS_DISTINCT,
+}
+_ARITHMETIC: dict[type[exp.Expr], Op] = {
+    exp.Add: Op.ADD,
+    exp.Sub: Op.SUB,
+    exp.Mul: Op.MUL,
+    exp.Div: Op.DIV,
+    exp.IntDiv: Op.INT_DIV,
+    exp.Mod: Op.MOD,
+}
+_HANDLERS: dict[type[exp.Expr], Callable[[Binder, exp.Expr], Typed]] = {
+    **dict.fromkeys(_COMPARISONS, Binder._compare),
+    **dict.fromkeys(_ARITHMETIC, Binder._arithmetic),
+    exp.And: Binder._connective,
+    exp.Or: Binder._connective,
+    exp.Not: Binder._not,
+    exp.Paren: Binder._paren,
+    exp.Literal: Binder._literal,
+    exp.Boolean: Binder._constant,
+    exp.Null: Binder._null,
+    exp.Placeholder: Binder._placeholder,
+    exp.Column: Binder._column,
+    exp.NullSafeEQ: Binder._is_not_distinct,
+    exp.Is: Binder._is,
+    exp.Between: Binder._between,
+    exp.In: Binder._in,
+    exp.Like: Binder._like,
+    exp.Escape: Binder._escape,
+    exp.Case: Binder._case,
+    exp.Cast: Binder._cast,
+    exp.Neg: Binder._neg,
+    exp.Anonymous: Binder._function,
+}

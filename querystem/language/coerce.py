@@ -1,0 +1,148 @@
+"""Which types go together, and the conversions put in so that they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from datastem.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    MAX_PRECISION,
+    TIMESTAMP,
+    Kind,
+    Type,
+    decimal_type,
+)
+from querystem.expressions import Literal, Op, Parameter
+from querystem.language.errors import Span, TypeProblem
+from querystem.language.literals import Typed, convert, decimal_literal
+from querystem.language.normal import call
+
+BIGINT_DECIMAL = decimal_type(19, 0)
+_TIMES = frozenset({Kind.TIMESTAMP, Kind.DATE})
+
+
+def settle(value: Typed, beside: Type) -> Typed:
+    """A constant takes its type from its neighbour: NULL, numbers with a point, texts of time."""
+    node = value.node
+    if value.open:
+        return Typed(Literal(None, beside), value.span)
+    if value.number is not None and node.type.kind is Kind.DOUBLE and beside.kind is Kind.DECIMAL:
+        return Typed(decimal_literal(value.number, value.span), value.span)
+    if node.type.kind is Kind.TEXT and beside.kind in _TIMES:
+        if isinstance(node, Literal):
+            return Typed(convert(node, beside, value.span) or node, value.span)
+        if isinstance(node, Parameter):
+            return cast(value, beside)
+    return value
+
+
+def settle_pair(left: Typed, right: Typed) -> tuple[Typed, Typed]:
+    if left.open:
+        return settle(left, right.type), right
+    return settle(left, right.type), settle(right, left.type)
+
+
+def cast(value: Typed, to: Type) -> Typed:
+    """The value as another type, whatever that may cost."""
+    if value.type == to:
+        return value
+    node = value.node
+    if isinstance(node, Literal) and (done := convert(node, to, value.span)) is not None:
+        return Typed(done, value.span)
+    return Typed(call(Op.CAST, (node,), to), value.span)
+
+
+def compare(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
+    left, right = comparable(left, right, span)
+    return Typed(call(op, (left.node, right.node), BOOLEAN), span)
+
+
+def comparable(left: Typed, right: Typed, span: Span) -> tuple[Typed, Typed]:
+    """Numbers of any type compare exactly as they are; DATE beside TIMESTAMP is its midnight."""
+    left, right = settle_pair(left, right)
+    kinds = {left.type.kind, right.type.kind}
+    if len(kinds) == 1 or (left.type.is_numeric and right.type.is_numeric):
+        return left, right
+    if kinds == _TIMES:
+        return cast(left, TIMESTAMP), cast(right, TIMESTAMP)
+    raise TypeProblem(
+        f"{left.type} can't be compared with {right.type}", span, hint=_hint(left, right)
+    )
+
+
+def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
+    """All of one type: that of CASE, COALESCE, NULLIF."""
+    typed = [value for value in values if not value.open]
+    if not typed:
+        raise TypeProblem("NULL alone has no type", span, hint="give it one: CAST(NULL AS BIGINT)")
+    firm = next(
+        (v.type for v in typed if v.number is None and not isinstance(v.node, Literal)), None
+    )
+    decimals = next((value.type for value in typed if value.type.kind is Kind.DECIMAL), None)
+    beside = decimals or firm
+    settled = [settle(value, beside) if beside and not value.open else value for value in values]
+    common: Type | None = None
+    for value in settled:
+        if not value.open:
+            common = value.type if common is None else _common(common, value, span)
+    assert common is not None
+    return [settle(v, common) if v.open else cast(v, common) for v in settled], common
+
+
+def need(value: Typed, kind: Kind, what: str) -> Typed:
+    """Raises TypeProblem unless the value has this kind; NULL takes it."""
+    if value.open:
+        return Typed(Literal(None, Type(kind)), value.span)
+    if value.type.kind is not kind:
+        raise TypeProblem(f"{what} needs {kind.value}, not {value.type}", value.span)
+    return value
+
+
+def need_number(value: Typed, what: str) -> Typed:
+    if value.open:
+        return Typed(Literal(None, BIGINT), value.span)
+    if not value.type.is_numeric:
+        raise TypeProblem(f"{what} needs a number, not {value.type}", value.span)
+    return value
+
+
+def _common(left: Type, value: Typed, span: Span) -> Type:
+    right = value.type
+    if left == right:
+        return left
+    kinds = {left.kind, right.kind}
+    if kinds == _TIMES:
+        return TIMESTAMP
+    if not (left.is_numeric and right.is_numeric):
+        raise TypeProblem(f"{left} and {right} have no common type", value.span)
+    if Kind.DOUBLE in kinds:
+        return DOUBLE
+    return _common_decimal(as_decimal(left), as_decimal(right), span)
+
+
+def as_decimal(type_: Type) -> Type:
+    return BIGINT_DECIMAL if type_.kind is Kind.BIGINT else type_
+
+
+def _common_decimal(left: Type, right: Type, span: Span) -> Type:
+    scale = max(left.scale, right.scale)
+    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+    if precision > MAX_PRECISION:
+        raise TypeProblem(
+            f"{left} and {right} together need {precision} digits; the limit is {MAX_PRECISION}",
+            span,
+            hint="CAST one of them to a smaller DECIMAL, or to DOUBLE",
+        )
+    return decimal_type(precision, scale)
+
+
+def _hint(left: Typed, right: Typed) -> str:
+    texts = [side for side in (left, right) if side.type.kind is Kind.TEXT]
+    others = [side for side in (left, right) if side.type.kind is not Kind.TEXT]
+    if len(texts) == 1 and isinstance(texts[0].node, Literal) and others[0].type.is_numeric:
+        return "write a number without quotes"
+    if len(texts) == 1:
+        return f"write CAST(… AS {others[0].type})"
+    return ""

@@ -1,0 +1,199 @@
+"""The functions of the language. Each takes bound arguments and gives a bound call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, TEXT, TIMESTAMP, Kind, Type, decimal_type
+from querystem.expressions import Literal, Op
+from querystem.language.coerce import cast, comparable, need, need_number, unify
+from querystem.language.errors import NotYet, Span, SyntaxProblem, TypeProblem, UnknownFunction
+from querystem.language.literals import Typed
+from querystem.language.normal import call
+from querystem.language.words import suggest, words
+
+TRUNC_UNITS = words("microsecond millisecond second minute hour day week month quarter year")
+EXTRACT_UNITS = words(
+    "isoyear year quarter month week day dow isodow doy hour minute second millisecond microsecond"
+    " epoch"
+)
+_FRACTIONS = words("second epoch")
+
+Args = Sequence[Typed]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    least: int
+    most: int
+    bind: Callable[[Args, Span], Typed]
+
+
+def bind_function(name: str, args: Args, span: Span) -> Typed:
+    """`name` in lower case. Raises UnknownFunction, NotYet, TypeProblem."""
+    function = FUNCTIONS.get(name)
+    if function is None:
+        raise _unknown(name, span)
+    if not function.least <= len(args) <= function.most:
+        raise SyntaxProblem(f"{name} takes {_counted(function)}, not {len(args)}", span)
+    return function.bind(args, span)
+
+
+def _same_number(op: Op) -> Callable[[Args, Span], Typed]:
+    def bind(args: Args, span: Span) -> Typed:
+        value = need_number(args[0], op.value)
+        return Typed(call(op, (value.node,), value.type), span)
+
+    return bind
+
+
+def _whole(op: Op) -> Callable[[Args, Span], Typed]:
+    def bind(args: Args, span: Span) -> Typed:
+        value = need_number(args[0], op.value)
+        return Typed(call(op, (value.node,), _rounded(value.type, 0)), span)
+
+    return bind
+
+
+def _round(args: Args, span: Span) -> Typed:
+    value = need_number(args[0], "round")
+    if len(args) == 1:
+        return Typed(call(Op.ROUND, (value.node,), _rounded(value.type, 0)), span)
+    digits = args[1].node
+    if not isinstance(digits, Literal) or not isinstance(digits.value, int):
+        raise TypeProblem("round needs a constant number of digits", args[1].span)
+    if abs(digits.value) > MAX_PRECISION:
+        raise TypeProblem(f"round takes -{MAX_PRECISION} to {MAX_PRECISION} digits", args[1].span)
+    type_ = _rounded(value.type, digits.value)
+    return Typed(call(Op.ROUND, (value.node, digits), type_), span)
+
+
+def _rounded(type_: Type, digits: int) -> Type:
+    """A DECIMAL keeps the digits asked for, and gains one before the point: 9.9 becomes 10."""
+    if type_.kind is not Kind.DECIMAL:
+        return type_
+    scale = min(type_.scale, max(0, digits))
+    return decimal_type(min(MAX_PRECISION, type_.precision - type_.scale + scale + 1), scale)
+
+
+def _text(op: Op, result: Type) -> Callable[[Args, Span], Typed]:
+    def bind(args: Args, span: Span) -> Typed:
+        return Typed(call(op, (need(args[0], Kind.TEXT, op.value).node,), result), span)
+
+    return bind
+
+
+def _substring(args: Args, span: Span) -> Typed:
+    text = need(args[0], Kind.TEXT, "substring")
+    numbers = [need(arg, Kind.BIGINT, "substring") for arg in args[1:]]
+    nodes = (text.node, *(number.node for number in numbers))
+    return Typed(call(Op.SUBSTRING, nodes, TEXT), span)
+
+
+def _coalesce(args: Args, span: Span) -> Typed:
+    values, type_ = unify(args, span)
+    if len(values) == 1:
+        return values[0]
+    return Typed(call(Op.COALESCE, tuple(value.node for value in values), type_), span)
+
+
+def _nullif(args: Args, span: Span) -> Typed:
+    left, right = comparable(args[0], args[1], span)
+    values, type_ = unify((left, right), span)
+    return Typed(call(Op.NULLIF, tuple(value.node for value in values), type_), span)
+
+
+def _date_trunc(args: Args, span: Span) -> Typed:
+    unit = _unit(args[0], TRUNC_UNITS)
+    moment = _moment(args[1], "date_trunc")
+    return Typed(call(Op.DATE_TRUNC, (unit, moment.node), TIMESTAMP), span)
+
+
+def _extract(args: Args, span: Span) -> Typed:
+    unit = _unit(args[0], EXTRACT_UNITS)
+    moment = _moment(args[1], "extract")
+    type_ = DOUBLE if unit.value in _FRACTIONS else BIGINT
+    return Typed(call(Op.EXTRACT, (unit, moment.node), type_), span)
+
+
+def _unit(value: Typed, units: frozenset[str]) -> Literal:
+    text = value.node.value if isinstance(value.node, Literal) else None
+    if not isinstance(text, str):
+        raise TypeProblem("the unit must be a constant", value.span, hint=", ".join(sorted(units)))
+    unit = text.lower()
+    if unit not in units:
+        raise TypeProblem(f"{text!r} is not a unit", value.span, hint=suggest(unit, units))
+    return Literal(unit, TEXT)
+
+
+def _moment(value: Typed, what: str) -> Typed:
+    if value.type.kind is Kind.DATE:
+        return cast(value, TIMESTAMP)
+    return need(value, Kind.TIMESTAMP, what)
+
+
+FUNCTIONS = {
+    "abs": Function(1, 1, _same_number(Op.ABS)),
+    "ceil": Function(1, 1, _whole(Op.CEIL)),
+    "coalesce": Function(1, 1000, _coalesce),
+    "date_trunc": Function(2, 2, _date_trunc),
+    "extract": Function(2, 2, _extract),
+    "floor": Function(1, 1, _whole(Op.FLOOR)),
+    "length": Function(1, 1, _text(Op.LENGTH, BIGINT)),
+    "lower": Function(1, 1, _text(Op.LOWER, TEXT)),
+    "nullif": Function(2, 2, _nullif),
+    "round": Function(1, 2, _round),
+    "substring": Function(2, 3, _substring),
+    "trim": Function(1, 1, _text(Op.TRIM, TEXT)),
+    "upper": Function(1, 1, _text(Op.UPPER, TEXT)),
+}
+
+_AGGREGATES = words("count sum avg min max stddev first last")
+_CLOCKS = words("now current_timestamp current_date current_time localtimestamp")
+_INSTEAD = {
+    "substr": "substring",
+    "len": "length",
+    "char_length": "length",
+    "ceiling": "ceil",
+    "ifnull": "coalesce",
+    "nvl": "coalesce",
+    "isnull": "coalesce",
+    "lcase": "lower",
+    "ucase": "upper",
+    "date_part": "extract",
+    "mod": "the operator %",
+    "if": "CASE WHEN … THEN … ELSE … END",
+    "iif": "CASE WHEN … THEN … ELSE … END",
+    "try_cast": "CAST, which gives NULL for what can't be converted",
+}
+
+
+def is_clock(name: str) -> bool:
+    return name.lower() in _CLOCKS
+
+
+def refuse_clock(span: Span) -> SyntaxProblem:
+    return SyntaxProblem(
+        "NOW stands only in windows",
+        span,
+        hint="write the window at the end of the query: BEGIN NOW - 1 HOUR END NOW",
+        reason="NOT_SUPPORTED",
+    )
+
+
+def _unknown(name: str, span: Span) -> SyntaxProblem | UnknownFunction:
+    if is_clock(name):
+        return refuse_clock(span)
+    if name in _AGGREGATES:
+        return NotYet(f"the aggregate {name}", span, hint="select the rows and aggregate them")
+    known = [*FUNCTIONS, "cast"]
+    hint = f"write {_INSTEAD[name]}" if name in _INSTEAD else suggest(name, known)
+    return UnknownFunction(f"there is no function {name[:60]}", span, hint=hint)
+
+
+def _counted(function: Function) -> str:
+    least, most = function.least, function.most
+    if least == most:
+        return f"{least} argument{'s' if least > 1 else ''}"
+    return f"{least} to {most} arguments"

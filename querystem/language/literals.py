@@ -1,0 +1,213 @@
+"""Constants: reading them, and converting them where that is exact."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, TEXT, Kind, Type, decimal_type
+from querystem.expressions import Expression, Literal, Scalar
+from querystem.kernel.parse import PARSERS
+from querystem.language.errors import Span, TypeProblem
+from querystem.language.moments import (
+    DATE_FORM,
+    TIMESTAMP_FORM,
+    midnight,
+    read_date,
+    read_timestamp,
+)
+
+MAX_BIGINT = 2**63 - 1
+MIN_BIGINT = -(2**63)
+
+_NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d{1,6})?|\.\d+([eE][+-]?\d{1,6})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A bound expression and where it stands, while its neighbours may still give it a type.
+
+    `number` is the exact value of a number as written: with a point it is DOUBLE, but DECIMAL
+    beside a DECIMAL. `open` marks NULL without a type.
+    """
+
+    node: Expression
+    span: Span
+    number: Decimal | None = None
+    open: bool = False
+
+    @property
+    def type(self) -> Type:
+        return self.node.type
+
+
+def null(span: Span) -> Typed:
+    return Typed(Literal(None, TEXT), span, open=True)
+
+
+def number(text: str, span: Span, negative: bool = False) -> Typed:
+    """A number as written: BIGINT, or DECIMAL(p,0) beyond it, or DOUBLE with point or exponent."""
+    if not _NUMBER.fullmatch(text):
+        raise TypeProblem(f"{text[:60]!r} is not a number", span, reason="BAD_LITERAL")
+    if text.isdigit() and len(text.lstrip("0")) > MAX_PRECISION:
+        raise _too_long(span)
+    exact = Decimal(text).copy_negate() if negative else Decimal(text)
+    if not text.isdigit():
+        return Typed(Literal(_double(exact, span), DOUBLE), span, exact)
+    whole = int(exact)
+    if MIN_BIGINT <= whole <= MAX_BIGINT:
+        return Typed(Literal(whole, BIGINT), span, exact)
+    return Typed(decimal_literal(exact, span), span, exact)
+
+
+def decimal_literal(value: Decimal, span: Span | None) -> Literal:
+    """With the least precision and scale that hold it."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise TypeProblem(f"{value} is not a DECIMAL", span, reason="BAD_LITERAL")
+    scale = max(0, -exponent)
+    precision = max(len(digits) + max(0, exponent), scale, 1)
+    if precision > MAX_PRECISION:
+        raise _too_long(span)
+    return Literal(fixed(value, scale), decimal_type(precision, scale))
+
+
+def fixed(value: Decimal, scale: int) -> Decimal:
+    """The same value with exactly `scale` digits after the point; it must have no more."""
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    whole = int("".join(map(str, digits))) * 10 ** max(0, exponent + scale)
+    whole //= 10 ** max(0, -exponent - scale)
+    return Decimal((sign if whole else 0, tuple(map(int, str(whole))), -scale))
+
+
+def convert(literal: Literal, to: Type, span: Span | None) -> Literal | None:
+    """The constant as another type, where that loses nothing; None where it would.
+
+    A TEXT is read as the kernel reads it: what is no number is NULL. One that is not the TIMESTAMP
+    or DATE it should be raises TypeProblem.
+    """
+    value = literal.value
+    if value is None or literal.type == to:
+        return Literal(value, to)
+    if literal.type.kind is Kind.TEXT:
+        return _from_text(str(value), to, span)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return Literal(midnight(value), to) if to.kind is Kind.TIMESTAMP else None
+    if literal.type.is_numeric and to.is_numeric:
+        return _number_as(value, to)
+    return None
+
+
+def scalar(value: Scalar, to: Type, name: str, span: Span | None) -> Literal:
+    """A parameter's value as its declared type. Raises TypeProblem, naming the parameter."""
+    if value is None:
+        return Literal(None, to)
+    given = infer(value, name, span)
+    assert given is not None
+    if given == to:
+        return Literal(_clean(value), to)
+    literal = (
+        convert(Literal(_clean(value), given), to, span) if given.kind is not Kind.TEXT else None
+    )
+    if literal is None or (isinstance(value, date) and not isinstance(value, datetime)):
+        raise TypeProblem(f":{name} is {to}; {_shown(value)} is {given}", span, reason="BAD_VALUE")
+    return literal
+
+
+def infer(value: Scalar, name: str, span: Span | None = None) -> Type | None:
+    """The type of a Python value; None for None."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return Type(Kind.BOOLEAN)
+        case int():
+            if MIN_BIGINT <= value <= MAX_BIGINT:
+                return BIGINT
+            return decimal_literal(Decimal(value), span).type
+        case float():
+            return DOUBLE
+        case Decimal():
+            return decimal_literal(value, span).type
+        case str():
+            return TEXT
+        case datetime():
+            return Type(Kind.TIMESTAMP)
+        case date():
+            return Type(Kind.DATE)
+    raise TypeProblem(
+        f":{name} is a {type(value).__name__}, which is no value of the language",
+        span,
+        reason="BAD_VALUE",
+    )
+
+
+def _clean(value: Scalar) -> Scalar:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if isinstance(value, int) and not isinstance(value, bool) and not _fits(value):
+        return Decimal(value)
+    return value
+
+
+def _from_text(text: str, to: Type, span: Span | None) -> Literal | None:
+    try:
+        if to.kind is Kind.TIMESTAMP:
+            return Literal(read_timestamp(text), to)
+        if to.kind is Kind.DATE:
+            return Literal(read_date(text), to)
+    except ValueError as problem:
+        form = TIMESTAMP_FORM if to.kind is Kind.TIMESTAMP else DATE_FORM
+        raise TypeProblem(str(problem), span, hint=form, reason="BAD_LITERAL") from None
+    return Literal(PARSERS[to.kind](text, to), to)
+
+
+def _number_as(value: Scalar, to: Type) -> Literal | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return Literal(value, to) if to.kind is Kind.DOUBLE else None
+    assert isinstance(value, int | float | Decimal)
+    exact = Decimal(value)
+    if to.kind is Kind.DOUBLE:
+        try:
+            double = float(value)
+        except OverflowError:
+            return None
+        return Literal(double, to) if Decimal(double) == exact else None
+    if to.kind is Kind.BIGINT:
+        whole = int(exact) if exact.adjusted() < 20 else MAX_BIGINT + 1
+        return Literal(whole, to) if _fits(whole) and whole == exact else None
+    return _as_decimal(exact, to)
+
+
+def _as_decimal(exact: Decimal, to: Type) -> Literal | None:
+    if exact.adjusted() >= to.precision - to.scale and exact:
+        return None
+    if exact and -exact.adjusted() > to.scale:
+        return None
+    scaled = fixed(exact, to.scale)
+    return Literal(scaled, to) if scaled == exact else None
+
+
+def _fits(value: int) -> bool:
+    return MIN_BIGINT <= value <= MAX_BIGINT
+
+
+def _double(exact: Decimal, span: Span) -> float:
+    value = float(exact)
+    if math.isinf(value) or (value == 0 and exact != 0):
+        raise TypeProblem("the number is out of the range of DOUBLE", span, reason="BAD_LITERAL")
+    return value + 0.0
+
+
+def _too_long(span: Span | None) -> TypeProblem:
+    return TypeProblem(
+        f"the number has more than {MAX_PRECISION} digits", span, reason="BAD_LITERAL"
+    )
+
+
+def _shown(value: Scalar) -> str:
+    return repr(value)[:60]

@@ -1,0 +1,160 @@
+"""The normal form: one way to write equal predicates, so that they share their matches.
+
+`call` builds a node from arguments that are normal already; every rule here keeps SQL's
+three-valued meaning. NOT moves inwards as far as that allows, AND and OR are flat, sorted and
+without repeats, a constant stands on the right and has the type of its neighbour where that is
+exact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from decimal import Decimal
+
+from datastem.types import BOOLEAN, Type
+from querystem.expressions import TRUE, Call, Expression, Literal, Op, Parameter, to_json
+from querystem.language.literals import MAX_BIGINT, MIN_BIGINT, convert
+from querystem.language.patterns import like_pattern
+
+FALSE = Literal(False, BOOLEAN)
+
+_CONSTANT = (Literal, Parameter)
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+_MIRROR = {
+    Op.EQ: Op.EQ,
+    Op.NE: Op.NE,
+    Op.LT: Op.GT,
+    Op.LE: Op.GE,
+    Op.GT: Op.LT,
+    Op.GE: Op.LE,
+    Op.IS_DISTINCT: Op.IS_DISTINCT,
+}
+_OPPOSITE = {
+    Op.EQ: Op.NE,
+    Op.NE: Op.EQ,
+    Op.LT: Op.GE,
+    Op.GE: Op.LT,
+    Op.GT: Op.LE,
+    Op.LE: Op.GT,
+}
+
+
+def normal(expression: Expression) -> Expression:
+    """The normal form of a whole expression. Applying it twice changes nothing."""
+    if isinstance(expression, Call):
+        args = tuple(normal(arg) for arg in expression.args)
+        return call(expression.op, args, expression.type)
+    return expression
+
+
+def call(op: Op, args: tuple[Expression, ...], type_: Type) -> Expression:
+    """The call in normal form. The arguments must be."""
+    if op in _MIRROR:
+        return _comparison(op, *args)
+    match op:
+        case Op.AND | Op.OR:
+            return _connective(op, args)
+        case Op.NOT:
+            return negate(args[0])
+        case Op.IN:
+            return _in(args[0], args[1:])
+        case Op.CAST:
+            return _cast(args[0], type_)
+        case Op.NEG:
+            return _neg(args[0], type_)
+        case Op.LIKE if isinstance(args[1], Literal) and isinstance(args[1].value, str):
+            pattern = Literal(like_pattern(args[1].value), args[1].type)
+            return Call(op, (args[0], pattern), type_)
+    return Call(op, args, type_)
+
+
+def negate(expression: Expression) -> Expression:
+    match expression:
+        case Literal(value, _):
+            return Literal(None if value is None else not value, BOOLEAN)
+        case Call(Op.NOT, (arg,), _):
+            return arg
+        case Call(Op.AND, args, _):
+            return _connective(Op.OR, tuple(negate(arg) for arg in args))
+        case Call(Op.OR, args, _):
+            return _connective(Op.AND, tuple(negate(arg) for arg in args))
+        case Call(op, args, _) if op in _OPPOSITE:
+            return _comparison(_OPPOSITE[op], *args)
+    return Call(Op.NOT, (expression,), BOOLEAN)
+
+
+def sort_key(expression: Expression) -> str:
+    return _ENCODE(to_json(expression))
+
+
+def _connective(op: Op, args: Iterable[Expression]) -> Expression:
+    neutral, absorbing = (TRUE, FALSE) if op is Op.AND else (FALSE, TRUE)
+    parts: dict[str, Expression] = {}
+    for arg in args:
+        flat = arg.args if isinstance(arg, Call) and arg.op is op else (arg,)
+        for part in flat:
+            if part == absorbing:
+                return absorbing
+            if part != neutral:
+                parts[sort_key(part)] = part
+    if len(parts) < 2:
+        return next(iter(parts.values()), neutral)
+    return Call(op, tuple(parts[key] for key in sorted(parts)), BOOLEAN)
+
+
+def _comparison(op: Op, left: Expression, right: Expression) -> Expression:
+    left, right = _aligned(left, right.type), _aligned(right, left.type)
+    if _belongs_right(left, right):
+        left, right, op = right, left, _MIRROR[op]
+    return Call(op, (left, right), BOOLEAN)
+
+
+def _belongs_right(left: Expression, right: Expression) -> bool:
+    """Constants stand on the right; two of a kind stand in order."""
+    constant = isinstance(left, _CONSTANT)
+    if constant != isinstance(right, _CONSTANT):
+        return constant
+    return sort_key(left) > sort_key(right)
+
+
+def _aligned(expression: Expression, beside: Type) -> Expression:
+    """Comparisons are exact, so a constant may take any type that holds its value."""
+    if not isinstance(expression, Literal) or not expression.type.is_numeric:
+        return expression
+    if isinstance(expression.value, float) and expression.value == 0:
+        expression = Literal(0.0, expression.type)
+    if expression.type == beside or not beside.is_numeric:
+        return expression
+    return convert(expression, beside, None) or expression
+
+
+def _in(arg: Expression, values: Iterable[Expression]) -> Expression:
+    aligned = (_aligned(value, arg.type) for value in values)
+    distinct = {sort_key(value): value for value in aligned}
+    if len(distinct) == 1:
+        return _comparison(Op.EQ, arg, next(iter(distinct.values())))
+    return Call(Op.IN, (arg, *(distinct[key] for key in sorted(distinct))), BOOLEAN)
+
+
+def _cast(arg: Expression, to: Type) -> Expression:
+    if arg.type == to:
+        return arg
+    if isinstance(arg, Literal) and (converted := convert(arg, to, None)) is not None:
+        return converted
+    return Call(Op.CAST, (arg,), to)
+
+
+def _neg(arg: Expression, type_: Type) -> Expression:
+    if isinstance(arg, Literal):
+        match arg.value:
+            case None:
+                return arg
+            case int() if MIN_BIGINT <= -arg.value <= MAX_BIGINT:
+                return Literal(-arg.value, type_)
+            case float():
+                return Literal(-arg.value, type_)
+            case Decimal():
+                return Literal(arg.value.copy_negate(), type_)
+    return Call(Op.NEG, (arg,), type_)

@@ -1,0 +1,223 @@
+"""Text to tokens, and a reader over them for the parts that sqlglot does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from querystem.language.dialect import PSoup
+from querystem.language.errors import Span, SyntaxProblem
+from querystem.language.words import read_name, words
+
+MAX_TEXT = 64 * 1024
+MAX_PARENTHESES = 32
+
+_DIALECT = PSoup()
+_SYMBOLS = words("( ) , . : ; = < > <= >= <> != + - * / %")
+_INSTEAD = {
+    "||": "texts can't be joined",
+    "::": "write CAST(value AS TYPE)",
+    "!": "write NOT, or <> for not equal",
+    "?": "parameters have names: write :name",
+    "@": "parameters are written :name",
+    "`": 'names are quoted with double quotes: "name"',
+    "^": "there is no power or bitwise operator",
+    "&": "write AND",
+    "|": "write OR",
+}
+
+
+def span_of(token: Token) -> Span:
+    return Span(token.start, token.end + 1)
+
+
+def scan(text: str, max_text: int = MAX_TEXT) -> list[Token]:
+    """The tokens of one statement, without a closing semicolon. At least one."""
+    if len(text) > max_text or len(text.encode("utf-8", "replace")) > max_text:
+        raise SyntaxProblem(
+            f"the text is longer than {max_text} bytes",
+            hint="the limit is a setting of the server",
+            reason="TEXT_TOO_LONG",
+        )
+    tokens = _tokens(text)
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
+        raise SyntaxProblem("the text is empty", hint="write SELECT … or CREATE STREAM …")
+    tokens = _name_parameters(tokens)
+    _check_symbols(tokens)
+    _check_joined(tokens)
+    _check_parentheses(tokens)
+    return tokens
+
+
+def _tokens(text: str) -> list[Token]:
+    tokenizer = _DIALECT.tokenizer()
+    try:
+        return tokenizer.tokenize(text)
+    except TokenError:
+        start = tokenizer.tokens[-1].end + 1 if tokenizer.tokens else 0
+        start += len(text[start:]) - len(text[start:].lstrip())
+        raise SyntaxProblem(
+            "a quote or a comment is opened and never closed",
+            Span(min(start, max(0, len(text) - 1)), len(text)),
+            hint="a quote inside a text is written twice: 'it''s'",
+        ) from None
+
+
+def _name_parameters(tokens: list[Token]) -> list[Token]:
+    """In `:limit` the word is a name, whatever else it means; names are lower case."""
+    named = tokens[:1]
+    for colon, token in zip(tokens, tokens[1:], strict=False):
+        if colon.text == ":" and colon.end + 1 == token.start and _may_be_name(token):
+            name = token.text.lower()
+            kind = TokenType.IDENTIFIER
+            token = Token(kind, name, token.line, token.col, token.start, token.end)
+        named.append(token)
+    return named
+
+
+def _check_symbols(tokens: Sequence[Token]) -> None:
+    for token in tokens:
+        text = token.text
+        quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
+        if quoted or text in _SYMBOLS or text[:1].isalnum() or text[:1] == "_":
+            continue
+        hint = _INSTEAD.get(text, "")
+        raise SyntaxProblem(f"{text!r} is not part of the language", span_of(token), hint=hint)
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            raise SyntaxProblem(
+                "one statement at a time", span_of(token), hint="send the second one on its own"
+            )
+
+
+def _check_joined(tokens: Sequence[Token]) -> None:
+    wordy = (TokenType.NUMBER, TokenType.VAR)
+    for left, right in zip(tokens, tokens[1:], strict=False):
+        if (
+            left.text == "."
+            and right.token_type == TokenType.NUMBER
+            and left.end + 1 != right.start
+        ):
+            raise SyntaxProblem("a number is missing", span_of(left).to(span_of(right)))
+        if (
+            left.end + 1 == right.start
+            and left.token_type == TokenType.NUMBER
+            and (right.token_type in wordy or right.text[:1].isalpha())
+        ):
+            raise SyntaxProblem(
+                "a number runs into a word",
+                span_of(left).to(span_of(right)),
+                hint="put a blank between them",
+            )
+
+
+def _check_parentheses(tokens: Sequence[Token]) -> None:
+    opened: list[Token] = []
+    for token in tokens:
+        if token.token_type == TokenType.L_PAREN:
+            opened.append(token)
+        elif token.token_type == TokenType.R_PAREN:
+            if not opened:
+                raise SyntaxProblem("this ) closes nothing", span_of(token))
+            opened.pop()
+        if len(opened) > MAX_PARENTHESES:
+            raise SyntaxProblem(
+                f"more than {MAX_PARENTHESES} parentheses inside each other",
+                span_of(token),
+                reason="NESTED_TOO_DEEP",
+            )
+    if opened:
+        raise SyntaxProblem("this ( is never closed", span_of(opened[-1]))
+
+
+class Reader:
+    """A cursor over tokens. Every `take_*` either moves past what it names or leaves all as is."""
+
+    def __init__(self, tokens: Sequence[Token], end: int) -> None:
+        """`end` is where the text ends: the place of what is missing there."""
+        self._tokens = tokens
+        self._end = end
+        self._index = 0
+
+    @property
+    def token(self) -> Token | None:
+        return self._tokens[self._index] if self._index < len(self._tokens) else None
+
+    @property
+    def span(self) -> Span:
+        """Where the reader stands."""
+        return span_of(self.token) if self.token else Span(max(0, self._end - 1), self._end)
+
+    def sees(self, *words: str) -> bool:
+        """Whether the next tokens are these words or symbols, unquoted."""
+        ahead = self._tokens[self._index : self._index + len(words)]
+        return [_word(token) for token in ahead] == list(words)
+
+    def take(self, *words: str) -> Span | None:
+        if not self.sees(*words):
+            return None
+        first = self.span
+        self._index += len(words)
+        return first.to(span_of(self._tokens[self._index - 1]))
+
+    def need(self, *words: str, hint: str = "") -> Span:
+        taken = self.take(*words)
+        if taken is None:
+            self.fail(f"expected {' '.join(words)}", hint=hint)
+        return taken
+
+    def take_kind(self, kind: TokenType) -> Token | None:
+        token = self.token
+        if token is None or token.token_type != kind:
+            return None
+        self._index += 1
+        return token
+
+    def skip(self) -> Token:
+        token = self.token
+        if token is None:
+            self.fail("the text ends too early")
+        self._index += 1
+        return token
+
+    def need_name(self, what: str) -> tuple[str, Span]:
+        token = self.token
+        if token is None or not _may_be_name(token):
+            self.fail(f"expected {what}")
+        span = span_of(token)
+        name = read_name(token.text, span, token.token_type == TokenType.IDENTIFIER)
+        self._index += 1
+        return name, span
+
+    def finish(self, hint: str = "") -> None:
+        if self.token is not None:
+            self.unexpected(hint)
+
+    def unexpected(self, hint: str = "") -> NoReturn:
+        shown = self.token.text[:60] if self.token else ""
+        self.fail(f"did not expect {shown!r} here", hint=hint)
+
+    def fail(self, message: str, hint: str = "") -> NoReturn:
+        if self.token is None:
+            message += ", but the text ends"
+        raise SyntaxProblem(message, self.span, hint=hint)
+
+
+def _word(token: Token) -> str:
+    if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+        return ""
+    return token.text.upper()
+
+
+def _may_be_name(token: Token) -> bool:
+    if token.token_type == TokenType.IDENTIFIER:
+        return True
+    word = token.text[:1]
+    return token.token_type not in (TokenType.STRING, TokenType.NUMBER) and (
+        word.isalpha() or word == "_"
+    )

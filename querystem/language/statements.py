@@ -1,0 +1,223 @@
+"""CREATE STREAM and DROP STREAM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot.tokenizer_core import TokenType
+
+from datastem.instants import HOUR
+from datastem.schema import Column, StreamSchema
+from datastem.types import Kind, Type
+from querystem.language.durations import read_duration, write_duration
+from querystem.language.errors import BindProblem, NotYet, Span, SyntaxProblem, TypeProblem, located
+from querystem.language.scan import MAX_TEXT, Reader, scan, span_of
+from querystem.language.type_names import read_type
+from querystem.language.words import suggest, write_name
+
+MAX_COLUMNS = 1000
+
+_OPTIONS = "after the columns come ORDERED BY column, RETAIN duration and AHEAD duration"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStream:
+    schema: StreamSchema
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropStream:
+    name: str
+    span: Span
+
+
+Statement = CreateStream | DropStream
+
+
+def parse_statement(
+    text: str, *, max_columns: int = MAX_COLUMNS, max_text: int = MAX_TEXT
+) -> Statement:
+    """A definition. Raises QueryError; a SELECT is refused with the way to register it."""
+    with located(text):
+        reader = Reader(scan(text, max_text), len(text))
+        if reader.take("CREATE"):
+            return _create(reader, text, max_columns)
+        if reader.take("DROP"):
+            return _drop(reader)
+        if reader.sees("SELECT") or reader.sees("WITH"):
+            raise SyntaxProblem(
+                "a query is registered, not defined",
+                reader.span,
+                hint="send it with Register",
+                reason="WRONG_STATEMENT",
+            )
+        raise wrong_statement(reader)
+
+
+def stream_sql(schema: StreamSchema) -> str:
+    """The CREATE STREAM that makes this schema; parsing it gives the schema again."""
+    columns = ", ".join(f"{write_name(column.name)} {column.type}" for column in schema.columns)
+    lines = [f"CREATE STREAM {write_name(schema.name)} ({columns})"]
+    if schema.ordered_by is not None:
+        lines.append(f"ORDERED BY {write_name(schema.ordered_by)}")
+    if schema.retain is not None:
+        lines.append(f"RETAIN {write_duration(schema.retain)}")
+    if schema.ahead != HOUR:
+        lines.append(f"AHEAD {write_duration(schema.ahead)}")
+    return "\n    ".join(lines)
+
+
+def _create(reader: Reader, text: str, max_columns: int) -> CreateStream:
+    if not reader.take("STREAM"):
+        reader.fail("only streams can be created", hint="write CREATE STREAM name (column TYPE, …)")
+    if reader.sees("IF"):
+        reader.fail("IF NOT EXISTS is not part of the language", hint="create the stream once")
+    name, _ = reader.need_name("the name of the stream")
+    reader.need("(", hint="write CREATE STREAM name (column TYPE, …)")
+    columns = [_column(reader, text)]
+    while reader.take(","):
+        columns.append(_column(reader, text))
+    reader.need(")", hint="columns are separated by commas")
+    return _finish(reader, name, columns, max_columns)
+
+
+def _column(reader: Reader, text: str) -> tuple[Column, Span]:
+    name, span = reader.need_name("the name of a column")
+    type_ = _type(reader, text)
+    if not (reader.sees(",") or reader.sees(")")):
+        reader.fail(
+            "a column has a name and a type",
+            hint="there are no constraints or defaults; columns are separated by commas",
+        )
+    return Column(name, type_), span
+
+
+def _type(reader: Reader, text: str) -> Type:
+    token = reader.token
+    if token is None or token.token_type != TokenType.VAR:
+        reader.fail("expected the type of the column")
+    span = span_of(reader.skip())
+    if reader.sees("("):
+        while not reader.sees(")"):
+            reader.skip()
+        span = span.to(span_of(reader.skip()))
+    return read_type(text[span.start : span.end], span)
+
+
+def _finish(
+    reader: Reader, name: str, columns: list[tuple[Column, Span]], max_columns: int
+) -> CreateStream:
+    _check_names(columns, max_columns)
+    ordered_by: str | None = None
+    durations: dict[str, int] = {}
+    while reader.token is not None:
+        if reader.sees("KEY"):
+            raise NotYet("KEY", reader.span, hint="without a key every row stays a row")
+        if taken := reader.take("ORDERED", "BY"):
+            if ordered_by is not None:
+                raise SyntaxProblem("ORDERED BY is given twice", taken)
+            ordered_by = _ordered_by(reader, columns)
+            continue
+        word, micros = _duration_option(reader, durations)
+        durations[word] = micros
+    _check_ts(columns, ordered_by)
+    schema = StreamSchema(
+        name=name,
+        columns=tuple(column for column, _ in columns),
+        ordered_by=ordered_by,
+        retain=durations.get("RETAIN"),
+        ahead=durations.get("AHEAD", HOUR),
+    )
+    return CreateStream(schema, _notes(schema))
+
+
+def _duration_option(reader: Reader, given: dict[str, int]) -> tuple[str, int]:
+    word = next((word for word in ("RETAIN", "AHEAD") if reader.sees(word)), None)
+    if word is None:
+        reader.unexpected(hint=_OPTIONS)
+    span = reader.need(word)
+    if word in given:
+        raise SyntaxProblem(f"{word} is given twice", span)
+    micros = read_duration(reader)
+    if word == "RETAIN" and micros == 0:
+        raise BindProblem(
+            "RETAIN 0 keeps nothing", span, hint="write RETAIN 30 DAYS", reason="BAD_OPTION"
+        )
+    return word, micros
+
+
+def _check_names(columns: list[tuple[Column, Span]], max_columns: int) -> None:
+    if len(columns) > max_columns:
+        raise BindProblem(
+            f"{len(columns)} columns; the limit is {max_columns}",
+            columns[max_columns][1],
+            reason="TOO_MANY_COLUMNS",
+        )
+    seen: set[str] = set()
+    for column, span in columns:
+        if column.name == "row_id":
+            raise BindProblem("row_id can't be declared: every row has one", span)
+        if column.name in seen:
+            raise BindProblem(f"{column.name} is declared twice", span, reason="DUPLICATE_NAME")
+        seen.add(column.name)
+
+
+def _ordered_by(reader: Reader, columns: list[tuple[Column, Span]]) -> str:
+    name, span = reader.need_name("the column with the event time")
+    types = {column.name: column.type for column, _ in columns}
+    if name not in types:
+        raise BindProblem(
+            f"ORDERED BY {name}: there is no such column",
+            span,
+            hint=suggest(name, types),
+            reason="UNKNOWN_COLUMN",
+        )
+    if types[name].kind is not Kind.TIMESTAMP:
+        raise TypeProblem(f"ORDERED BY needs a TIMESTAMP; {name} is {types[name]}", span)
+    return name
+
+
+def _check_ts(columns: list[tuple[Column, Span]], ordered_by: str | None) -> None:
+    for column, span in columns:
+        if column.name == "ts" and ordered_by != "ts":
+            raise BindProblem(
+                "ts is the time of every row; it can be declared only as the ORDERED BY column",
+                span,
+                hint="write ts TIMESTAMP … ORDERED BY ts, or give the column another name",
+            )
+
+
+def _notes(schema: StreamSchema) -> tuple[str, ...]:
+    if schema.retain is None:
+        return (f"{schema.name} has no RETAIN: its rows are kept for ever",)
+    return ()
+
+
+def _drop(reader: Reader) -> DropStream:
+    if not reader.take("STREAM"):
+        reader.fail("only streams can be dropped", hint="write DROP STREAM name")
+    name, span = reader.need_name("the name of the stream")
+    reader.finish(hint="DROP STREAM takes one name and nothing else")
+    return DropStream(name, span)
+
+
+def wrong_statement(reader: Reader) -> SyntaxProblem:
+    """What to do with a statement that is neither CREATE STREAM, DROP STREAM nor SELECT."""
+    span, word = reader.span, reader.skip().text.upper()[:60]
+    return SyntaxProblem(
+        f"{word} is not a statement of the language",
+        span,
+        hint=_INSTEAD.get(word, "write CREATE STREAM …, DROP STREAM … or SELECT …"),
+        reason="WRONG_STATEMENT",
+    )
+
+
+_INSTEAD = {
+    "INSERT": "rows are sent with Publish",
+    "UPDATE": "rows don't change; publish a new one",
+    "DELETE": "rows leave by RETAIN; a stream goes with DROP STREAM",
+    "ALTER": "create a stream with another name",
+    "SHOW": "list the streams with ListStreams, or psoup stream list",
+    "DESCRIBE": "use DescribeStream, or psoup stream show",
+}

@@ -1,0 +1,30 @@
+"""A predicate's matches in one block: the low 16 bits of row ids, as portable roaring bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyroaring
+
+BLOCK_BITS = 16
+BLOCK_MASK = (1 << BLOCK_BITS) - 1
+
+Lows = np.ndarray[Any, np.dtype[np.uint16]]
+
+
+def encode(lows: Lows) -> bytes:
+    """`lows` ascend. The bytes are the same for the same set, on any machine."""
+    bitmap = pyroaring.BitMap(lows.astype(np.uint32))
+    bitmap.run_optimize()
+    return bytes(bitmap.serialize())
+
+
+def decode(content: bytes) -> Lows:
+    """Raises ValueError for anything `encode` did not make."""
+    bitmap = pyroaring.BitMap.deserialize(content)
+    if not bitmap:
+        return np.empty(0, np.uint16)
+    if bitmap.max() > BLOCK_MASK:
+        raise ValueError("a bitmap of one block holds no more than 16 bits")
+    return np.frombuffer(bitmap.to_array(), np.uint32).astype(np.uint16)

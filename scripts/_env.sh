@@ -1,0 +1,169 @@
+# Sourced by the scripts beside it: sets up what they need, and only what is missing.
+#
+#   ensure_python   PYTHON is an interpreter with the project and its pinned dependencies (.venv)
+#   ensure_java     JAVA_HOME, or the `java` on the PATH, is Java 17 or later
+#   ensure_jars     the Delta jars are on this machine
+#
+# Nothing here uses the network once it has succeeded: the environment is rebuilt only when
+# pyproject.toml, constraints.txt or the folder's place has changed since. Set PSOUP_PYTHON to
+# choose the interpreter the environment is made from.
+set -euo pipefail
+
+ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
+VENV="$ROOT/.venv"
+PYTHON="$VENV/bin/python"
+STAMP="$VENV/.psoup-stamp"
+JAVA_LEAST=17
+
+say() { printf 'psoup: %s\n' "$*" >&2; }
+
+die() {
+    say "$@"
+    exit 1
+}
+
+apt_allowed() {
+    [ "$(id -u)" = 0 ] && [ -e /etc/debian_version ] && command -v apt-get >/dev/null
+}
+
+apt_update() {
+    apt-get update -qq >&2 || say "the package lists could not be refreshed; trying with the old ones"
+}
+
+apt_install() {
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+# ---- Python
+
+find_python() {
+    local candidate
+    for candidate in "${PSOUP_PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+        if [ -n "$candidate" ] && "$candidate" -c \
+            'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v -- "$candidate"
+            return
+        fi
+    done
+    die "Python 3.11 or later was not found; install it, or name it: PSOUP_PYTHON=/path/to/python3"
+}
+
+wanted_stamp() {
+    printf '%s\n' "$ROOT"
+    cat -- "$ROOT/pyproject.toml" "$ROOT/constraints.txt"
+}
+
+python_ready() {
+    wanted_stamp | cmp -s - "$STAMP" && "$PYTHON" -c '' 2>/dev/null
+}
+
+make_venv() {
+    local base
+    base="$(find_python)"
+    say "making a virtual environment in .venv with $("$base" --version)"
+    if ! "$base" -c 'import ensurepip, venv' 2>/dev/null; then
+        apt_allowed || die "Python's venv module is missing; install it: sudo apt-get install python3-venv"
+        apt_update
+        apt_install python3-venv
+    fi
+    "$base" -m venv "$VENV"
+}
+
+show_downloads() {
+    grep --line-buffered '^ *Downloading .*MB)' >&2 || true
+}
+
+build_python() {
+    if python_ready; then return; fi
+    rm -f -- "$STAMP"
+    "$PYTHON" -m pip --version >/dev/null 2>&1 || make_venv
+    say "installing the pinned dependencies (about 600 MB the first time, a few minutes)"
+    (cd -- "$ROOT" && "$PYTHON" -m pip install --disable-pip-version-check --progress-bar off \
+        --constraint constraints.txt --editable '.[engine,dev]') | show_downloads ||
+        die "the dependencies could not be installed; see above, then run this again"
+    wanted_stamp >"$STAMP.new"
+    mv -f -- "$STAMP.new" "$STAMP"
+}
+
+ensure_python() {
+    if python_ready; then return; fi
+    mkdir -p -- "$VENV"
+    (
+        if command -v flock >/dev/null; then
+            flock --nonblock 9 || { say "waiting for another set-up to finish" && flock 9; }
+        fi
+        build_python
+    ) 9>"$VENV/.psoup-lock"
+}
+
+# ---- Java
+
+java_major() {
+    "$1" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1
+}
+
+java_is_enough() {
+    local major
+    command -v -- "$1" >/dev/null || return 1
+    major="$(java_major "$1")"
+    [ "${major:-0}" -ge "$JAVA_LEAST" ]
+}
+
+java_places() {
+    printf '%s\n' /usr/lib/jvm/*/bin/java /opt/homebrew/opt/openjdk*/bin/java
+}
+
+find_java() {
+    local java
+    if [ -n "${JAVA_HOME:-}" ] && java_is_enough "$JAVA_HOME/bin/java"; then return; fi
+    if java_is_enough java; then
+        unset JAVA_HOME
+        return
+    fi
+    while IFS= read -r java; do
+        if java_is_enough "$java"; then
+            export JAVA_HOME="${java%/bin/java}"
+            return
+        fi
+    done < <(java_places)
+    return 1
+}
+
+java_package() {
+    local package
+    for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
+        if apt-cache show "$package" >/dev/null 2>&1; then
+            printf '%s\n' "$package"
+            return
+        fi
+    done
+    printf 'default-jre-headless\n'
+}
+
+java_advice() {
+    if command -v apt-get >/dev/null; then
+        printf 'sudo apt-get install -y %s' "$(java_package)"
+    elif command -v dnf >/dev/null; then
+        printf 'sudo dnf install -y java-17-openjdk-headless'
+    elif command -v brew >/dev/null; then
+        printf 'brew install openjdk@17'
+    else
+        printf 'get it from https://adoptium.net and set JAVA_HOME'
+    fi
+}
+
+ensure_java() {
+    if find_java; then return; fi
+    if apt_allowed; then
+        say "installing Java for Spark (once)"
+        apt_update
+        apt_install "$(java_package)" && find_java && return
+    fi
+    die "Spark needs Java $JAVA_LEAST or later, and none was found. This installs it: $(java_advice)"
+}
+
+# ---- Spark's jars
+
+ensure_jars() {
+    "$PYTHON" -m psoup.engine.jars
+}

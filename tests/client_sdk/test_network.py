@@ -1,0 +1,99 @@
+"""The contract suite, and what only a network can do, over real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from client_sdk import AsyncClient, Client, ConnectionFailed, NotFound, QueryProblem, Retry
+from tests.client_sdk.contract import ClientContract, trade, trades
+from tests.client_sdk.fake_store import FakeStore
+from tests.client_sdk.loopback import serving
+
+QUICK = Retry(attempts=2, first=0.01)
+
+
+class TestLoopback(ClientContract):
+    @pytest.fixture
+    def client(self) -> Iterator[Client]:
+        with serving(FakeStore()) as target, Client(target) as client:
+            yield client
+
+
+def test_no_server_is_a_failed_connection() -> None:
+    with serving(FakeStore()) as target:
+        pass
+    with Client(target, retry=QUICK) as client, pytest.raises(ConnectionFailed, match=target):
+        client.streams()
+
+
+async def test_no_server_is_a_failed_connection_for_async_too() -> None:
+    with serving(FakeStore()) as target:
+        pass
+    async with AsyncClient(target, retry=QUICK) as client:
+        with pytest.raises(ConnectionFailed, match=target):
+            await client.streams()
+
+
+def test_details_come_through() -> None:
+    with serving(FakeStore()) as target, Client(target) as client:
+        with pytest.raises(QueryProblem) as caught:
+            client.define("MAKE STREAM s")
+        assert (caught.value.line, caught.value.column, caught.value.reason) == (1, 1, "SYNTAX")
+        assert caught.value.hint == "CREATE STREAM …"
+        assert caught.value.detail.row == -1
+
+
+def test_a_line_that_is_cut_is_taken_up_again() -> None:
+    cuts = {3: 1, 8: 1}
+
+    def cut(request: object) -> None:
+        sequence = request.sequence  # type: ignore[attr-defined]
+        if cuts.pop(sequence, 0):
+            raise ConnectionFailed("cut")
+
+    with serving(FakeStore(), cut) as target, Client(target, retry=QUICK) as client:
+        name = trades(client)
+        many = client.publisher("me").publish_many(name, [[trade("x", 1.0, n)] for n in range(12)])
+        assert many.row_count == 12
+        assert client.stream(name).row_count == 12
+
+
+async def test_the_async_client_does_what_the_other_does() -> None:
+    with serving(FakeStore()) as target:
+        async with AsyncClient(target) as client:
+            await client.define("CREATE STREAM s (a BIGINT)")
+            query = await client.register("SELECT a FROM s WHERE a > 2", key="k")
+            publisher = client.publisher("me")
+            many = await publisher.publish_many("s", [[{"a": n}] for n in range(10)])
+            await publisher.publish("s", [{"a": 10}])
+            assert (many.row_count, publisher.next_sequence) == (10, 12)
+            assert [row["a"] for row in await client.invoke(query)] == list(range(3, 11))
+            async with await client.invoke_stream(query) as answer:
+                values = [value async for batch in answer for value in batch.column(0).to_pylist()]
+            assert values == list(range(3, 11))
+            listed = [each.key async for each in client.registrations(page_size=1)]
+            assert listed == ["k"]
+            both = await asyncio.gather(client.stream("s"), client.streams())
+            assert both[0] == both[1][0]
+            await client.unregister(query)
+            with pytest.raises(NotFound):
+                await client.invoke(query)
+
+
+async def test_an_async_line_that_is_cut_is_taken_up_again() -> None:
+    cuts = {2: 1, 9: 1}
+
+    def cut(request: object) -> None:
+        sequence = request.sequence  # type: ignore[attr-defined]
+        if cuts.pop(sequence, 0):
+            raise ConnectionFailed("cut")
+
+    with serving(FakeStore(), cut) as target:
+        async with AsyncClient(target, retry=QUICK) as client:
+            await client.define("CREATE STREAM s (a BIGINT)")
+            many = await client.publisher("me").publish_many("s", [[{"a": n}] for n in range(12)])
+            assert many.row_count == 12
+            assert (await client.stream("s")).row_count == 12

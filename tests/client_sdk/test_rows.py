@@ -1,0 +1,221 @@
+"""Rows are converted strictly, and what is wrong is named before anything is sent."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_sdk import Column, LimitExceeded, RowProblem, Stream
+from client_sdk._rows import payloads, to_ipc, to_table
+
+COLUMNS = {
+    "flag": "BOOLEAN",
+    "count": "BIGINT",
+    "ratio": "DOUBLE",
+    "price": "DECIMAL(6,2)",
+    "name": "TEXT",
+    "at": "TIMESTAMP",
+    "day": "DATE",
+}
+
+
+def a_stream(ordered_by: str | None = None, **columns: str) -> Stream:
+    described = tuple(Column(name, type_) for name, type_ in (columns or COLUMNS).items())
+    return Stream("s", 1, described, ordered_by, None, timedelta(hours=1), 0, None, "", 0)
+
+
+def one(type_: str, value: Any) -> Any:
+    """The value after a round through a one-column table."""
+    return to_table([{"x": value}], a_stream(x=type_)).column("x")[0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "expected"),
+    [
+        ("BOOLEAN", False, False),
+        ("BIGINT", 2**63 - 1, 2**63 - 1),
+        ("BIGINT", np.int32(7), 7),
+        ("DOUBLE", 3, 3.0),
+        ("DOUBLE", np.float32(0.5), 0.5),
+        ("DOUBLE", float("inf"), float("inf")),
+        ("DECIMAL(6,2)", Decimal("1.5"), Decimal("1.50")),
+        ("DECIMAL(6,2)", 9999, Decimal("9999.00")),
+        ("TEXT", "", ""),
+        ("TIMESTAMP", datetime(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC)),
+        (
+            "TIMESTAMP",
+            datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))),
+            datetime(2026, 1, 1, tzinfo=UTC),
+        ),
+        ("TIMESTAMP", pd.Timestamp("2026-01-01 00:00:00.000001"), datetime(2026, 1, 1, 0, 0, 0, 1)),
+        ("DATE", date(2026, 1, 1), date(2026, 1, 1)),
+    ],
+)
+def test_a_value_that_fits_arrives_as_it_is(type_: str, value: Any, expected: Any) -> None:
+    got = one(type_, value)
+    if isinstance(expected, datetime):
+        expected = expected.replace(tzinfo=UTC)
+    assert got == expected
+
+
+@pytest.mark.parametrize("type_", COLUMNS.values())
+def test_none_is_null_in_every_type(type_: str) -> None:
+    assert one(type_, None) is None
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ("BOOLEAN", 1),
+        ("BOOLEAN", "true"),
+        ("BIGINT", True),
+        ("BIGINT", 1.0),
+        ("BIGINT", 2**63),
+        ("BIGINT", "1"),
+        ("DOUBLE", True),
+        ("DOUBLE", 2**60 + 1),
+        ("DOUBLE", "1.5"),
+        ("DECIMAL(6,2)", 1.5),
+        ("DECIMAL(6,2)", Decimal("1.555")),
+        ("DECIMAL(6,2)", Decimal("12345.6")),
+        ("DECIMAL(6,2)", Decimal("NaN")),
+        ("TEXT", b"x"),
+        ("TEXT", "\ud800"),
+        ("TIMESTAMP", date(2026, 1, 1)),
+        ("TIMESTAMP", "2026-01-01"),
+        ("TIMESTAMP", pd.Timestamp("2026-01-01 00:00:00.000000001")),
+        ("DATE", datetime(2026, 1, 1)),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(type_: str, value: Any) -> None:
+    with pytest.raises(RowProblem) as caught:
+        to_table([{"x": None}, {"x": value}], a_stream(x=type_))
+    assert (caught.value.row, caught.value.field) == (1, "x")
+    assert caught.value.detail.expected == type_
+
+
+def test_missing_and_extra_columns_are_named() -> None:
+    stream = a_stream(a="BIGINT", b="BIGINT")
+    with pytest.raises(RowProblem, match="row 1: missing b; unknown c"):
+        to_table([{"a": 1, "b": 1}, {"a": 1, "c": 2}], stream)
+    with pytest.raises(RowProblem, match="columns: unknown c"):
+        to_table(pa.table({"a": [1], "b": [1], "c": [1]}), stream)
+    with pytest.raises(RowProblem, match="twice"):
+        to_table(pa.Table.from_arrays([pa.array([1])] * 3, names=["a", "b", "b"]), stream)
+
+
+def test_the_event_time_is_never_null() -> None:
+    stream = a_stream("at", at="TIMESTAMP")
+    with pytest.raises(RowProblem) as caught:
+        to_table([{"at": datetime(2026, 1, 1)}, {"at": None}], stream)
+    assert (caught.value.reason, caught.value.row) == ("NULL_EVENT_TIME", 1)
+
+
+@pytest.mark.parametrize("rows", [{"a": 1}, "text", b"bytes"])
+def test_rows_that_are_not_rows_are_a_type_error(rows: Any) -> None:
+    with pytest.raises(TypeError):
+        to_table(rows, a_stream(a="BIGINT"))
+
+
+def test_arrow_columns_are_found_by_name_and_widened() -> None:
+    stream = a_stream(a="BIGINT", b="TEXT", c="TIMESTAMP", d="DOUBLE", e="DECIMAL(6,2)")
+    table = pa.table(
+        {
+            "e": pa.array([Decimal("1.5")], pa.decimal128(3, 1)),
+            "d": pa.array([0.5], pa.float32()),
+            "c": pa.array([datetime(2026, 1, 1)], pa.timestamp("ms")),
+            "b": pa.array(["x"]).dictionary_encode(),
+            "a": pa.array([1], pa.uint8()),
+        }
+    )
+    assert to_table(table, stream).schema == stream.schema
+    assert to_table(table.to_batches()[0], stream).to_pylist() == [
+        {
+            "a": 1,
+            "b": "x",
+            "c": datetime(2026, 1, 1, tzinfo=UTC),
+            "d": 0.5,
+            "e": Decimal("1.50"),
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("array", "type_"),
+    [
+        (pa.array(["1"]), "BIGINT"),
+        (pa.array([1.0]), "BIGINT"),
+        (pa.array([1]), "TEXT"),
+        (pa.array([1]), "TIMESTAMP"),
+        (pa.array([b"x"]), "TEXT"),
+    ],
+)
+def test_arrow_of_another_kind_is_refused_as_a_column(array: pa.Array, type_: str) -> None:
+    with pytest.raises(RowProblem) as caught:
+        to_table(pa.table({"x": array}), a_stream(x=type_))
+    assert (caught.value.reason, caught.value.field) == ("WRONG_TYPE", "x")
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50))
+def test_the_first_arrow_value_that_does_not_fit_is_found(values: list[int]) -> None:
+    table = pa.table({"x": pa.array(values, pa.uint64())})
+    bad = [index for index, value in enumerate(values) if value >= 2**63]
+    if not bad:
+        assert to_table(table, a_stream(x="BIGINT")).column("x").to_pylist() == values
+        return
+    with pytest.raises(RowProblem) as caught:
+        to_table(table, a_stream(x="BIGINT"))
+    assert caught.value.row == bad[0]
+
+
+def test_pandas_means_null_where_it_says_nan() -> None:
+    frame = pd.DataFrame(
+        {
+            "count": [1.0, np.nan],
+            "name": ["x", None],
+            "at": pd.to_datetime(["2026-01-01", None]),
+            "price": [Decimal("1.25"), pd.NA],
+        }
+    )
+    stream = a_stream(count="BIGINT", name="TEXT", at="TIMESTAMP", price="DECIMAL(6,2)")
+    assert to_table(frame, stream).to_pylist() == [
+        {
+            "count": 1,
+            "name": "x",
+            "at": datetime(2026, 1, 1, tzinfo=UTC),
+            "price": Decimal("1.25"),
+        },
+        {"count": None, "name": None, "at": None, "price": None},
+    ]
+
+
+def test_pandas_values_that_do_not_fit_are_named() -> None:
+    with pytest.raises(RowProblem) as caught:
+        to_table(pd.DataFrame({"x": [1.0, 1.5]}), a_stream(x="BIGINT"))
+    assert (caught.value.row, caught.value.field) == (1, "x")
+
+
+@given(
+    st.lists(st.text("ab☃", max_size=40), min_size=1, max_size=60),
+    st.integers(600, 2000),
+    st.integers(1, 20),
+)
+def test_cut_payloads_are_the_table_again(texts: list[str], limit: int, rows: int) -> None:
+    table = to_table([{"x": text} for text in texts], a_stream(x="TEXT"))
+    parts = [pa.ipc.open_stream(each).read_all() for each in payloads(table, limit, rows)]
+    assert pa.concat_tables(parts).equals(table)
+    assert all(len(to_ipc(part)) <= limit and part.num_rows <= rows for part in parts)
+
+
+def test_one_row_above_the_limit_is_refused() -> None:
+    table = to_table([{"x": "long" * 1000}], a_stream(x="TEXT"))
+    with pytest.raises(LimitExceeded, match="one row"):
+        list(payloads(table, 1000, 10))

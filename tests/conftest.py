@@ -1,0 +1,52 @@
+"""Fixtures every test may use.
+
+Hypothesis runs the same examples each time, so that a red run is about the change at hand;
+`--hypothesis-profile explore` looks for new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[1]
+
+settings.register_profile("default", derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
+settings.load_profile("default")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test is marked by what it asks for, so that `-m "not spark"` misses none."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        for fixture, mark in (("spark", "spark"), ("shared_data", "shared")):
+            if fixture in names:
+                item.add_marker(mark)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real rows beside the repository; a test that asks for it skips without it."""
+    path = ROOT.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip("needs ../shared (not part of a user's clone)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of the run, made the way the engine makes its own."""
+    from psoup.engine.session import open_session
+
+    session = open_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()

@@ -1,0 +1,56 @@
+"""What a page says, for tests that hold it to it: fenced blocks and tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_FENCE = re.compile(r"^```(\S+)?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: ```language words."""
+
+    language: str
+    words: str
+    text: str
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> Iterator[Block]:
+    for fence in _FENCE.finditer(text):
+        if fence[1] == language:
+            yield Block(language, fence[2].strip(), fence[3])
+
+
+def tables(text: str) -> Iterator[list[list[str]]]:
+    """Each table as its rows of cells, the header first, without the line under it."""
+    rows: list[list[str]] = []
+    for line in [*_FENCE.sub("", text).splitlines(), ""]:
+        if line.startswith("|"):
+            rows.append([cell.strip() for cell in line.strip("|").split("|")])
+        elif rows:
+            yield [rows[0], *rows[2:]]
+            rows = []
+
+
+def table(text: str, *header: str) -> list[list[str]]:
+    """The rows of all tables with this header."""
+    found = [rows[1:] for rows in tables(text) if rows[0] == list(header)]
+    assert found, f"no table | {' | '.join(header)} |"
+    return [row for rows in found for row in rows]
+
+
+def code(cell: str) -> str:
+    """The first `code` of a cell."""
+    match = re.search(r"`([^`]+)`", cell)
+    assert match, f"no code in {cell!r}"
+    return match[1]

@@ -1,0 +1,111 @@
+"""docs/language.md and README.md mean what they show: every SQL text there is bound or refused."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from datastem.schema import StreamSchema
+from querystem.expressions import Scalar
+from querystem.kernel import evaluate
+from querystem.language import CreateStream, QueryError, bind_query, bind_window, parse_statement
+from tests.docs.markdown import ROOT, blocks, code, read, table
+
+PAGE = read("docs/language.md")
+# What `:name` stands for in the examples.
+VALUES: dict[str, Scalar] = {"symbol": "IBM", "least": 184.5, "since": "2026-11-16"}
+
+
+class Catalog:
+    """The streams a page has created so far."""
+
+    def __init__(self) -> None:
+        self.schemas: dict[str, StreamSchema] = {}
+
+    def run(self, text: str) -> None:
+        """Binds one statement; a definition holds for those after it."""
+        if re.match(r"\s*(--[^\n]*\s+)*SELECT\b", text, re.IGNORECASE):
+            names = set(re.findall(r":([a-z]+)", text))
+            bind_query(text, self.schemas.get, {name: VALUES[name] for name in sorted(names)})
+            return
+        statement = parse_statement(text)
+        if isinstance(statement, CreateStream):
+            self.schemas[statement.schema.name] = statement.schema
+        else:
+            del self.schemas[statement.name]
+
+
+def statements(text: str) -> list[str]:
+    """Each with the comment that follows its semicolon."""
+    parts = re.findall(r"(.*?;[^\n]*)(?:\n|\Z)|(\S.*)\Z", text, re.DOTALL)
+    return [ended or open_ for ended, open_ in parts]
+
+
+def catalog_of(page: str) -> Catalog:
+    catalog = Catalog()
+    for block in blocks(page, "sql"):
+        if not block.words:
+            for text in statements(block.text):
+                catalog.run(text)
+    return catalog
+
+
+@pytest.mark.parametrize("page", ["docs/language.md", "README.md"])
+def test_every_example_is_accepted(page: str) -> None:
+    if not (ROOT / page).exists():
+        pytest.skip(f"{page} is not written yet")
+    catalog_of(read(page))
+
+
+REFUSED = [
+    text
+    for block in blocks(PAGE, "sql")
+    if block.words == "refused"
+    for text in statements(block.text)
+]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_every_refusal_is_refused_for_its_reason(text: str) -> None:
+    statement, _, reason = text.partition("--")
+    with pytest.raises(QueryError) as refused:
+        catalog_of(PAGE).run(statement.strip())
+    assert refused.value.reason == reason.strip()
+    assert refused.value.line == 1
+
+
+@pytest.mark.parametrize("cell", [row[0] for row in table(PAGE, "written", "rows in the answer")])
+def test_every_window_is_one(cell: str) -> None:
+    bind_window(code(cell), catalog_of(PAGE).schemas["trades"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [(code(row[0]), code(row[1])) for row in table(PAGE, "expression", "value")],
+)
+def test_every_value_is_computed(expression: str, value: str) -> None:
+    query = bind_query(f"SELECT {expression} AS x FROM doors", catalog_of(PAGE).schemas.get)
+    doors = pa.record_batch({"door": ["a"], "open": [True]})
+    assert shown(evaluate(query.outputs[0].expression, doors)[0].as_py()) == value
+
+
+def shown(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).lower()
+        case float():
+            return repr(value).replace("inf", "Infinity").replace("nan", "NaN")
+        case str():
+            return f"'{value}'"
+        case datetime.datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+        case int() | decimal.Decimal():
+            return str(value)
+    raise AssertionError(f"no way to show {value!r}")

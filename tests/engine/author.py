@@ -1,0 +1,125 @@
+"""Writes a store's log the way a server does, without one."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+
+import pyarrow as pa
+
+from datastem.codec import encode
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP
+from psoup.store import (
+    Conflict,
+    CreateStream,
+    Data,
+    DropStream,
+    Entry,
+    Event,
+    Position,
+    Register,
+    State,
+    Store,
+    Unregister,
+)
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.query import Query
+from results.window import UNBOUNDED
+
+READINGS = StreamSchema("readings", (Column("sensor", BIGINT), Column("value", DOUBLE)))
+
+
+def timed(retain: int | None = None) -> StreamSchema:
+    """A stream with event time."""
+    columns = (Column("sensor", BIGINT), Column("at", TIMESTAMP))
+    return StreamSchema("timed", columns, ordered_by="at", retain=retain)
+
+
+def above(limit: float) -> Expression:
+    """value > limit"""
+    return Call(Op.GT, (ColumnRef("value", DOUBLE), Literal(limit, DOUBLE)), BOOLEAN)
+
+
+def sensor_is(number: int) -> Expression:
+    return Call(Op.EQ, (ColumnRef("sensor", BIGINT), Literal(number, BIGINT)), BOOLEAN)
+
+
+def readings(sensors: list[int], values: list[float]) -> pa.RecordBatch:
+    arrays = [pa.array(sensors, pa.int64()), pa.array(values, pa.float64())]
+    return pa.RecordBatch.from_arrays(arrays, schema=READINGS.arrow)
+
+
+class Author:
+    """Every call is one commit; its ids are those a server would have given."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.state = State()
+        self._version = 0
+        self._clock = time.time_ns() // 1000
+
+    def create(self, schema: StreamSchema) -> int:
+        stream_id = self.state.next_stream_id
+        self.append(CreateStream(stream_id, schema))
+        return stream_id
+
+    def drop(self, stream_id: int) -> Position:
+        return self.append(DropStream(stream_id))
+
+    def register(self, stream_id: int, where: Expression) -> tuple[bytes, int]:
+        """The handle and the predicate's id."""
+        stream = self.state.streams[stream_id].schema.name
+        query = Query(stream, (), where, UNBOUNDED)
+        known = self.state.predicate_keys.get((stream_id, query.predicate_key))
+        predicate = self.state.next_predicate_id if known is None else known
+        handle = secrets.token_bytes(16)
+        form = json.dumps(query.to_json())
+        key = query.predicate_key
+        self.append(Register(handle, "", stream_id, predicate, key, "", "{}", form, 0))
+        return handle, predicate
+
+    def unregister(self, handle: bytes) -> Position:
+        return self.append(Unregister(handle))
+
+    def publish(self, stream_id: int, rows: pa.RecordBatch, publisher: str = "") -> Position:
+        schema = self.state.streams[stream_id].schema
+        ts = (
+            rows.column(schema.ordered_by).cast(pa.int64()).to_pylist()
+            if schema.ordered_by
+            else [self._clock]
+        )
+        return self.publish_bytes(
+            stream_id, encode(rows), rows.num_rows, min(ts), max(ts), publisher
+        )
+
+    def publish_bytes(
+        self,
+        stream_id: int,
+        payload: bytes,
+        rows: int,
+        low: int,
+        high: int,
+        publisher: str = "",
+    ) -> Position:
+        known = self.state.publishers.get(("main", publisher))
+        sequence = (known.sequence + 1 if known else 1) if publisher else 0
+        first = self.state.streams[stream_id].high
+        return self.append(
+            Data(stream_id, publisher, sequence, rows, first, low, high, b"d", payload)
+        )
+
+    def append(self, event: Event) -> Position:
+        """Tries again where the engine's trimming was faster."""
+        self._clock += 1
+        while True:
+            self._version = self.store.log.latest_version(self._version)
+            position = Position(self._version + 1, 0)
+            entry = Entry(position, self._clock, "main", "main", event)
+            try:
+                self.store.log.append(position.version, [entry])
+            except Conflict:
+                continue
+            self.state.apply(entry)
+            return position

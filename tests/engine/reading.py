@@ -1,0 +1,79 @@
+"""Reads what the engine wrote the plain way, from what the last epoch names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from psoup.store import Store
+from psoup.store.layout import COVERAGE, MATCHES
+from psoup.store.tables import read_files
+from results.bitmap import BLOCK_BITS, decode
+from results.ranges import union
+
+Meaning = Callable[[dict[str, Any]], bool]
+
+
+def stem_rows(store: Store, stream_id: int) -> list[dict[str, Any]]:
+    _, epoch = store.epochs.latest()
+    snapshot = store.stem_snapshot(epoch, stream_id)
+    folder = store.stem(stream_id)
+    tables = [pq.ParquetFile(folder.path_of(file)).read() for file in snapshot.files.values()]
+    rows = pa.concat_tables(tables).to_pylist() if tables else []
+    return sorted(rows, key=lambda row: int(row["_row_id"]))
+
+
+def pieces(store: Store) -> list[dict[str, Any]]:
+    _, epoch = store.epochs.latest()
+    folder = store.table("matches")
+    found = []
+    for file in store.snapshot(epoch, "matches").files.values():
+        rows = pq.ParquetFile(folder.path_of(file)).read().to_pylist()
+        order = [(row["predicate_id"], row["block"]) for row in rows]
+        assert order == sorted(order), "a match file is sorted by predicate and block"
+        found += [row | {name: int(at) for name, at in file.partition.items()} for row in rows]
+    assert all(set(row) == set(MATCHES.names) for row in found)
+    return found
+
+
+def matched(store: Store, predicate: int) -> list[int]:
+    """The row ids of a predicate; asserts what docs/formats say of pieces."""
+    ids: list[int] = []
+    ranges = []
+    for piece in pieces(store):
+        if piece["predicate_id"] == predicate:
+            lows = decode(piece["bitmap"])
+            hits = [(piece["block"] << BLOCK_BITS) + low for low in lows.tolist()]
+            assert len(hits) == piece["count"] > 0
+            assert piece["lo"] <= hits[0] and hits[-1] < piece["hi"]
+            assert piece["segment"] == piece["block"] >> 4
+            ids += hits
+            ranges.append((piece["lo"], piece["hi"]))
+    ranges.sort()
+    assert all(left[1] <= right[0] for left, right in zip(ranges, ranges[1:], strict=False))
+    return sorted(ids)
+
+
+def covered(store: Store, stream_id: int, predicate: int) -> list[tuple[int, int]]:
+    _, epoch = store.epochs.latest()
+    table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)
+    high = epoch.streams[stream_id].high
+    return union(
+        (row["row_lo"], high if row["row_hi"] is None else row["row_hi"])
+        for row in table.to_pylist()
+        if row["stream_id"] == stream_id
+        and row["predicate_lo"] <= predicate < row["predicate_hi"]
+    )
+
+
+def assert_joined(store: Store, stream_id: int, predicates: dict[int, Meaning]) -> None:
+    """Every predicate has met every row, and matched as its meaning says."""
+    rows = stem_rows(store, stream_id)
+    _, epoch = store.epochs.latest()
+    high = epoch.streams[stream_id].high
+    for predicate, meaning in predicates.items():
+        assert covered(store, stream_id, predicate) == ([(0, high)] if high else [])
+        assert matched(store, predicate) == [row["_row_id"] for row in rows if meaning(row)]

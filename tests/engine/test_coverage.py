@@ -1,0 +1,65 @@
+"""Coverage against a naive twin: for each predicate, the set of rows it has met."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psoup.engine.coverage import Band, Cohort, Coverage
+
+STREAM = 7
+
+
+def test_a_new_cohort_waits_for_what_is_below() -> None:
+    coverage = Coverage()
+    coverage.start(STREAM, Cohort(1, 3, 100))
+    assert coverage.pending(STREAM, 0) == 100
+    assert coverage.bands(STREAM, 30, 0) == [Band(((1, 3),), 70, 100)]
+
+
+def test_cohorts_share_the_rows_neither_has_met() -> None:
+    coverage = Coverage()
+    coverage.start(STREAM, Cohort(1, 3, 50))
+    coverage.start(STREAM, Cohort(3, 4, 80))
+    assert coverage.bands(STREAM, 60, 0) == [
+        Band(((3, 4),), 50, 80),
+        Band(((1, 3), (3, 4)), 20, 50),
+    ]
+
+
+def test_rows_that_are_gone_are_not_waited_for() -> None:
+    coverage = Coverage()
+    coverage.start(STREAM, Cohort(1, 2, 50))
+    assert coverage.bands(STREAM, 100, 40) == [Band(((1, 2),), 40, 50)]
+    assert coverage.bands(STREAM, 100, 50) == []
+    assert coverage.pending(STREAM, 60) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["register", "rows", "slice"]), st.integers(1, 40))))
+def test_every_row_is_met_once_and_the_table_says_so(actions: list[tuple[str, int]]) -> None:
+    coverage, high, next_id = Coverage(), 0, 1
+    met: dict[int, list[int]] = {}
+    written = [coverage.table()]
+    for action, amount in actions:
+        if action == "register":
+            written.append(coverage.start(STREAM, Cohort(next_id, next_id + amount, high)))
+            met.update((one, []) for one in range(next_id, next_id + amount))
+            next_id += amount
+        elif action == "rows":
+            for ids in met.values():
+                ids.extend(range(high, high + amount))
+            high += amount
+        elif bands := coverage.bands(STREAM, amount, 0):
+            for band in bands:
+                for lo, hi in band.predicates:
+                    for one in range(lo, hi):
+                        met[one].extend(range(band.lo, band.hi))
+            written.append(coverage.extend(STREAM, bands[-1].lo))
+        coverage._check()
+        loaded = Coverage.load(pa.concat_tables(written))
+        assert loaded.cohorts(STREAM) == coverage.cohorts(STREAM)
+        assert Coverage.load(coverage.table()).cohorts(STREAM) == coverage.cohorts(STREAM)
+        for cohort in coverage.cohorts(STREAM):
+            for one in range(cohort.lo, cohort.hi):
+                assert sorted(met[one]) == list(range(cohort.row_lo, high))

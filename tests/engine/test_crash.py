@@ -1,0 +1,136 @@
+"""Killed between any two commits, the engine ends where it would have ended anyway."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from psoup.engine.settings import EngineSettings
+from psoup.store import Store, delta, durable
+from tests.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.engine.pump import Pump
+from tests.engine.reading import covered, matched, stem_rows
+
+pytestmark = pytest.mark.spark
+
+BUSY = EngineSettings(
+    slice_rows=8,
+    slice_seconds=0.0,
+    housekeeping=0.0,
+    trim_commits=2,
+    checkpoint_commits=1000,
+    merge_files=2,
+    compact_files=1,
+)
+
+
+class Killed(BaseException):
+    pass
+
+
+class Killer:
+    """Lets `commits` commits pass, then dies: before the next one is made, or just after."""
+
+    def __init__(self, commits: int, after: bool) -> None:
+        self.left = commits
+        self._after = after
+
+    def __call__(self, target: Path, content: bytes, *, sync: bool = True) -> None:
+        self.left -= 1
+        if self.left < 0 and not self._after:
+            raise Killed
+        durable.put_if_absent(target, content, sync=sync)
+        if self.left < 0:
+            raise Killed
+
+
+def write_log(store: Store) -> tuple[list[int], int, list[int]]:
+    """The versions at which steps end, the stream, and the predicates."""
+    author = Author(store)
+    stream = author.create(READINGS)
+    author.publish(stream, readings([1, 2] * 10, [float(n) for n in range(20)]), "me")
+    ends = [author.state.position.version]
+    _, first = author.register(stream, above(7.5))
+    handle, gone = author.register(stream, above(1.0))
+    author.publish(stream, readings([3], [50.0]), "me")
+    ends.append(author.state.position.version)
+    author.unregister(handle)
+    _, second = author.register(stream, sensor_is(2))
+    author.publish(stream, readings([2, 3], [0.0, 60.0]), "me")
+    ends.append(author.state.position.version)
+    return ends, stream, [first, second]
+
+
+def drive(store: Store, spark: SparkSession, ends: list[int]) -> None:
+    """From whatever is there to the end of the log, a slice and a chore after each step."""
+    pump = Pump(store, spark, BUSY)
+    for end in ends:
+        pump.step(max(end, pump.ledger.epoch.log_version))
+        pump.backfill.advance(pump.ledger)
+        pump.maintenance.advance(pump.ledger)
+    pump.run()
+
+
+def outcome(store: Store, stream: int, predicates: list[int]) -> dict[str, Any]:
+    _, epoch = store.epochs.latest()
+    state = store.state(epoch)
+    return {
+        "rows": stem_rows(store, stream),
+        "matched": [matched(store, predicate) for predicate in predicates],
+        "covered": [covered(store, stream, predicate) for predicate in predicates],
+        "registrations": state.registrations,
+        "predicates": state.predicates,
+        "publishers": state.publishers,
+        "streams": {stream: epoch.streams[stream].high},
+        "position": epoch.position,
+    }
+
+
+def copy(origin: Store, folder: Path) -> Store:
+    shutil.copytree(origin.root, folder)
+    return Store.open(folder, sync=False)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("after", [False, True], ids=["before a commit", "after a commit"])
+def test_killed_anywhere(
+    after: bool, store: Store, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, stream, predicates = write_log(store)
+    whole = copy(store, tmp_path / "whole")
+    drive(whole, spark, ends)
+    expected = outcome(whole, stream, predicates)
+    assert expected["covered"] == [[(0, 23)], [(0, 23)]]
+    commits = 0
+    while True:
+        victim = copy(store, tmp_path / f"victim-{commits}")
+        killer = Killer(commits, after)
+        monkeypatch.setattr(delta, "put_if_absent", killer)
+        try:
+            drive(victim, spark, ends)
+        except Killed:
+            monkeypatch.setattr(delta, "put_if_absent", durable.put_if_absent)
+            drive(victim, spark, ends)
+            assert outcome(victim, stream, predicates) == expected
+            commits += 1
+        else:
+            break
+    assert commits > 20
+
+
+def test_recovering_twice_changes_nothing(
+    store: Store, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, _, _ = write_log(store)
+    monkeypatch.setattr(delta, "put_if_absent", Killer(6, True))
+    with pytest.raises(Killed):
+        drive(store, spark, ends)
+    monkeypatch.undo()
+    first = Pump(store, spark).ledger
+    second = Pump(store, spark).ledger
+    assert second.tables == first.tables
+    assert second.epoch == first.epoch

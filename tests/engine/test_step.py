@@ -1,0 +1,180 @@
+"""The symmetric join, step by step, on real Spark and Delta."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from pyspark.sql import SparkSession
+
+from psoup.engine.settings import EngineSettings
+from psoup.store import Store
+from psoup.store.layout import TABLES
+from tests.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.engine.pump import Pump
+from tests.engine.reading import assert_joined, covered, matched, pieces, stem_rows
+
+pytestmark = pytest.mark.spark
+
+
+def test_rows_then_query(store: Store, author: Author, spark: SparkSession) -> None:
+    stream = author.create(READINGS)
+    author.publish(stream, readings([1, 2, 3], [10.0, 20.0, 30.0]))
+    pump = Pump(store, spark)
+    pump.step()
+    _, predicate = author.register(stream, above(15.0))
+    pump.step()
+    assert covered(store, stream, predicate) == []
+    assert matched(store, predicate) == []
+    pump.run()
+    assert_joined(store, stream, {predicate: lambda row: row["value"] > 15})
+    assert matched(store, predicate) == [1, 2]
+
+
+def test_query_then_rows(store: Store, author: Author, spark: SparkSession) -> None:
+    stream = author.create(READINGS)
+    _, predicate = author.register(stream, above(15.0))
+    pump = Pump(store, spark)
+    pump.step()
+    author.publish(stream, readings([1, 2, 3], [10.0, 20.0, 30.0]))
+    pump.step()
+    assert_joined(store, stream, {predicate: lambda row: row["value"] > 15})
+
+
+def test_rows_and_queries_in_one_step(store: Store, author: Author, spark: SparkSession) -> None:
+    stream = author.create(READINGS)
+    author.publish(stream, readings([1, 2], [10.0, 20.0]))
+    _, high = author.register(stream, above(15.0))
+    author.publish(stream, readings([2, 1], [30.0, 5.0]))
+    _, first = author.register(stream, sensor_is(1))
+    Pump(store, spark).step()
+    assert_joined(
+        store,
+        stream,
+        {high: lambda row: row["value"] > 15, first: lambda row: row["sensor"] == 1},
+    )
+
+
+def test_ids_positions_and_stamps_come_from_the_log(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    stream = author.create(READINGS)
+    first = author.publish(stream, readings([1], [1.0]))
+    second = author.publish(stream, readings([2, 3], [2.0, 3.0]))
+    Pump(store, spark).step()
+    rows = stem_rows(store, stream)
+    assert [row["_row_id"] for row in rows] == [0, 1, 2]
+    assert [row["_position"] for row in rows] == [first.packed, second.packed, second.packed]
+    assert all(row["_ts"] == row["_stamp"] for row in rows)
+
+
+def test_an_ended_predicate_matches_nothing_more(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    stream = author.create(READINGS)
+    handle, gone = author.register(stream, above(0.0))
+    _, stays = author.register(stream, above(1.0))
+    author.publish(stream, readings([1], [5.0]))
+    pump = Pump(store, spark)
+    pump.step()
+    author.unregister(handle)
+    pump.step()
+    author.publish(stream, readings([1], [6.0]))
+    pump.step()
+    assert matched(store, gone) == [0]
+    assert matched(store, stays) == [0, 1]
+
+
+def test_streams_do_not_mix(store: Store, author: Author, spark: SparkSession) -> None:
+    left, right = author.create(READINGS), author.create(READINGS)
+    _, on_left = author.register(left, above(0.0))
+    _, on_right = author.register(right, above(0.0))
+    author.publish(left, readings([1, 1], [1.0, 2.0]))
+    author.publish(right, readings([2], [3.0]))
+    Pump(store, spark).step()
+    assert (matched(store, on_left), matched(store, on_right)) == ([0, 1], [0])
+    assert {row["sensor"] for row in stem_rows(store, right)} == {2}
+
+
+def test_what_does_not_decode_leaves_its_ids_empty(
+    store: Store, author: Author, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = author.create(READINGS)
+    _, predicate = author.register(stream, above(0.0))
+    author.publish(stream, readings([1], [1.0]))
+    author.publish_bytes(stream, b"not arrow", 3, 0, 0)
+    author.publish(stream, readings([2], [2.0]))
+    with caplog.at_level(logging.ERROR):
+        Pump(store, spark).step()
+    assert matched(store, predicate) == [0, 4]
+    assert "its row ids stay empty" in caplog.text
+
+
+def test_backfill_goes_in_slices_newest_first(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    stream = author.create(READINGS)
+    for start in range(0, 100, 20):
+        values = [float(value) for value in range(start, start + 20)]
+        author.publish(stream, readings([1] * 20, values))
+    pump = Pump(store, spark, EngineSettings(slice_rows=30, slice_seconds=0.0, housekeeping=0.0))
+    pump.step()
+    _, predicate = author.register(stream, above(9.5))
+    pump.step()
+    assert pump.backfill.advance(pump.ledger)
+    assert covered(store, stream, predicate) == [(70, 100)]
+    assert matched(store, predicate) == list(range(70, 100))
+    pump.run()
+    assert_joined(store, stream, {predicate: lambda row: row["value"] > 9.5})
+    assert pump.backfill.pending(pump.ledger) == {}
+
+
+def test_a_second_cohort_catches_up_with_the_first(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    stream = author.create(READINGS)
+    author.publish(stream, readings([1, 2] * 20, [float(value) for value in range(40)]))
+    pump = Pump(store, spark, EngineSettings(slice_rows=15, slice_seconds=0.0, housekeeping=0.0))
+    pump.step()
+    _, first = author.register(stream, above(3.5))
+    pump.step()
+    pump.backfill.advance(pump.ledger)
+    author.publish(stream, readings([1, 2], [40.0, 41.0]))
+    _, second = author.register(stream, sensor_is(2))
+    pump.step()
+    pump.run()
+    assert_joined(
+        store,
+        stream,
+        {first: lambda row: row["value"] > 3.5, second: lambda row: row["sensor"] == 2},
+    )
+
+
+def test_rows_beyond_a_block_and_a_segment(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    stream = author.create(READINGS)
+    _, predicate = author.register(stream, sensor_is(0))
+    count = (1 << 20) + 10
+    author.publish(stream, readings([i % 50_000 for i in range(count)], [0.0] * count))
+    Pump(store, spark).step()
+    assert matched(store, predicate) == list(range(0, count, 50_000))
+    assert {piece["segment"] for piece in pieces(store)} == {0, 1} or count % 50_000 > 10
+
+
+def test_anyone_can_read_the_tables(store: Store, author: Author, spark: SparkSession) -> None:
+    stream = author.create(READINGS)
+    handle, predicate = author.register(stream, above(0.0))
+    author.publish(stream, readings([1, 2], [1.0, -1.0]), publisher="me")
+    Pump(store, spark).run()
+
+    def read(name: str) -> list[dict[str, object]]:
+        frame = spark.read.format("delta").load(str(store.root / name))
+        return [row.asDict() for row in frame.collect()]
+
+    assert {name for name in TABLES if read(name)} == set(TABLES)
+    assert [row["value"] for row in read(f"stems/{stream}")] == [1.0, -1.0]
+    assert [(row["stream_id"], row["count"]) for row in read("matches")] == [(stream, 1)]
+    assert [bytes(row["handle"]) for row in read("registrations")] == [handle]  # type: ignore[arg-type]
+    assert [row["sequence"] for row in read("publishers")] == [1]
+    assert [row["predicate_id"] for row in read("predicates")] == [predicate]

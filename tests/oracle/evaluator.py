@@ -1,0 +1,125 @@
+"""The value of an expression for one row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from datastem.instants import from_micros
+from datastem.types import Kind, Type
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Scalar
+from tests.oracle import casts, numbers, texts, times
+
+Row = Mapping[str, Any]
+
+
+def evaluate_row(expression: Expression, row: Row) -> Scalar:
+    """TIMESTAMP columns may hold microseconds or datetimes; the result is a datetime."""
+    match expression:
+        case Literal(value, type_):
+            return _canonical(value, type_)
+        case ColumnRef(name, type_):
+            return _canonical(row[name], type_)
+        case Call(op, args, type_) if op in _LAZY:
+            return _LAZY[op](row, args, type_)
+        case Call(op, args, type_):
+            values = [evaluate_row(arg, row) for arg in args]
+            if None in values:
+                return None
+            return _STRICT[op](values, args, type_)
+    raise TypeError(f"{expression} has no value")
+
+
+def _canonical(value: Any, type_: Type) -> Scalar:
+    if type_.kind is Kind.TIMESTAMP and isinstance(value, int):
+        return from_micros(value)
+    if type_.kind is Kind.DOUBLE and value is not None:
+        return float(value)
+    canonical: Scalar = value
+    return canonical
+
+
+def _and(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
+    values = [evaluate_row(arg, row) for arg in args]
+    if False in values:
+        return False
+    return None if None in values else True
+
+
+def _or(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
+    values = [evaluate_row(arg, row) for arg in args]
+    if True in values:
+        return True
+    return None if None in values else False
+
+
+def _is_distinct(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
+    left, right = (evaluate_row(arg, row) for arg in args)
+    if left is None or right is None:
+        return left is not right
+    return numbers.order(left, right) != 0
+
+
+def _in(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
+    operand, *members = (evaluate_row(arg, row) for arg in args)
+    if operand is None:
+        return None
+    if any(member is not None and numbers.order(operand, member) == 0 for member in members):
+        return True
+    return None if None in members else False
+
+
+def _case(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
+    for condition, value in zip(args[:-1:2], args[1:-1:2], strict=True):
+        if evaluate_row(condition, row) is True:
+            return evaluate_row(value, row)
+    return evaluate_row(args[-1], row)
+
+
+def _coalesce(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
+    return next((value for arg in args if (value := evaluate_row(arg, row)) is not None), None)
+
+
+def _nullif(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
+    left, right = (evaluate_row(arg, row) for arg in args)
+    if left is None or right is None:
+        return left
+    return None if numbers.order(left, right) == 0 else left
+
+
+def _compare(accept: Callable[[int], bool]) -> Callable[..., Scalar]:
+    return lambda values, args, type_: accept(numbers.order(*values))
+
+
+_LAZY: dict[Op, Callable[..., Scalar]] = {
+    Op.AND: _and,
+    Op.OR: _or,
+    Op.IS_NULL: lambda row, args, _: evaluate_row(args[0], row) is None,
+    Op.IS_DISTINCT: _is_distinct,
+    Op.IN: _in,
+    Op.CASE: _case,
+    Op.COALESCE: _coalesce,
+    Op.NULLIF: _nullif,
+}
+_STRICT: dict[Op, Callable[..., Scalar]] = {
+    Op.EQ: _compare(lambda sign: sign == 0),
+    Op.NE: _compare(lambda sign: sign != 0),
+    Op.LT: _compare(lambda sign: sign < 0),
+    Op.LE: _compare(lambda sign: sign <= 0),
+    Op.GT: _compare(lambda sign: sign > 0),
+    Op.GE: _compare(lambda sign: sign >= 0),
+    Op.NOT: lambda values, args, _: not values[0],
+    Op.LIKE: lambda values, args, _: texts.like(*values),
+    Op.CAST: lambda values, args, type_: casts.cast(values[0], args[0].type, type_),
+    Op.LOWER: lambda values, args, _: texts.lower(*values),
+    Op.UPPER: lambda values, args, _: texts.upper(*values),
+    Op.LENGTH: lambda values, args, _: len(values[0]),
+    Op.TRIM: lambda values, args, _: values[0].strip(" "),
+    Op.SUBSTRING: lambda values, args, _: texts.substring(*values),
+    Op.DATE_TRUNC: lambda values, args, _: times.date_trunc(*values),
+    Op.EXTRACT: lambda values, args, type_: times.extract(values[0], values[1], type_),
+    **{
+        op: lambda values, args, type_, op=op: numbers.calculate(op, values, type_)
+        for op in numbers.OPERATIONS
+    },
+}

@@ -1,0 +1,215 @@
+"""Random well-typed expressions over every operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, Kind, Type
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from tests.oracle.strategies import decimal_types, nullable, types
+
+COMPARISONS = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IS_DISTINCT)
+TRUNC_UNITS = (
+    "microsecond",
+    "millisecond",
+    "second",
+    "minute",
+    "hour",
+    "day",
+    "week",
+    "month",
+    "quarter",
+) + ("year",)
+EXTRACT_UNITS = ("year", "quarter", "month", "week", "day", "dow", "doy", "hour", "minute")
+
+_NUMBERS = (Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
+
+# What may be cast to each kind.
+CASTABLE = {
+    Kind.BOOLEAN: (Kind.TEXT,),
+    Kind.BIGINT: (Kind.BOOLEAN, Kind.DOUBLE, Kind.DECIMAL, Kind.TEXT),
+    Kind.DOUBLE: (Kind.BIGINT, Kind.DECIMAL, Kind.TEXT),
+    Kind.DECIMAL: (Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.TEXT),
+    Kind.TEXT: (Kind.BOOLEAN, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE),
+    Kind.TIMESTAMP: (Kind.DATE, Kind.TEXT),
+    Kind.DATE: (Kind.TIMESTAMP, Kind.TEXT),
+}
+
+_PATTERNS = st.one_of(
+    st.sampled_from(("%", "_", "a%", "%a", "%a%", "a_", "%\\%%", "a", "", "_%", "a%b", "\\\\%")),
+    st.text("ab%_\\é日\n", max_size=5).filter(lambda text: not text.endswith("\\")),
+)
+_DIGITS = st.one_of(st.integers(-3, 5), st.sampled_from((-38, -25, 19, 38, 2**62, -(2**63))))
+
+
+def conditions(columns: Mapping[str, Type], depth: int = 3) -> SearchStrategy[Expression]:
+    """What a WHERE may be."""
+    return expressions(columns, BOOLEAN, depth)
+
+
+@st.composite
+def expressions(
+    draw: DrawFn, columns: Mapping[str, Type], type_: Type, depth: int = 3
+) -> Expression:
+    """An expression of the given type over the columns."""
+    return _Maker(draw, columns).make(type_, depth)
+
+
+class _Maker:
+    def __init__(self, draw: DrawFn, columns: Mapping[str, Type]) -> None:
+        self._draw = draw
+        self._columns = columns
+
+    def make(self, type_: Type, depth: int) -> Expression:
+        if depth <= 0 or (type_.kind is not Kind.BOOLEAN and self._one_in(3)):
+            return self._leaf(type_)
+        maker = self._draw(st.sampled_from([*_MAKERS[type_.kind], *_ANY]))
+        return maker(self, type_, depth - 1)
+
+    def _one_in(self, count: int) -> bool:
+        return self._draw(st.integers(1, count)) == 1
+
+    def _leaf(self, type_: Type) -> Expression:
+        names = [name for name, kind in self._columns.items() if kind == type_]
+        if names and not self._one_in(4):
+            return ColumnRef(self._draw(st.sampled_from(names)), type_)
+        return self.literal(type_)
+
+    def literal(self, type_: Type) -> Literal:
+        return Literal(self._draw(nullable(type_)), type_)
+
+    def of_kind(self, kind: Kind) -> Type:
+        """One that a column has, if any."""
+        known = [type_ for type_ in self._columns.values() if type_.kind is kind]
+        if known and not self._one_in(4):
+            return self._draw(st.sampled_from(known))
+        return self._draw(decimal_types()) if kind is Kind.DECIMAL else Type(kind)
+
+    def any_type(self) -> Type:
+        known = list(self._columns.values())
+        return self._draw(types()) if self._one_in(4) else self._draw(st.sampled_from(known))
+
+    def comparable(self, type_: Type) -> Type:
+        if type_.is_numeric and self._one_in(2):
+            return self.of_kind(self._draw(st.sampled_from(_NUMBERS)))
+        return type_
+
+    def comparison(self, _: Type, depth: int) -> Expression:
+        left = self.any_type()
+        right = self.comparable(left)
+        args = [self.make(left, depth), self.make(right, 0 if self._one_in(2) else depth)]
+        if self._one_in(4):
+            args.reverse()
+        return Call(self._draw(st.sampled_from(COMPARISONS)), tuple(args), BOOLEAN)
+
+    def connective(self, _: Type, depth: int) -> Expression:
+        op = self._draw(st.sampled_from((Op.AND, Op.OR)))
+        count = self._draw(st.integers(2, 3))
+        return Call(op, tuple(self.make(BOOLEAN, depth) for _ in range(count)), BOOLEAN)
+
+    def negation(self, _: Type, depth: int) -> Expression:
+        return Call(Op.NOT, (self.make(BOOLEAN, depth),), BOOLEAN)
+
+    def is_null(self, _: Type, depth: int) -> Expression:
+        return Call(Op.IS_NULL, (self.make(self.any_type(), depth),), BOOLEAN)
+
+    def is_in(self, _: Type, depth: int) -> Expression:
+        type_ = self.any_type()
+        count = self._draw(st.integers(1, 4))
+        members = [self.literal(self.comparable(type_)) for _ in range(count)]
+        return Call(Op.IN, (self.make(type_, depth), *members), BOOLEAN)
+
+    def like(self, _: Type, depth: int) -> Expression:
+        pattern = Literal(self._draw(_PATTERNS), TEXT)
+        return Call(Op.LIKE, (self.make(TEXT, depth), pattern), BOOLEAN)
+
+    def case(self, type_: Type, depth: int) -> Expression:
+        branches = [
+            part
+            for _ in range(self._draw(st.integers(1, 2)))
+            for part in (self.make(BOOLEAN, depth), self.make(type_, depth))
+        ]
+        return Call(Op.CASE, (*branches, self.make(type_, depth)), type_)
+
+    def coalesce(self, type_: Type, depth: int) -> Expression:
+        return Call(Op.COALESCE, (self.make(type_, depth), self.make(type_, depth)), type_)
+
+    def nullif(self, type_: Type, depth: int) -> Expression:
+        return Call(Op.NULLIF, (self.make(type_, depth), self.make(type_, depth)), type_)
+
+    def cast(self, type_: Type, depth: int) -> Expression:
+        source = self.of_kind(self._draw(st.sampled_from(CASTABLE[type_.kind])))
+        return Call(Op.CAST, (self.make(source, depth),), type_)
+
+    def arithmetic(self, type_: Type, depth: int) -> Expression:
+        ops = [Op.ADD, Op.SUB, Op.MUL, Op.MOD]
+        ops.append(Op.INT_DIV if type_.kind is Kind.BIGINT else Op.DIV)
+        args = self.make(self._like(type_), depth), self.make(self._like(type_), depth)
+        return Call(self._draw(st.sampled_from(ops)), args, type_)
+
+    def _like(self, type_: Type) -> Type:
+        return self.of_kind(type_.kind) if type_.kind is Kind.DECIMAL else type_
+
+    def one_number(self, type_: Type, depth: int) -> Expression:
+        op = self._draw(st.sampled_from((Op.NEG, Op.ABS, Op.FLOOR, Op.CEIL, Op.ROUND)))
+        return Call(op, (self.make(self._like(type_), depth),), type_)
+
+    def rounding(self, type_: Type, depth: int) -> Expression:
+        digits = Literal(self._draw(_DIGITS), BIGINT)
+        return Call(Op.ROUND, (self.make(self._like(type_), depth), digits), type_)
+
+    def length(self, _: Type, depth: int) -> Expression:
+        return Call(Op.LENGTH, (self.make(TEXT, depth),), BIGINT)
+
+    def one_text(self, _: Type, depth: int) -> Expression:
+        op = self._draw(st.sampled_from((Op.LOWER, Op.UPPER, Op.TRIM)))
+        return Call(op, (self.make(TEXT, depth),), TEXT)
+
+    def substring(self, _: Type, depth: int) -> Expression:
+        places = [self._place(depth) for _ in range(self._draw(st.integers(1, 2)))]
+        return Call(Op.SUBSTRING, (self.make(TEXT, depth), *places), TEXT)
+
+    def _place(self, depth: int) -> Expression:
+        if self._one_in(3):
+            return self.make(BIGINT, depth)
+        return Literal(self._draw(st.integers(-3, 6)), BIGINT)
+
+    def extract(self, type_: Type, depth: int) -> Expression:
+        units = ("second",) if type_ == DOUBLE else EXTRACT_UNITS
+        return self._of_moment(Op.EXTRACT, units, type_, depth)
+
+    def date_trunc(self, type_: Type, depth: int) -> Expression:
+        return self._of_moment(Op.DATE_TRUNC, TRUNC_UNITS, type_, depth)
+
+    def _of_moment(self, op: Op, units: tuple[str, ...], type_: Type, depth: int) -> Expression:
+        moment = self._draw(st.sampled_from((TIMESTAMP, DATE)))
+        unit = Literal(self._draw(st.sampled_from(units)), TEXT)
+        return Call(op, (unit, self.make(moment, depth)), type_)
+
+
+Make = Callable[[_Maker, Type, int], Expression]
+
+_ANY: list[Make] = [_Maker.case, _Maker.coalesce, _Maker.nullif, _Maker.cast]
+_NUMBER: list[Make] = [_Maker.arithmetic, _Maker.arithmetic, _Maker.one_number, _Maker.rounding]
+_MAKERS: dict[Kind, list[Make]] = {
+    Kind.BOOLEAN: [
+        _Maker.comparison,
+        _Maker.comparison,
+        _Maker.comparison,
+        _Maker.connective,
+        _Maker.connective,
+        _Maker.negation,
+        _Maker.is_null,
+        _Maker.is_in,
+        _Maker.like,
+    ],
+    Kind.BIGINT: [*_NUMBER, _Maker.length, _Maker.extract],
+    Kind.DOUBLE: [*_NUMBER, _Maker.extract],
+    Kind.DECIMAL: _NUMBER,
+    Kind.TEXT: [_Maker.one_text, _Maker.substring],
+    Kind.TIMESTAMP: [_Maker.date_trunc],
+    Kind.DATE: [],
+}

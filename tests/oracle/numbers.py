@@ -1,0 +1,133 @@
+"""Numbers, one at a time: fractions are exact, doubles are Python's."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from datastem.types import Kind, Type
+from querystem.expressions import Op, Scalar
+
+OPERATIONS = (
+    Op.ADD,
+    Op.SUB,
+    Op.MUL,
+    Op.DIV,
+    Op.INT_DIV,
+    Op.MOD,
+    Op.NEG,
+    Op.ABS,
+    Op.ROUND,
+    Op.FLOOR,
+    Op.CEIL,
+)
+
+
+def order(left: Any, right: Any) -> int:
+    """Negative, zero or positive, of any two values that may be compared."""
+    a, b = _place(left), _place(right)
+    return int(a > b) - int(a < b)
+
+
+def _place(value: Any) -> Any:
+    """Numbers as (class, exact value): finite ones between the infinities, NaN last."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return (0 if value < 0 else 2 if value > 0 else 3), Fraction(0)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return 1, Fraction(value)
+    return value
+
+
+def calculate(op: Op, values: list[Any], type_: Type) -> Scalar:
+    if op in (Op.DIV, Op.INT_DIV, Op.MOD) and values[1] == 0:
+        return None
+    if isinstance(values[0], float):
+        return _double(op, *values)
+    return from_fraction(_exact(op, type_, *values), type_)
+
+
+def from_fraction(value: Fraction, type_: Type) -> Scalar:
+    """A BIGINT or DECIMAL, halves away from zero; NULL where it does not fit."""
+    unscaled = half_away(value * 10**type_.scale)
+    if type_.kind is Kind.BIGINT:
+        return unscaled if -(2**63) <= unscaled < 2**63 else None
+    if abs(unscaled) >= 10**type_.precision:
+        return None
+    return Decimal(f"{unscaled}e-{type_.scale}")
+
+
+def half_away(value: Fraction) -> int:
+    magnitude = math.floor(abs(value) + Fraction(1, 2))
+    return -magnitude if value < 0 else magnitude
+
+
+def written(value: float) -> Fraction:
+    """A finite double as it is written."""
+    return Fraction(Decimal(repr(value)))
+
+
+def as_double(value: Fraction) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _exact(op: Op, type_: Type, left: Any, right: Any = 0) -> Fraction:
+    a, b = Fraction(left), Fraction(right)
+    match op:
+        case Op.ADD:
+            return a + b
+        case Op.SUB:
+            return a - b
+        case Op.MUL:
+            return a * b
+        case Op.DIV:
+            return a / b
+        case Op.INT_DIV:
+            return Fraction(math.trunc(a / b))
+        case Op.MOD:
+            return a - b * math.trunc(a / b)
+        case Op.NEG:
+            return -a
+        case Op.ABS:
+            return abs(a)
+        case Op.FLOOR:
+            return Fraction(math.floor(a))
+        case Op.CEIL:
+            return Fraction(math.ceil(a))
+    return _rounded(a, right)
+
+
+def _rounded(value: Fraction, digits: int) -> Fraction:
+    if digits > 1000:
+        return value
+    if digits < -1000:
+        return Fraction(0)
+    step = Fraction(10) ** -digits
+    return half_away(value / step) * step
+
+
+def _double(op: Op, left: float, right: float = 0) -> float:
+    match op:
+        case Op.ADD:
+            return left + right
+        case Op.SUB:
+            return left - right
+        case Op.MUL:
+            return left * right
+        case Op.DIV:
+            return left / right
+        case Op.MOD:
+            return math.nan if math.isinf(left) else math.fmod(left, right)
+        case Op.NEG:
+            return -left
+        case Op.ABS:
+            return abs(left)
+    if not math.isfinite(left):
+        return left
+    if op is Op.ROUND:
+        return as_double(_rounded(written(left), int(right)))
+    return float(math.floor(left) if op is Op.FLOOR else math.ceil(left))

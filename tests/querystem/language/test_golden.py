@@ -1,0 +1,62 @@
+"""Texts beside what becomes of them: errors as people see them, predicates in normal form.
+
+A golden file is a list of blocks: the text, a line of dashes, the result, a line of equals signs.
+`PSOUP_GOLDEN=write pytest tests/querystem/language/test_golden.py` writes the results anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from querystem.language import QueryError, bind_window, parse_statement, window_text
+from tests.querystem.language.support import TRADES, bind, show, where
+
+GOLDEN = Path(__file__).parent / "golden"
+_ARROW, _NEXT = "-" * 20, "=" * 20
+
+
+def test_query_errors():
+    check("query_errors.txt", lambda text: refusal(lambda: bind(text)))
+
+
+def test_statement_errors():
+    check("statement_errors.txt", lambda text: refusal(lambda: parse_statement(text)))
+
+
+def test_window_errors():
+    check("window_errors.txt", lambda text: refusal(lambda: bind_window(text, TRADES)))
+
+
+def test_normal_forms():
+    check("normal_forms.txt", lambda text: show(where(text)))
+
+
+def test_windows():
+    check("windows.txt", lambda text: window_text(bind_window(text, TRADES)))
+
+
+def refusal(attempt: Callable[[], object]) -> str:
+    with pytest.raises(QueryError) as caught:
+        attempt()
+    problem = caught.value
+    return f"{type(problem).__name__} {problem.reason}\n{problem}"
+
+
+def check(name: str, result_of: Callable[[str], str]) -> None:
+    path = GOLDEN / name
+    blocks = [block.strip("\n") for block in path.read_text().split(f"\n{_NEXT}\n")]
+    texts = [
+        block.split(f"\n{_ARROW}\n")[0].removesuffix(f"\n{_ARROW}") for block in blocks if block
+    ]
+    results = [result_of(text) for text in texts]
+    written = "".join(
+        f"{text}\n{_ARROW}\n{result}\n{_NEXT}\n"
+        for text, result in zip(texts, results, strict=True)
+    )
+    if os.environ.get("PSOUP_GOLDEN") == "write":
+        path.write_text(written)
+    assert written == path.read_text()

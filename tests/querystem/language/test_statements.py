@@ -1,0 +1,85 @@
+"""CREATE STREAM, DROP STREAM, and the text of a schema."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datastem.instants import DAY, HOUR, MINUTE, SECOND
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, decimal_type
+from querystem.language import CreateStream, DropStream, QueryError, parse_statement, stream_sql
+from querystem.language.words import RESERVED
+from tests.querystem.language.support import schema_of
+
+TYPES = [BOOLEAN, BIGINT, DOUBLE, decimal_type(10, 2), decimal_type(38, 38), TEXT, TIMESTAMP, DATE]
+names = st.one_of(
+    st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True), st.sampled_from(sorted(RESERVED))
+).filter(lambda name: name not in ("ts", "row_id"))
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> StreamSchema:
+    columns = draw(st.lists(names, min_size=1, max_size=6, unique=True))
+    types = [draw(st.sampled_from(TYPES)) for _ in columns]
+    times = [name for name, type_ in zip(columns, types, strict=True) if type_ == TIMESTAMP]
+    return StreamSchema(
+        name=draw(names),
+        columns=tuple(map(Column, columns, types)),
+        ordered_by=draw(st.sampled_from([None, *times])),
+        retain=draw(st.none() | st.integers(1, 10**15)),
+        ahead=draw(st.sampled_from([HOUR, 0, 1, 90 * MINUTE])),
+    )
+
+
+@given(schemas())
+def test_a_schema_written_as_text_parses_to_itself(schema: StreamSchema) -> None:
+    assert schema_of(stream_sql(schema)) == schema
+
+
+def test_the_example_of_the_language() -> None:
+    statement = parse_statement(
+        """CREATE STREAM trades (symbol TEXT, price DOUBLE, size BIGINT, at TIMESTAMP)
+        ORDERED BY at        -- event time; without it a row's ts is the stamp of its arrival
+        RETAIN 30 DAYS       -- how far back any window may reach
+        AHEAD 1 HOUR         -- a row dated further ahead is refused"""
+    )
+    columns = (
+        Column("symbol", TEXT),
+        Column("price", DOUBLE),
+        Column("size", BIGINT),
+        Column("at", TIMESTAMP),
+    )
+    assert statement == CreateStream(StreamSchema("trades", columns, "at", 30 * DAY, HOUR))
+
+
+def test_names_are_folded_and_options_come_in_any_order() -> None:
+    schema = schema_of(
+        "create stream T (A bigint, Ts timestamp) ahead 1.5 retain 90 ordered by TS;"
+    )
+    assert schema == StreamSchema(
+        "t", (Column("a", BIGINT), Column("ts", TIMESTAMP)), "ts", 90 * SECOND, 1_500_000
+    )
+
+
+def test_a_stream_without_retention_says_so() -> None:
+    statement = parse_statement("CREATE STREAM t (a BIGINT)")
+    assert isinstance(statement, CreateStream)
+    assert statement.notes == ("t has no RETAIN: its rows are kept for ever",)
+
+
+def test_drop() -> None:
+    statement = parse_statement("DROP STREAM Trades;")
+    assert isinstance(statement, DropStream) and statement.name == "trades"
+    assert (statement.span.start, statement.span.end) == (12, 18)
+
+
+def test_the_number_of_columns_has_a_limit() -> None:
+    columns = ", ".join(f"c{i} BIGINT" for i in range(1001))
+    with pytest.raises(QueryError) as caught:
+        parse_statement(f"CREATE STREAM t ({columns})")
+    assert caught.value.reason == "TOO_MANY_COLUMNS"
+    parse_statement(f"CREATE STREAM t ({columns})", max_columns=1001)
+    with pytest.raises(QueryError):
+        parse_statement("CREATE STREAM t (a BIGINT, b BIGINT)", max_columns=1)

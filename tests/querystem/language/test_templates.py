@@ -1,0 +1,184 @@
+"""A text bound once and filled often is the same as the text with its values."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datastem.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    TEXT,
+    TIMESTAMP,
+    Type,
+    decimal_type,
+)
+from querystem.expressions import Literal, Scalar
+from querystem.language import QueryError, Template, bind_query, prepare
+from querystem.query import Query
+from tests.querystem.language.support import bind, lookup, where
+
+UTC = datetime.UTC
+MOMENT = datetime.datetime(2026, 11, 16, 9, tzinfo=UTC)
+
+
+def template(text: str, **types: Type | None) -> Template:
+    return prepare(f"SELECT symbol FROM trades WHERE {text}", lookup, types)
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "literal"),
+    [
+        ("size > :p", {"p": 5}, "size > 5"),
+        (":p < size", {"p": 5.0}, "size > 5"),
+        ("price > :p", {"p": 184}, "price > 184"),
+        ("price > :p * 2", {"p": 1.5}, "price > 1.5 * 2"),
+        ("price > -:p", {"p": 1.5}, "price > -1.5"),
+        ("amount > :p", {"p": Decimal("1.5")}, "amount > 1.5"),
+        ("symbol = :p", {"p": "it's"}, "symbol = 'it''s'"),
+        ("symbol LIKE :p", {"p": "a%"}, "symbol LIKE 'a%'"),
+        ("at > :p", {"p": MOMENT}, "at > '2026-11-16 09:00'"),
+        ("at > :p", {"p": "2026-11-16 09:00"}, "at > '2026-11-16 09:00'"),
+        ("at > :p", {"p": datetime.date(2026, 11, 16)}, "at > '2026-11-16'"),
+        ("day > :p", {"p": datetime.date(2026, 11, 16)}, "day > '2026-11-16'"),
+        ("ok = :p", {"p": True}, "ok = TRUE"),
+        ("ok AND :p", {"p": True}, "ok"),
+        ("size IN (:p, 3, :q)", {"p": 3, "q": 1}, "size IN (1, 3)"),
+        ("size IN (:p, :p)", {"p": 3}, "size = 3"),
+        ("size = :p OR size = 1", {"p": 1}, "size = 1"),
+        ("size = :p", {"p": None}, "size = NULL"),
+        ("size = :low AND price < :limit", {"low": 1, "limit": 2.5}, "price < 2.5 AND size = 1"),
+        (
+            "CASE WHEN ok THEN :p ELSE price END > 1",
+            {"p": 1},
+            "CASE WHEN ok THEN 1 ELSE price END > 1",
+        ),
+        ("CAST(:p AS BIGINT) = size", {"p": "5"}, "size = 5"),
+        ("CAST(:p AS BIGINT) = size", {"p": "five"}, "size = NULL"),
+    ],
+)
+def test_filled_is_the_same_as_written(text: str, values: dict[str, Scalar], literal: str) -> None:
+    assert where(text, **values) == where(literal)
+
+
+def test_outputs_take_parameters_too() -> None:
+    query = bind("SELECT price * :factor AS x FROM trades", factor=2)
+    assert query == bind("SELECT price * 2 AS x FROM trades")
+
+
+def test_columns_are_known_before_the_values() -> None:
+    made = prepare("SELECT :p AS x, size FROM trades", lookup, {"p": decimal_type(5, 1)})
+    assert [str(column.type) for column in made.columns] == ["DECIMAL(5,1)", "BIGINT"]
+    assert made.fill({"p": 7}).columns == made.columns
+
+
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.text(st.characters(codec="utf-8"), max_size=8),
+    st.datetimes().map(lambda moment: moment.replace(tzinfo=UTC)),
+    st.decimals(min_value=-(10**8), max_value=10**8, places=2),
+)
+def test_any_value_survives_the_bound_form(size, price, symbol, at, amount) -> None:
+    text = "size = :size AND price = :price AND symbol = :symbol AND at = :at AND amount = :amount"
+    types: dict[str, Type | None] = {
+        "size": BIGINT,
+        "price": DOUBLE,
+        "symbol": TEXT,
+        "at": TIMESTAMP,
+        "amount": decimal_type(10, 2),
+    }
+    values = {"size": size, "price": price, "symbol": symbol, "at": at, "amount": amount}
+    query = template(text, **types).fill(values)
+    assert Query.from_json(query.to_json()) == query
+    stored = {
+        arg.value for test in query.where.args for arg in test.args if isinstance(arg, Literal)
+    }  # type: ignore[union-attr]
+    assert stored == {*values.values()}
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (BIGINT, "5"),
+        (BIGINT, 1.5),
+        (BIGINT, True),
+        (BIGINT, 2**63),
+        (DOUBLE, 2**53 + 1),
+        (decimal_type(4, 2), Decimal("1.555")),
+        (decimal_type(4, 2), Decimal("100")),
+        (decimal_type(4, 2), Decimal("NaN")),
+        (decimal_type(38, 0), 10**38),
+        (TEXT, 5),
+        (TIMESTAMP, "2026-11-16"),
+        (TIMESTAMP, datetime.date(2026, 11, 16)),
+        (DATE, MOMENT),
+        (BOOLEAN, 1),
+        (BIGINT, b"5"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(type_: Type, value) -> None:
+    made = prepare("SELECT :p AS x FROM trades", lookup, {"p": type_})
+    with pytest.raises(QueryError) as caught:
+        made.fill({"p": value})
+    assert caught.value.reason in ("BAD_VALUE", "BAD_LITERAL")
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "held"),
+    [
+        (DOUBLE, 5, 5.0),
+        (BIGINT, 5.0, 5),
+        (decimal_type(4, 2), 5, Decimal("5.00")),
+        (decimal_type(38, 0), 2**70, Decimal(2**70)),
+        (TIMESTAMP, datetime.datetime(2026, 11, 16, 9), MOMENT),
+        (TIMESTAMP, None, None),
+        (None, None, None),
+    ],
+)
+def test_a_value_that_fits_exactly_is_taken(type_: Type | None, value, held) -> None:
+    made = prepare(
+        "SELECT CAST(:p AS TEXT) AS x, size = :p AS y FROM trades", lookup, {"p": BIGINT}
+    )
+    assert made.fill({"p": 1}).columns == made.columns
+    made = prepare(
+        "SELECT coalesce(:p, :p, NULL, CAST(NULL AS TEXT)) AS x FROM trades", lookup, {"p": None}
+    )
+    assert made.fill({"p": None}).columns == made.columns
+    if type_ is not None:
+        made = prepare("SELECT :p AS x FROM trades", lookup, {"p": type_})
+        assert made.fill({"p": value}).outputs[0].expression == Literal(held, type_)
+
+
+def test_names_must_meet() -> None:
+    for values in ({}, {"p": 1, "q": 2}, {"q": 1}):
+        with pytest.raises(QueryError) as caught:
+            bind_query("SELECT * FROM trades WHERE size = :p", lookup, values)
+        assert caught.value.reason == "UNKNOWN_PARAMETER"
+        with pytest.raises(QueryError) as caught:
+            template("size = :p", p=BIGINT).fill(values)
+        assert caught.value.reason == "UNKNOWN_PARAMETER"
+
+
+def test_a_bad_pattern_or_time_is_refused_when_filled() -> None:
+    with pytest.raises(QueryError, match="escapes nothing"):
+        template("symbol LIKE :p", p=TEXT).fill({"p": "a\\"})
+    with pytest.raises(QueryError, match="not a TIMESTAMP"):
+        template("at > :p", p=TEXT).fill({"p": "noon"})
+
+
+def test_parameter_types_are_checked_when_bound() -> None:
+    with pytest.raises(QueryError) as caught:
+        template("size > :p", p=TEXT)
+    assert (caught.value.reason, caught.value.line) == ("TYPE_MISMATCH", 1)
+
+
+def test_without_parameters_the_query_is_ready() -> None:
+    made = template("size > 1")
+    assert made.fill({}) is made.query

@@ -1,0 +1,216 @@
+"""The query SteM finds for each predicate what the kernel finds for it alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Type, decimal_type
+from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
+from querystem.index import Matches, QueryStem
+from querystem.kernel import matches, text
+from tests.oracle.expressions import conditions
+from tests.oracle.strategies import rows, schemas, to_batch
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+_A, _B = ColumnRef("a", BIGINT), ColumnRef("b", DOUBLE)
+_T = ColumnRef("t", TEXT)
+
+
+def compare(op: Op, left: Expression, value: Any, type_: Type | None = None) -> Call:
+    return Call(op, (left, Literal(value, type_ or left.type)), BOOLEAN)
+
+
+def both(*parts: Expression) -> Call:
+    return Call(Op.AND, parts, BOOLEAN)
+
+
+def either(*parts: Expression) -> Call:
+    return Call(Op.OR, parts, BOOLEAN)
+
+
+def found(result: Matches) -> dict[int, list[int]]:
+    return {predicate_id: offsets.tolist() for predicate_id, offsets in result}
+
+
+def alone(predicates: dict[int, Expression], batch: pa.RecordBatch) -> dict[int, list[int]]:
+    each = {id_: np.flatnonzero(matches(where, batch)) for id_, where in predicates.items()}
+    return {id_: each[id_].tolist() for id_ in sorted(each) if len(each[id_])}
+
+
+def seeded_batch(length: int, seed: int = 1) -> pa.RecordBatch:
+    rng = np.random.default_rng(seed)
+    some = rng.random(length) < 0.1
+    doubles = rng.choice([0.5, -0.0, np.nan, np.inf, -np.inf, 7.25, 1e300], length)
+    return pa.record_batch(
+        {
+            "a": pa.array(rng.integers(0, 500, length), mask=some),
+            "b": pa.array(doubles, mask=rng.random(length) < 0.1, from_pandas=False),
+            "t": pa.array(rng.choice([f"s{i}" for i in range(80)], length)),
+        }
+    )
+
+
+def many_predicates(count: int, seed: int = 2) -> dict[int, Expression]:
+    """Intervals, equalities and a few of everything else, over `seeded_batch`."""
+    rng = np.random.default_rng(seed)
+    predicates: dict[int, Expression] = {}
+    for id_ in range(count):
+        low = int(rng.integers(0, 500))
+        interval = both(compare(Op.GE, _A, low), compare(Op.LT, _A, low + int(rng.integers(90))))
+        text = compare(Op.EQ, _T, f"s{rng.integers(100)}")
+        double = compare(Op.GT, _B, float(rng.choice([0.0, np.inf, np.nan, 7.25])))
+        like = Call(Op.LIKE, (_T, Literal(f"%{rng.integers(10)}", TEXT)), BOOLEAN)
+        predicates[id_ * 3] = [
+            interval,
+            both(interval, text),
+            either(text, both(double, interval)),
+            both(double, like, interval),
+            Call(Op.NOT, (either(interval, text),), BOOLEAN),
+        ][id_ % 5]
+    return predicates
+
+
+@settings(max_examples=150, suppress_health_check=_SLOW)
+@given(st.data())
+def test_oracle_interleaved_inserts_and_removes(data: DataObject) -> None:
+    schema = data.draw(schemas())
+    stem = QueryStem()
+    predicates: dict[int, Expression] = {}
+    for step in range(data.draw(st.integers(1, 6))):
+        is_removal = data.draw(st.booleans())
+        if predicates and is_removal:
+            gone = data.draw(st.sampled_from(sorted(predicates)))
+            stem.remove(gone)
+            del predicates[gone]
+        for place in range(data.draw(st.integers(0, 3))):
+            predicates[step * 10 + place] = data.draw(conditions(schema.types))
+            stem.insert(step * 10 + place, predicates[step * 10 + place])
+        stem._check()
+        assert len(stem) == len(predicates)
+        batch = to_batch(schema, data.draw(rows(schema)))
+        assert found(stem.probe(batch)) == alone(predicates, batch)
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 1000])
+@pytest.mark.parametrize("count", [3, 40, 300])
+def test_oracle_many_predicates(count: int, length: int) -> None:
+    stem, predicates, batch = QueryStem(), many_predicates(count), seeded_batch(length)
+    for id_, where in predicates.items():
+        stem.insert(id_, where)
+    assert found(stem.probe(batch)) == alone(predicates, batch)
+    for id_ in list(predicates)[::2]:
+        stem.remove(id_)
+        del predicates[id_]
+    stem._check()
+    assert found(stem.probe(batch)) == alone(predicates, batch)
+
+
+def test_slices_of_a_batch_join_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("querystem.index.probe._MATRIX_BYTES", 1)
+    stem, predicates, batch = QueryStem(), many_predicates(60), seeded_batch(5000)
+    for id_, where in predicates.items():
+        stem.insert(id_, where)
+    assert found(stem.probe(batch)) == alone(predicates, batch)
+    assert found(stem.probe(pa.Table.from_batches([batch]))) == alone(predicates, batch)
+
+
+def test_matches_are_columnar_and_ascend() -> None:
+    stem = QueryStem()
+    for id_ in (2**40, 7, 9):
+        stem.insert(id_, compare(Op.LT, _A, id_ % 1000))
+    stem.insert(1, compare(Op.LT, _A, -1))
+    result = stem.probe(seeded_batch(200))
+    assert result.predicate_ids.tolist() == [7, 9, 2**40]
+    assert result.offsets.dtype == np.uint32
+    assert result.starts[-1] == len(result.offsets)
+    assert all((np.diff(offsets.astype(int)) > 0).all() for _, offsets in result)
+
+
+def test_constants_match_all_or_nothing() -> None:
+    stem = QueryStem()
+    stem.insert(1, TRUE)
+    stem.insert(2, Literal(False, BOOLEAN))
+    stem.insert(3, Literal(None, BOOLEAN))
+    stem.insert(4, compare(Op.NE, _A, None))
+    assert found(stem.probe(seeded_batch(70))) == {1: list(range(70))}
+
+
+def test_constants_of_other_types_cut_exactly() -> None:
+    huge = decimal_type(38, 0)
+    batch = pa.record_batch({"a": [2**53, 2**53 + 1, -(2**63), 2**63 - 1, None]})
+    cases: dict[int, Expression] = {
+        1: compare(Op.GT, _A, 2.0**53, DOUBLE),
+        2: compare(Op.EQ, _A, 2.0**53 + 2, DOUBLE),
+        3: compare(Op.LT, _A, float("nan"), DOUBLE),
+        4: compare(Op.LE, _A, float("-inf"), DOUBLE),
+        5: compare(Op.LT, _A, 10**30, huge),
+        6: compare(Op.GE, _A, -(2**63)),
+        7: compare(Op.EQ, _A, -(2**63)),
+        8: compare(Op.NE, _A, 2**63 - 1),
+    }
+    stem = QueryStem()
+    for id_, where in cases.items():
+        stem.insert(id_, where)
+    expected = {1: [1, 3], 3: [0, 1, 2, 3], 5: [0, 1, 2, 3], 6: [0, 1, 2, 3], 7: [2], 8: [0, 1, 2]}
+    assert found(stem.probe(batch)) == expected == alone(cases, batch)
+
+
+def test_equal_factors_are_one() -> None:
+    stem = QueryStem()
+    price, symbol = compare(Op.GT, _A, 5), compare(Op.EQ, _T, "s1")
+    stem.insert(1, both(price, symbol))
+    before = len(stem._nodes)
+    stem.insert(2, both(symbol, price))
+    stem.insert(3, price)
+    assert len(stem._nodes) == before
+    for id_ in (1, 2, 3):
+        stem.remove(id_)
+        stem._check()
+    assert len(stem._nodes) == 0
+
+
+def test_a_false_factor_ends_its_conjunction(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[str] = []
+    like = text.like
+
+    def counted(operand: Any, pattern: str) -> Any:
+        evaluated.append(pattern)
+        return like(operand, pattern)
+
+    monkeypatch.setattr(text, "like", counted)
+    stem = QueryStem()
+    for id_, limit in enumerate((0, 500)):
+        pattern = Call(Op.LIKE, (_T, Literal(f"%{limit}", TEXT)), BOOLEAN)
+        stem.insert(id_ * 2, both(compare(Op.LT, _A, limit), pattern))
+        stem.insert(id_ * 2 + 1, both(pattern, compare(Op.LT, _A, limit - 1)))
+    stem.probe(seeded_batch(100))
+    assert evaluated == ["%500"]
+
+
+def test_misuse_is_refused() -> None:
+    stem = QueryStem()
+    stem.insert(1, TRUE)
+    with pytest.raises(ValueError, match="already"):
+        stem.insert(1, TRUE)
+    with pytest.raises(KeyError, match="not in"):
+        stem.remove(2)
+    assert 1 in stem and 2 not in stem
+
+
+def test_instants_are_intervals() -> None:
+    ts = ColumnRef("ts", TIMESTAMP)
+    nine = datetime(2026, 11, 16, 9, tzinfo=UTC)
+    batch = pa.record_batch({"ts": pa.array([nine, nine.replace(hour=8), None], TIMESTAMP.arrow)})
+    stem = QueryStem()
+    stem.insert(1, compare(Op.GE, ts, nine))
+    stem.insert(2, Call(Op.NOT, (compare(Op.GE, ts, nine),), BOOLEAN))
+    assert found(stem.probe(batch)) == {1: [0], 2: [1]}
+    assert not stem._nodes.conditions

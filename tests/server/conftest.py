@@ -1,0 +1,44 @@
+"""Servers as processes, over temporary folders, without any engine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.process import ServerProcess
+
+Start = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a server over the test's store; all of them end with the test."""
+    servers: list[ServerProcess] = []
+
+    def one(*options: str) -> ServerProcess:
+        server = ServerProcess(tmp_path / "store", *options)
+        servers.append(server)
+        return server
+
+    yield one
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="package")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path_factory.mktemp("shared") / "store")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    """A server that others use too, as a tenant nobody else is."""
+    return shared_server.of(f"tenant-{next(_tenants)}")
+
+
+_tenants = itertools.count()

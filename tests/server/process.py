@@ -1,0 +1,133 @@
+"""A server as a process of its own, and the few calls tests make of it."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pyarrow as pa
+from grpc_status import rpc_status
+
+from psoup.v1 import psoup_pb2 as pb
+from psoup.v1.psoup_pb2_grpc import PsoupStub
+
+ROOT = Path(__file__).resolve().parents[2]
+_READY = "server ready on "
+
+
+class ServerProcess:
+    """Started and ready after `__init__`; `kill` and `stop` end it."""
+
+    def __init__(self, store: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "psoup.server", "--store", str(store), "--port", "0"]
+        self.errors = store.parent / f"server-{os.urandom(4).hex()}.log"
+        with self.errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [*command, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.startswith(_READY), self.errors.read_text()
+        self.address = line.removeprefix(_READY).strip()
+        self.channel = grpc.insecure_channel(
+            self.address, options=[("grpc.max_receive_message_length", -1)]
+        )
+        self.stub: Any = PsoupStub(self.channel)
+        self.tenant = ""
+
+    def of(self, tenant: str) -> ServerProcess:
+        """The same server, with calls as that tenant."""
+        other = copy.copy(self)
+        other.tenant = tenant
+        return other
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        self.channel.close()
+        self._process.kill()
+        self._close()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """The exit code."""
+        self.channel.close()
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        return self._close()
+
+    def _close(self) -> int:
+        code = self._process.wait(timeout=20)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code
+
+    # ---- calls
+
+    def define(self, sql: str, **fields: Any) -> pb.DefineResponse:
+        response: pb.DefineResponse = self.stub.Define(
+            pb.DefineRequest(sql=sql, **self._with(fields))
+        )
+        return response
+
+    def register(self, sql: str, **fields: Any) -> pb.RegisterResponse:
+        response: pb.RegisterResponse = self.stub.Register(
+            pb.RegisterRequest(sql=sql, **self._with(fields))
+        )
+        return response
+
+    def publish(self, stream: str, table: pa.Table | None = None, **fields: Any) -> Any:
+        """One batch; `table` in Arrow, or another form among the fields."""
+        arrow: dict[str, Any] = {} if table is None else {"arrow": ipc(table)}
+        return self.stub.Publish(pb.PublishRequest(stream=stream, **arrow, **self._with(fields)))
+
+    def invoke(self, handle: bytes, **fields: Any) -> tuple[pb.AnswerHeader, pa.Table]:
+        """The answer in Arrow."""
+        fields = self._with(fields)
+        request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW, **fields)
+        header, *rest = self.stub.Invoke(request, timeout=30)
+        assert header.HasField("header")
+        table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
+        assert table.num_rows == header.header.row_count
+        return header.header, table
+
+    def values(self, handle: bytes, **fields: Any) -> list[list[Any]]:
+        """The answer in typed values."""
+        request = pb.InvokeRequest(handle=handle, **self._with(fields))
+        _, *rest = self.stub.Invoke(request, timeout=30)
+        return [
+            [getattr(v, v.WhichOneof("kind")) if v.WhichOneof("kind") else None for v in row.values]
+            for part in rest
+            for row in part.rows.rows
+        ]
+
+    def _with(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return {"tenant": self.tenant, **fields}
+
+
+def ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def detail(error: Any) -> pb.ErrorDetail:
+    """The structured part of a status."""
+    status = rpc_status.from_call(error)
+    assert status is not None and len(status.details) == 1, error
+    found = pb.ErrorDetail()
+    assert status.details[0].Unpack(found)
+    return found
+
+
+def rows_of(columns: Sequence[str], *rows: Sequence[pb.Value]) -> pb.Rows:
+    return pb.Rows(columns=columns, rows=[pb.Row(values=row) for row in rows])

@@ -1,0 +1,139 @@
+"""A store run as a user runs it: a server and an engine, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from client_sdk import Client
+
+REPOSITORY = Path(__file__).parents[2]
+START_SECONDS = 120.0
+
+
+class Process:
+    """A child process whose output goes to a file that can be waited on."""
+
+    def __init__(self, arguments: list[str], output: Path) -> None:
+        self.output = output
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        with output.open("ab") as sink:
+            self._offset = sink.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                cwd=REPOSITORY,
+                env=environment,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, seconds: float = START_SECONDS) -> int:
+        """The exit code of a process that ends by itself."""
+        return self._process.wait(seconds)
+
+    def text(self) -> str:
+        """What this process has printed so far."""
+        return self.output.read_bytes()[self._offset :].decode(errors="replace")
+
+    def wait_for(self, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:
+        """Raises AssertionError with the output where the line does not come."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if found := re.search(pattern, self.text()):
+                return found
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise AssertionError(f"no {pattern!r} from {self._process.args!r}:\n{self.text()}")
+
+    def kill(self) -> None:
+        """SIGKILL: no chance to put anything in order."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, as a supervisor would; the exit code."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(60)
+
+
+class RunningStore:
+    """Start and end the parts as a test needs; leaving the context ends what still runs."""
+
+    def __init__(self, folder: Path, master: str = "local[2]") -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.master = master
+        self.engine: Process | None = None
+        self.servers: list[Process] = []
+        self.targets: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in [*self.servers, *([self.engine] if self.engine else [])]:
+            process.kill()
+
+    def start_server(self, *options: str) -> str:
+        """The address of one more server."""
+        output = self.folder / f"server-{len(self.servers)}.log"
+        arguments = ["-m", "psoup.server", "--store", str(self.store), "--port", "0", *options]
+        process = Process(arguments, output)
+        self.servers.append(process)
+        target = process.wait_for(r"server ready on (\S+)")[1]
+        self.targets.append(target)
+        return target
+
+    def start_engine(self, *options: str, ready: bool = True) -> Process:
+        arguments = ["-m", "psoup.engine", "--store", str(self.store), "--master", self.master]
+        self.engine = Process([*arguments, *options], self.folder / "engine.log")
+        if ready:
+            self.engine.wait_for("engine ready")
+        return self.engine
+
+    def client(self, server: int = 0) -> Client:
+        return Client(self.targets[server])
+
+    def wait_until_matched(self, client: Client, seconds: float = START_SECONDS) -> None:
+        """Until the engine has consumed the log and finished back-filling."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            status = client.status()
+            if status.behind_rows == 0 and status.backfill_rows == 0 and self._consumed():
+                return
+            time.sleep(0.05)
+        output = self.engine.text() if self.engine else "no engine"
+        raise AssertionError(f"the engine did not catch up: {status}\n{output}")
+
+    def _consumed(self) -> bool:
+        from psoup.store import Store
+
+        store = Store.open(self.store)
+        _, epoch = store.epochs.latest()
+        return all(
+            not store.log.read(version, payloads=False)
+            for version in range(epoch.log_version + 1, store.log.latest_version(1) + 1)
+        )

@@ -1,0 +1,70 @@
+"""The worked example of the PSoup paper (2003), through a running store and its engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from client_sdk import Client
+from tests.system.processes import RunningStore
+
+pytestmark = [pytest.mark.process, pytest.mark.spark]
+
+# Tuples 0 to 52: of those with a < 5 only 48 and 50 have b > 3.
+ROWS = [{"a": 2 if n in (48, 50) else n % 9, "b": 7 if n in (48, 50) else n % 4} for n in range(53)]
+QUERY_24 = "SELECT row_id, a, b FROM r WHERE a < 5 AND b > 3"
+MATCHES = [{"row_id": 48, "a": 2, "b": 7}, {"row_id": 50, "a": 2, "b": 7}]
+
+
+def earlier_queries(client: Client) -> list[bytes]:
+    """Queries 1 to 23: query q wants the tuples with a = q mod 9 and b <= q mod 5."""
+    table = [{"a": q % 9, "b": q % 5} for q in range(1, 24)]
+    sql = "SELECT row_id FROM r WHERE a = :a AND b <= :b"
+    return list(client.register_many(sql, table).handles)
+
+
+def wanted(query: int, rows: list[dict[str, int]]) -> list[dict[str, int]]:
+    return [
+        {"row_id": place}
+        for place, row in enumerate(rows)
+        if row["a"] == query % 9 and row["b"] <= query % 5
+    ]
+
+
+def check_all(client: Client, handles: list[bytes], rows: list[dict[str, int]]) -> None:
+    for query, handle in enumerate(handles, start=1):
+        answer = client.invoke(handle, wait_for_engine=True)
+        assert answer.rows == wanted(query, rows)
+        assert answer.computed_rows == 0
+
+
+def test_psoup_2003_section_3_2_1_a_new_query_meets_the_tuples_there(
+    client: Client, running: RunningStore
+) -> None:
+    client.define("CREATE STREAM r (a BIGINT, b BIGINT)")
+    handles = earlier_queries(client)
+    client.publish("r", ROWS)
+    running.wait_until_matched(client)
+    query = client.register(QUERY_24)
+    assert client.invoke(query).rows == MATCHES
+    running.wait_until_matched(client)
+    answer = client.invoke(query, wait_for_engine=True)
+    assert (answer.rows, answer.computed_rows) == (MATCHES, 0)
+    check_all(client, handles, ROWS)
+
+
+def test_psoup_2003_section_3_2_1_a_new_tuple_meets_the_queries_there(
+    client: Client, running: RunningStore
+) -> None:
+    client.define("CREATE STREAM r (a BIGINT, b BIGINT)")
+    handles = earlier_queries(client)
+    query = client.register(QUERY_24)
+    running.wait_until_matched(client)
+    client.publish("r", ROWS)
+    assert client.invoke(query, wait_for_engine=True).rows == MATCHES
+    row = {"a": 4, "b": 4}
+    assert client.publish("r", [row]).first_row_id == 53
+    entered = [*MATCHES, {"row_id": 53, **row}]
+    assert client.invoke(query).rows == entered
+    answer = client.invoke(query, wait_for_engine=True)
+    assert (answer.rows, answer.computed_rows) == (entered, 0)
+    check_all(client, handles, [*ROWS, row])

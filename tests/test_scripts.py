@@ -1,0 +1,126 @@
+"""The set-up the scripts do, on machines that lack something. Nothing is installed here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+TOOLS = ["bash", "cat", "cmp", "dirname", "head", "id", "mkdir", "mv", "rm", "sed"]
+
+
+class Machine:
+    """A PATH with the bare tools, and whatever programs a test adds to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin = folder
+        for tool in TOOLS:
+            place = shutil.which(tool)
+            assert place is not None
+            (self.bin / tool).symlink_to(place)
+
+    def add(self, name: str, script: str) -> None:
+        path = self.bin / name
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        helper = ROOT / "scripts" / "_env.sh"
+        bare = "java_places() { :; }; apt_allowed() { false; }"
+        return subprocess.run(
+            ["bash", "-c", f'source "$1"; {bare}; {script}', "bash", str(helper)],
+            env={"PATH": str(self.bin), "LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    folder = tmp_path / "a bin"
+    folder.mkdir()
+    return Machine(folder)
+
+
+def java(version: str) -> str:
+    return f"echo 'openjdk version \"{version}\" 2025-04-15' >&2"
+
+
+def test_without_java_it_says_what_installs_it(machine: Machine) -> None:
+    machine.add("apt-get", "exit 1")
+    machine.add("apt-cache", "exit 0")
+    done = machine.run("ensure_java; echo not reached")
+    assert done.returncode == 1
+    assert "sudo apt-get install -y openjdk-17-jre-headless" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2"])
+def test_an_old_java_is_no_java(machine: Machine, version: str) -> None:
+    machine.add("java", java(version))
+    assert machine.run("ensure_java").returncode == 1
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
+def test_java_17_and_later_will_do(machine: Machine, version: str) -> None:
+    machine.add("java", java(version))
+    done = machine.run("ensure_java")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_java_home_that_is_too_old_gives_way_to_the_path(machine: Machine) -> None:
+    machine.add("java", java("17.0.15"))
+    done = machine.run('export JAVA_HOME=/nowhere; ensure_java; echo "${JAVA_HOME-none}"')
+    assert done.stdout == "none\n"
+
+
+def test_root_on_debian_is_not_asked(machine: Machine) -> None:
+    installed = java("21.0.1").replace("'", "'\\''")
+    machine.add("apt-cache", '[ "$2" = openjdk-21-jre-headless ]')
+    machine.add(
+        "apt-get",
+        f"""[ "$1" = install ] || exit 0
+echo "installing ${{*: -1}}"
+printf '%s\\n' '#!/bin/bash' '{installed}' > "${{0%/*}}/java"
+/bin/chmod +x "${{0%/*}}/java" """,
+    )
+    done = machine.run("apt_allowed() { true; }; ensure_java")
+    assert done.returncode == 0, done.stderr
+    assert "installing openjdk-21-jre-headless" in done.stderr
+
+
+def test_without_python_it_says_so(machine: Machine) -> None:
+    machine.add("python3", "exit 1")
+    done = machine.run("find_python")
+    assert done.returncode == 1
+    assert "Python 3.11 or later was not found" in done.stderr
+
+
+def test_a_ready_environment_is_left_alone(machine: Machine, tmp_path: Path) -> None:
+    """The second start: no pip, so no network."""
+    root = tmp_path / "a clone"
+    (root / ".venv" / "bin").mkdir(parents=True)
+    (root / "pyproject.toml").write_text("[project]\n")
+    (root / "constraints.txt").write_text("a==1\n")
+    python = root / ".venv" / "bin" / "python"
+    python.write_text('#!/bin/bash\n[ "$1" = -c ]\n')
+    python.chmod(0o755)
+    paths = f'ROOT="{root}"; PYTHON="{python}"; STAMP="{root}/.venv/stamp"; VENV="{root}/.venv"'
+    first = machine.run(f'{paths}; wanted_stamp >"$STAMP"; ensure_python')
+    assert (first.returncode, first.stderr) == (0, "")
+
+    (root / "constraints.txt").write_text("a==2\n")
+    assert machine.run(f"{paths}; ensure_python").returncode != 0
+
+
+def test_every_script_parses_and_can_be_run() -> None:
+    for script in [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]:
+        subprocess.run(["bash", "-n", str(script)], check=True)
+        assert script.name.startswith("_") or os.access(script, os.X_OK), script
