@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,23 +46,27 @@ def run(folder: Path, quick: bool) -> Report:
             near.define(STREAM)
             handle = near.register(NEWEST).handle
             workload.register(near, [workload.mixed_query(n) for n in range(QUERIES)])
-            trickle = Trickle(near, far, handle)
+            trickle = Trickle(near, far, handle, [empty, lambda: _synced_write(folder)])
             trickle.run(25)
             store.wait_until_matched(near)
             with EpochWatch(store.store) as watch:
                 trickle.run(rounds)
                 watch.wait_for(trickle.positions[-1])
-            calls = Times([timed(empty)[0] for _ in range(rounds)])
-    synced = Times([timed(lambda: _synced_write(folder))[0] for _ in range(rounds)])
-    return _report(rounds, trickle, watch, calls, synced)
+    return _report(rounds, trickle, watch)
 
 
 class Trickle:
-    """Publishes a batch every so often, and asks both servers for it as soon as it is taken."""
+    """Publishes a batch every so often, and asks both servers for it as soon as it is taken.
 
-    def __init__(self, near: Client, far: Client, handle: bytes) -> None:
+    What it is measured beside is done once after each batch.
+    """
+
+    def __init__(
+        self, near: Client, far: Client, handle: bytes, beside: list[Callable[[], None]]
+    ) -> None:
         self._clients = {"the same server": near, "another server": far}
         self._handle = handle
+        self._beside = beside
         self._number = 0
 
     def run(self, rounds: int) -> None:
@@ -68,10 +74,13 @@ class Trickle:
         self.positions: list[bytes] = []
         self.acknowledged: list[float] = []
         self.visible: dict[str, list[float]] = {name: [] for name in self._clients}
+        self.beside: list[list[float]] = [[] for _ in self._beside]
         due = time.perf_counter()
         with ThreadPoolExecutor(len(self._clients)) as pool:
             for _ in range(rounds):
                 self._round(pool)
+                for call, seconds in zip(self._beside, self.beside, strict=True):
+                    seconds.append(timed(call)[0])
                 due += 1 / PER_SECOND
                 time.sleep(max(0.0, due - time.perf_counter()))
 
@@ -128,6 +137,9 @@ class EpochWatch:
             assert time.perf_counter() < deadline, "no epoch has taken the last batch"
             time.sleep(0.05)
 
+    def periods(self) -> list[float]:
+        return [later - at for (at, _), (later, _) in pairwise(self.seen)]
+
     def when(self, token: bytes) -> float | None:
         """The instant of the first epoch that holds the position."""
         position = self._store.positions.decode(token)
@@ -149,9 +161,7 @@ def _synced_write(folder: Path) -> None:
     put_if_absent(folder / f"synced-{time.perf_counter_ns()}", bytes(32 * BATCH_ROWS))
 
 
-def _report(
-    rounds: int, trickle: Trickle, watch: EpochWatch, calls: Times, synced: Times
-) -> Report:
+def _report(rounds: int, trickle: Trickle, watch: EpochWatch) -> Report:
     setting = f"{PER_SECOND} batches of {BATCH_ROWS:,} rows a second, {QUERIES} queries"
     report = Report("freshness", f"{setting}, {rounds} batches, two servers")
     instants = [watch.when(token) for token in trickle.positions]
@@ -160,9 +170,10 @@ def _report(
         ("publish → acknowledged", trickle.acknowledged, math.inf),
         *((f"publish → answer of {k}", v, VISIBLE_AIM) for k, v in trickle.visible.items()),
         ("publish → epoch", epochs, EPOCH_AIM),
+        ("one epoch → the next", watch.periods(), math.inf),
     ]
     for quantile in ("p50", "p99"):
-        base, disk = getattr(calls, quantile), getattr(synced, quantile)
+        base, disk = (getattr(Times(seconds), quantile) for seconds in trickle.beside)
         report.add(f"empty call {quantile}", base * 1e3, "ms")
         report.add(f"one synced write of a batch {quantile}", disk * 1e3, "ms")
         for what, seconds, aim in measured:

@@ -35,7 +35,6 @@ class Report:
     name: str
     setting: str
     lines: list[Line] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def add(self, what: str, value: float, unit: str, **rest: Any) -> None:
         self.lines.append(Line(what, value, unit, **rest))
@@ -48,8 +47,8 @@ class Report:
             table.add_row(line.what, _shown(line.value, line.unit), _ratio(line), _aim(line))
         console = Console(width=None if os.isatty(1) else 140)
         console.print(table)
-        for note in self.notes:
-            console.print(f"  {note}")
+        if (load := os.getloadavg()[0]) > (cores := os.cpu_count() or 1):
+            console.print(f"The machine was busy, with a load of {load:.1f} on {cores} cores.")
 
     def write(self) -> Path:
         FOLDER.mkdir(exist_ok=True)
@@ -65,6 +64,7 @@ def machine() -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),
         "processor": _processor(),
+        "load": os.getloadavg(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

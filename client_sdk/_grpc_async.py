@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from client_sdk._exceptions import ServerError
+from client_sdk._exceptions import ConnectionFailed, ServerError
 from client_sdk._failures import from_rpc
 from client_sdk._grpc_sync import channel_options
 from psoup.v1 import psoup_pb2_grpc
@@ -64,12 +64,11 @@ class AsyncGrpcDuplex:
         self._target = target
 
     async def write(self, request: Message) -> None:
+        """A call that has ended can't be written to; grpc.aio then no longer says why it ended."""
         try:
             await self._call.write(request)
-        except grpc.RpcError as error:
-            raise from_rpc(error, self._target) from None
-        except asyncio.InvalidStateError:
-            await self.read()  # the call has ended already: this raises why
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            raise ConnectionFailed(f"the line to {self._target} was cut") from None
 
     async def read(self) -> Any:
         try:

@@ -188,28 +188,30 @@ class _Line:
             raise self._failure
 
     def _one_call(self) -> Flow[None]:
-        """Until the source ends, or a quarter of the call's time has gone by."""
+        """Until the source ends, or a quarter of the call's time has gone by.
+
+        After a cut only one request is sent until it is acknowledged, so that a refusal is read
+        as such and not lost in the failure to send the next.
+        """
         timeout = self._attempts.remaining()
         old = time.monotonic() + (timeout or 60.0) / 4
+        room = 1 if self._attempts.made else IN_FLIGHT
+        sent, resent = 0, len(self._waiting)
         yield Open(timeout)
-        resent = len(self._waiting)
-        for request in self._waiting:
-            yield Write(request)
         while True:
-            while len(self._waiting) < IN_FLIGHT and time.monotonic() < old:
-                if not self._pull():
-                    break
-                yield Write(self._waiting[-1])
+            while sent < room and (sent < len(self._waiting) or self._pull(old)):
+                yield Write(self._waiting[sent])
+                sent += 1
             if not self._waiting:
                 break
             reply = yield Read()
             self._acknowledge(reply, again=resent > 0)
-            resent -= 1
+            sent, resent, room = sent - 1, resent - 1, IN_FLIGHT
         yield Finish()
 
-    def _pull(self) -> bool:
+    def _pull(self, until: float) -> bool:
         """Takes one request from the source, whose failure waits until all before it is sure."""
-        if self._ended:
+        if self._ended or time.monotonic() >= until:
             return False
         try:
             self._waiting.append(next(self._source))

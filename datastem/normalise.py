@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datastem.convert import convert, first_failure, is_text, wide_decimal, wrong_type
+from datastem.convert import convert, first_failure, is_text, wrong_type
 from datastem.errors import RowError
 from datastem.schema import Column
 from datastem.types import Kind
@@ -18,7 +18,7 @@ def normalise(sent: pa.ChunkedArray, column: Column, value_bytes: int, total: in
     """`value_bytes` bounds one TEXT, `total` all of the column's TEXT together."""
     _check_valid(sent, column)
     if pa.types.is_null(sent.type):
-        return _masked(_empty(column, len(sent)), np.ones(len(sent), dtype=bool))
+        return pa.nulls(len(sent), column.type.arrow)
     if column.type.kind is Kind.TEXT:
         _check_lengths(sent, column, value_bytes, total)
     if pa.types.is_dictionary(sent.type):
@@ -33,11 +33,6 @@ def _single(sent: pa.ChunkedArray) -> pa.Array:
     if sent.num_chunks == 1:
         return sent.chunk(0)
     return pa.concat_arrays(sent.chunks) if sent.num_chunks else pa.array([], sent.type)
-
-
-def _empty(column: Column, rows: int) -> pa.Array:
-    zero = pa.scalar("" if column.type.kind is Kind.TEXT else 0)
-    return pa.repeat(zero.cast(wide_decimal(column.type.arrow)), rows).cast(column.type.arrow)
 
 
 def _masked(values: pa.Array, nulls: np.ndarray[Any, Any]) -> pa.Array:

@@ -1,0 +1,1 @@
+"""PSoup: a result store for clients that are usually not connected."""

@@ -22,6 +22,8 @@ def encode(lows: Lows) -> bytes:
 
 def decode(content: bytes) -> Lows:
     """Raises ValueError for anything `encode` did not make."""
+    if not content:
+        raise ValueError("no bytes are no bitmap")
     bitmap = pyroaring.BitMap.deserialize(content)
     if not bitmap:
         return np.empty(0, np.uint16)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from results.bitmap import BLOCK_BITS, BLOCK_MASK
+from results.bitmap import BLOCK_BITS, Lows
 from results.ranges import Range, subtract, union
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
@@ -23,31 +23,32 @@ _OVERHEAD = 400
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Over the row ids in `ranges` of one block, exactly `ids` match. Both ascend."""
+    """Over the row ids in `ranges` of one block exactly those of `lows` match. Both ascend."""
 
+    block: int
     ranges: tuple[Range, ...]
-    ids: Int64s
+    lows: Lows
 
     @property
     def nbytes(self) -> int:
-        return self.ids.nbytes + _OVERHEAD
+        return self.lows.nbytes + _OVERHEAD
 
     def missing(self, lo: int, hi: int) -> list[Range]:
         return subtract(lo, hi, self.ranges)
 
     def between(self, lo: int, hi: int) -> Int64s:
-        first, last = np.searchsorted(self.ids, [lo, hi])
-        return self.ids[first:last]
+        """The matching ids in `[lo, hi)`, which lies in the block."""
+        base = self.block << BLOCK_BITS
+        first = np.searchsorted(self.lows, lo - base)
+        last = np.searchsorted(self.lows, hi - base)
+        return self.lows[first:last].astype(np.int64) + base
 
-    def add(self, ranges: list[Range], ids: Int64s) -> Piece:
-        """The ranges are new ones; `ids` are the matches in them."""
-        both = np.concatenate([self.ids, ids])
-        if len(self.ids) and len(ids) and ids[0] <= self.ids[-1]:
+    def add(self, ranges: list[Range], lows: Lows) -> Piece:
+        """`lows` are all the matches in the ranges; ids known already may be among them."""
+        both = np.concatenate([self.lows, lows])
+        if len(self.lows) and len(lows) and lows[0] <= self.lows[-1]:
             both = np.unique(both)
-        return Piece(tuple(union([*self.ranges, *ranges])), both)
-
-
-NOTHING = Piece((), np.empty(0, np.int64))
+        return Piece(self.block, tuple(union([*self.ranges, *ranges])), both)
 
 
 class Known:
@@ -68,30 +69,24 @@ class Known:
         with self._lock:
             piece = self._pieces.get(key)
             if piece is None:
-                return NOTHING
+                return _nothing(block)
             self._pieces.move_to_end(key)
             return piece
 
-    def insert(self, predicate: int, block: int, ranges: list[Range], ids: Int64s) -> Piece:
+    def insert(self, predicate: int, block: int, ranges: list[Range], lows: Lows) -> Piece:
         """Adds ranges and their matches to what is known now; what others added meanwhile stays."""
         key = predicate, block
         with self._lock:
-            old = self._pieces.get(key, NOTHING)
-            new = old.add(ranges, ids)
+            old = self._pieces.get(key)
+            new = (old or _nothing(block)).add(ranges, lows)
             self._pieces[key] = new
             self._pieces.move_to_end(key)
-            self._used += new.nbytes - (old.nbytes if old is not NOTHING else 0)
+            self._used += new.nbytes - (old.nbytes if old else 0)
             while self._used > self.limit and len(self._pieces) > 1:
                 _, gone = self._pieces.popitem(last=False)
                 self._used -= gone.nbytes
             return new
 
 
-def block_ranges(lo: int, hi: int) -> list[tuple[int, int, int]]:
-    """`[lo, hi)` cut at the edges of blocks: (block, lo, hi), ascending."""
-    cut = []
-    while lo < hi:
-        stop = min(hi, (lo | BLOCK_MASK) + 1)
-        cut.append((lo >> BLOCK_BITS, lo, stop))
-        lo = stop
-    return cut
+def _nothing(block: int) -> Piece:
+    return Piece(block, (), np.empty(0, np.uint16))

@@ -51,7 +51,7 @@ def exit_code(error: PsoupError) -> int:
 def show(error: PsoupError) -> None:
     detail = error.detail
     complain(error.message)
-    if detail.excerpt and detail.excerpt not in error.message:
+    if detail.excerpt and detail.excerpt.splitlines()[0].strip() not in error.message:
         click.echo(_indented(detail.excerpt), err=True)
     if detail.expected and detail.expected not in error.message:
         click.echo(f"  expected: {detail.expected}", err=True)

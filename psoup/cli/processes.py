@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -47,7 +49,7 @@ class Child:
         return None if self._process is None else self._process.poll()
 
     def stop(self, grace: float) -> None:
-        """SIGTERM, and SIGKILL where that is not heard in `grace` seconds."""
+        """SIGTERM; where that is not heard in `grace` seconds, SIGKILL to it and its children."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
@@ -55,7 +57,7 @@ class Child:
             self._process.wait(grace)
         except subprocess.TimeoutExpired:
             self._say(self.name, f"did not end within {grace:g} s and is killed")
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         if self._pump is not None:
             self._pump.join(1.0)

@@ -1,0 +1,1 @@
+"""The engine: queries and data joined symmetrically in Spark, step by step."""

@@ -51,6 +51,8 @@ async def invoke(
     if request.encoding not in pb.Encoding.values():
         raise BadRequest("an encoding this server does not know", field="encoding")
     await _reach(core, request, deadline)
+    if request.handle not in core.follower.state.registrations:
+        await core.follower.catch_up()
     plan, found, messages = await _answer(core, request, deadline)
     header = _header(core, plan, found, int((time.perf_counter() - started) * 1e6))
     yield pb.InvokeResponse(header=header)

@@ -14,12 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from datastem.schema import StreamSchema
 from psoup.server.draft import Chain, Draft
 from psoup.server.errors import AfterFailure, DiskFull, Stopping, StorageFailed
 from psoup.server.follower import Follower, Rows, decode_rows
 from psoup.server.settings import Settings
-from psoup.store import Conflict, Entry
+from psoup.store import Conflict, State
 
 log = logging.getLogger("psoup.server")
 
@@ -78,12 +77,13 @@ class Appender:
                 await self._commit(group)
             except Exception as error:
                 _deliver(group, [error] * len(group))
+            for _ in group:
+                self._queue.task_done()
 
     async def drain(self) -> None:
         """Takes nothing new, and returns when what was taken is done."""
         self._stopping = True
-        while not self._queue.empty() or self._kept is not None:
-            await asyncio.sleep(0.005)
+        await self._queue.join()
 
     async def _gather(self) -> list[_Waiting]:
         group = [self._kept or await self._queue.get()]
@@ -106,20 +106,18 @@ class Appender:
             draft = Draft(follower.state.draft(), follower.version + 1, stamp, follower.recent)
             outcomes = [_propose(waiting.proposal, draft) for waiting in group]
             if draft.entries:
-                schemas = {key: value.schema for key, value in follower.state.streams.items()}
                 try:
-                    rows = await asyncio.to_thread(self._append, draft, schemas)
+                    rows = await asyncio.to_thread(self._append, draft, follower.state)
                 except Conflict:
                     continue
                 follower.apply(draft.version, draft.entries, rows)
             break
         _deliver(group, outcomes)
 
-    def _append(self, draft: Draft, schemas: dict[int, StreamSchema]) -> Rows:
-        entries: list[Entry] = draft.entries
-        rows = decode_rows(entries, schemas)
+    def _append(self, draft: Draft, state: State) -> Rows:
+        rows = decode_rows(draft.entries, state)
         try:
-            self._follower.store.log.append(draft.version, entries)
+            self._follower.store.log.append(draft.version, draft.entries)
         except OSError as error:
             log.error("could not append to the log: %s", error)
             raise _storage_error(error) from error

@@ -63,11 +63,12 @@ class Follower:
         self.memory = Memory(settings.memory * 3 // 4)
         self._poll = settings.poll
         self._files: dict[int, StemFiles] = {}
-        self._threads = ThreadPoolExecutor(1, "follower")
+        self._threads = ThreadPoolExecutor(2, "follower")
         self._looking = asyncio.Lock()
         self._catching = asyncio.Lock()
         self._moved = asyncio.Event()
         self._unconsumed: deque[tuple[int, int]] = deque()
+        self._behind = (-1, -1), 0
 
     async def start(self) -> None:
         """Reads the newest epoch and the log after it. Raises StoreError."""
@@ -130,14 +131,20 @@ class Follower:
 
     def behind(self, clock: int) -> tuple[int, int]:
         """How far the engine is: rows, and the age in microseconds of the oldest of them."""
+        moment = self.version, self.view.epoch.number
+        if self._behind[0] != moment:
+            self._behind = moment, self._rows_behind()
+        rows = self._behind[1]
+        age = max(0, clock - self._unconsumed[0][1]) if self._unconsumed else 0
+        return rows, age
+
+    def _rows_behind(self) -> int:
         marks = self.view.epoch.streams
-        rows = sum(
+        return sum(
             stream.high - (marks[stream.id].high if stream.id in marks else 0)
             for stream in self.state.streams.values()
             if not stream.dropped
         )
-        age = max(0, clock - self._unconsumed[0][1]) if self._unconsumed else 0
-        return rows, age
 
     # ---- the log
 
@@ -148,14 +155,13 @@ class Follower:
             if self.store.log.latest_version(self.version) > self.version:
                 raise LogTrimmed(f"version {version} of the log is gone")
             return False
-        schemas = {key: stream.schema for key, stream in self.state.streams.items()}
-        entries, rows = await self._in_thread(self._read, version, schemas)
+        entries, rows = await self._in_thread(self._read, version, self.state)
         self.apply(version, entries, rows)
         return True
 
-    def _read(self, version: int, schemas: dict[int, StreamSchema]) -> tuple[list[Entry], Rows]:
+    def _read(self, version: int, state: State) -> tuple[list[Entry], Rows]:
         entries = self.store.log.read(version)
-        return entries, decode_rows(entries, schemas)
+        return entries, decode_rows(entries, state)
 
     def _apply_rows(self, entry: Entry, rows: Rows) -> None:
         match entry.event:
@@ -238,19 +244,20 @@ class Follower:
 Rows = dict[int, pa.RecordBatch]
 
 
-def decode_rows(entries: Sequence[Entry], schemas: dict[int, StreamSchema]) -> Rows:
+def decode_rows(entries: Sequence[Entry], state: State) -> Rows:
     """A payload that does not decode, or not to the rows its event says, gives none.
 
-    `schemas` are those before the commit; streams it creates are taken from it.
+    `state` is the one before the commit. It is only looked at, so it may move on meanwhile.
     """
-    schemas = dict(schemas)
+    created: dict[int, StreamSchema] = {}
     rows: Rows = {}
     for entry in entries:
         event = entry.event
         if isinstance(event, CreateStream):
-            schemas[event.stream_id] = event.schema
+            created[event.stream_id] = event.schema
         elif isinstance(event, Data) and event.rows:
-            rows[entry.position.ordinal] = _decode(entry, event, schemas[event.stream_id])
+            schema = created.get(event.stream_id) or state.streams[event.stream_id].schema
+            rows[entry.position.ordinal] = _decode(entry, event, schema)
     return rows
 
 

@@ -15,6 +15,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from datastem.accept import Limits
 from psoup.server.core import Core
 from psoup.server.services import PsoupService
 from psoup.server.settings import Settings
@@ -46,19 +47,28 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--port", type=int, default=defaults.port, help="0 chooses a free one")
     parser.add_argument("--memory", type=parse_size, default=defaults.memory, help="as in 512MB")
     parser.add_argument("--durability", choices=["fsync", "none"], default=defaults.durability)
-    parser.add_argument("--compute-rows", type=int, default=defaults.compute_rows)
-    parser.add_argument("--message", type=parse_size, default=defaults.message_bytes)
     parser.add_argument("--wait", type=float, default=defaults.wait, help="seconds")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--compute-rows", type=int, default=defaults.compute_rows)
+    limits.add_argument("--message", type=parse_size, default=defaults.message_bytes)
+    limits.add_argument("--batch", type=parse_size, default=defaults.batch.batch_bytes)
+    limits.add_argument("--batch-rows", type=int, default=defaults.batch.rows)
+    limits.add_argument("--value", type=parse_size, default=defaults.batch.value_bytes)
+    limits.add_argument("--query", type=parse_size, default=defaults.query_bytes)
+    limits.add_argument("--columns", type=int, default=defaults.columns)
     given = parser.parse_args(arguments)
     return Settings(
         store=given.store,
         host=given.host,
         port=given.port,
-        memory=given.memory,
         durability=given.durability,
-        compute_rows=given.compute_rows,
-        message_bytes=given.message,
+        memory=given.memory,
         wait=given.wait,
+        batch=Limits(given.batch_rows, given.value, given.batch),
+        message_bytes=given.message,
+        query_bytes=given.query,
+        columns=given.columns,
+        compute_rows=given.compute_rows,
     )
 
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Part
+from datastem.blocks import BLOCK_BITS, Int64s, Part
 from datastem.codec import query_view
 from psoup.server.errors import TooMuchWork
 from psoup.server.matchfiles import MatchCache
 from psoup.server.view import EpochView
 from querystem.expressions import TRUE, Expression
 from querystem.kernel import matches
+from results.bitmap import BLOCK_MASK, Lows
 from results.known import Known
 from results.ranges import Range, intersect, size
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Uncovered(Exception):
@@ -79,24 +77,23 @@ class Matcher:
         if piece.missing(lo, hi):
             stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
             if any(intersect(*gap, stored) for gap in piece.missing(lo, hi)):
-                ids = self._stored(block)
-                piece = self.known.insert(self.predicate, block, stored, ids)
+                piece = self.known.insert(self.predicate, block, stored, self._stored(block))
         if missing := piece.missing(lo, hi):
             self.work.add(size(missing))
-            ids = np.concatenate([self._computed(part, *gap) for gap in missing])
-            piece = self.known.insert(self.predicate, block, missing, ids)
+            lows = np.concatenate([self._computed(part, *gap) for gap in missing])
+            piece = self.known.insert(self.predicate, block, missing, lows)
         return piece.between(lo, hi)
 
-    def _stored(self, block: int) -> Int64s:
+    def _stored(self, block: int) -> Lows:
         """All stored matches of the block, in whatever pieces."""
         found = [
-            lows.astype(np.int64) + block * BLOCK_ROWS
-            for file in self.view.files_for(self.stream_id, block)
+            lows
+            for file in self.view.files_for(self.stream_id, block, self.predicate)
             for lows in self.cache.find(self.files / file.path, self.predicate, block)
         ]
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint16)
 
-    def _computed(self, part: Part, lo: int, hi: int) -> Int64s:
+    def _computed(self, part: Part, lo: int, hi: int) -> Lows:
         first, last = np.searchsorted(part.ids, [lo, hi])
         rows = query_view(part.rows.slice(first, last - first))
-        return part.ids[first:last][matches(self.where, rows)]
+        return (part.ids[first:last][matches(self.where, rows)] & BLOCK_MASK).astype(np.uint16)

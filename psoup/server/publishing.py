@@ -10,7 +10,7 @@ from datastem.digest import heartbeat_digest
 from datastem.errors import RowError
 from psoup.server.core import Core
 from psoup.server.draft import Chain
-from psoup.server.errors import BadRequest
+from psoup.server.errors import BadRequest, NoSuchStream
 from psoup.server.ipc import read_table
 from psoup.server.names import check_name, default_name
 from psoup.server.proposals import Batch, Published, Stale, find_stream
@@ -35,6 +35,18 @@ async def publish(core: Core, request: pb.PublishRequest) -> pb.PublishResponse:
 
 
 async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> Batch:
+    """Refuses only by the newest state: another server may just have made the stream."""
+    seen = core.follower.version
+    try:
+        return await _accepted(core, request, chain)
+    except (NoSuchStream, RowError):
+        await core.follower.catch_up()
+        if core.follower.version == seen:
+            raise
+        return await _accepted(core, request, chain)
+
+
+async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> Batch:
     _check_identity(core, request)
     tenant = default_name(request.tenant, "tenant", core.settings)
     stream = find_stream(core.follower.state, tenant, request.stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from google.protobuf.duration_pb2 import Duration
@@ -62,14 +63,13 @@ async def _register(
     lease = _lease(core, request.lease if request.HasField("lease") else None)
     await core.follower.catch_up()
     for _ in range(_ATTEMPTS):
+        await core.follower.catch_up()
         found = _Found(core.follower.state, tenant)
         ready = await core.in_thread(prepared, found.lookup)
         assert found.stream is not None, "binding a text looks its stream up"
         proposal = RegisterAll(tenant, owner, found.stream.id, request.sql, lease, ready)
-        try:
+        with contextlib.suppress(Stale):
             return proposal, await core.appender.submit(proposal)
-        except Stale:
-            await core.follower.catch_up()
     raise BadRequest("the stream was dropped and created again, over and over")
 
 

@@ -93,7 +93,9 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         tenant = default_name(request.tenant, "tenant", settings)
         owner = default_name(request.owner, "owner", settings)
         check_text(core, request.sql)
-        statement = parse_statement(request.sql, max_columns=settings.columns)
+        statement = parse_statement(
+            request.sql, max_columns=settings.columns, max_text=settings.query_bytes
+        )
         notes: tuple[str, ...] = ()
         proposal: Define | Drop
         if isinstance(statement, CreateStream):

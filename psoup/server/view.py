@@ -33,9 +33,13 @@ class EpochView:
     def covering(self, stream_id: int) -> Coverage:
         return self.coverage.get(stream_id) or Coverage.nothing()
 
-    def files_for(self, stream_id: int, block: int) -> Sequence[DataFile]:
-        """The files that hold all matches of a block."""
-        return self.match_files.get((stream_id, block >> SEGMENT_BITS), ())
+    def files_for(self, stream_id: int, block: int, predicate: int) -> list[DataFile]:
+        """The files that hold all matches of a predicate in a block."""
+        return [
+            file
+            for file in self.match_files.get((stream_id, block >> SEGMENT_BITS), ())
+            if _may_hold(file, "block", block) and _may_hold(file, "predicate_id", predicate)
+        ]
 
 
 EMPTY = EpochView(GENESIS, 0, {}, Snapshot(0), {}, {})
@@ -56,6 +60,10 @@ def open_view(store: Store, version: int, epoch: Epoch, before: EpochView = EMPT
         before.match_files if same else _by_segment(matches.files.values()),
         _coverage(store, epoch, before),
     )
+
+
+def _may_hold(file: DataFile, column: str, value: int) -> bool:
+    return file.low.get(column, value) <= value <= file.high.get(column, value)
 
 
 def _advance(store: Store, seen: Snapshot, epoch: Epoch, name: str, fresh: bool) -> Snapshot:

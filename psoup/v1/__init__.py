@@ -1,0 +1,1 @@
+"""The wire, generated from proto/psoup/v1 by scripts/proto."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.types import Kind, Type
-from querystem.index.bitmaps import Words, pack, scatter, words_for
+from querystem.index.bitmaps import Words, accumulate, pack, scatter, words_for
 from querystem.index.formula import Interval, Member
 from querystem.index.rows import Rows
 from querystem.kernel.cuts import END, START
@@ -89,8 +89,7 @@ def _below(values: npt.NDArray[Any], valid: Mask | None, cuts: npt.NDArray[Any])
     lines = np.searchsorted(cuts, values, side="right") + 1
     if valid is not None:
         lines[~valid] = last + 1
-    matrix = scatter(lines, last + 2)[: last + 1]
-    return np.bitwise_or.accumulate(matrix, axis=0)
+    return accumulate(scatter(lines, last + 2)[: last + 1])
 
 
 def _below_few(values: npt.NDArray[Any], valid: Mask | None, cuts: npt.NDArray[Any]) -> Words:

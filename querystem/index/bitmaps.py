@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
 WORD = 64
+# Shorter lines are better joined many at a time, though each is then met several times.
+_LONG_LINE = 128
 
 
 def words_for(rows: int) -> int:
@@ -30,6 +32,20 @@ def scatter(lines: npt.NDArray[Any], count: int) -> Words:
     for bit in range(8):
         chosen = lines[bit::8]
         octets[chosen, np.arange(len(chosen))] |= np.uint8(1 << bit)
+    return matrix
+
+
+def accumulate(matrix: Words) -> Words:
+    """Each line joined with all lines before it, in place."""
+    count, width = matrix.shape
+    if width >= _LONG_LINE:
+        for line in range(1, count):
+            np.bitwise_or(matrix[line], matrix[line - 1], out=matrix[line])
+        return matrix
+    step = 1
+    while step < count:
+        matrix[step:] |= matrix[:-step].copy()
+        step *= 2
     return matrix
 
 

@@ -41,7 +41,7 @@ class Cuts:
     @property
     def is_value(self) -> bool:
         """Whether the constant is one of the type's values: then `at_least` is that value."""
-        return self.at_least is not self.above and self.at_least != self.above
+        return not isinstance(self.at_least, Edge) and self.at_least != self.above
 
 
 def interval(op: Op, cuts: Cuts) -> tuple[Any, Any]:
@@ -88,6 +88,8 @@ def cuts_of(constant: Literal, type_: Type) -> Cuts:
 
 
 def _integer_cuts(value: Any, scale: int = 1) -> Cuts:
+    if isinstance(value, int):
+        return Cuts(value * scale, value * scale + 1)
     if isinstance(value, float) and not math.isfinite(value):
         return Cuts(START, START) if value < 0 else Cuts(END, END)
     scaled = Fraction(value) * scale

@@ -67,7 +67,8 @@ def _first_day(months: Values) -> Values:
 
 def _week(days: Values) -> Values:
     """The Monday of the week."""
-    return days - (days + _MONDAY) % 7
+    monday: Values = days - (days + _MONDAY) % 7
+    return monday
 
 
 def _year(days: Values) -> Values:

@@ -105,4 +105,4 @@ def _quotient(value: int, unit: int) -> float:
     try:
         return value / unit
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, Kind, Type, decimal_type
-from querystem.expressions import Literal, Op
+from querystem.expressions import Op
 from querystem.language.coerce import BIGINT_DECIMAL, cast, need_number, settle_pair
 from querystem.language.errors import NotYet, Span, TypeProblem
-from querystem.language.literals import Typed, decimal_literal
+from querystem.language.literals import Typed
 from querystem.language.normal import call
 
 # Past this a product of two DECIMALs can't even be held while it is computed.
@@ -43,11 +43,7 @@ def _made(op: Op, left: Typed, right: Typed, type_: Type, span: Span) -> Typed:
 
 
 def _decimal(value: Typed) -> Typed:
-    if value.type.kind is not Kind.BIGINT:
-        return value
-    if isinstance(value.node, Literal) and value.number is not None:
-        return Typed(decimal_literal(value.number, value.span), value.span)
-    return cast(value, BIGINT_DECIMAL)
+    return cast(value, BIGINT_DECIMAL) if value.type.kind is Kind.BIGINT else value
 
 
 def _decimal_result(op: Op, left: Type, right: Type, span: Span) -> Type:

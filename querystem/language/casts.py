@@ -10,10 +10,10 @@ from querystem.language.literals import Typed
 
 _NUMBERS = frozenset({Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL})
 _TO: dict[Kind, frozenset[Kind]] = {
-    Kind.BOOLEAN: _NUMBERS | {Kind.BOOLEAN, Kind.TEXT},
-    Kind.BIGINT: _NUMBERS | {Kind.BOOLEAN, Kind.TEXT},
-    Kind.DOUBLE: _NUMBERS | {Kind.BOOLEAN, Kind.TEXT},
-    Kind.DECIMAL: _NUMBERS | {Kind.BOOLEAN, Kind.TEXT},
+    Kind.BOOLEAN: frozenset({Kind.BOOLEAN, Kind.BIGINT, Kind.TEXT}),
+    Kind.BIGINT: _NUMBERS | {Kind.TEXT},
+    Kind.DOUBLE: _NUMBERS | {Kind.TEXT},
+    Kind.DECIMAL: _NUMBERS | {Kind.TEXT},
     Kind.TEXT: frozenset(Kind),
     Kind.TIMESTAMP: frozenset({Kind.TIMESTAMP, Kind.DATE, Kind.TEXT}),
     Kind.DATE: frozenset({Kind.TIMESTAMP, Kind.DATE, Kind.TEXT}),

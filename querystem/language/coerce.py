@@ -24,11 +24,11 @@ _TIMES = frozenset({Kind.TIMESTAMP, Kind.DATE})
 
 
 def settle(value: Typed, beside: Type) -> Typed:
-    """A constant takes its type from its neighbour: NULL, numbers with a point, texts of time."""
+    """A constant takes its type from its neighbour: NULL, numbers as written, texts of time."""
     node = value.node
     if value.open:
         return Typed(Literal(None, beside), value.span)
-    if value.number is not None and node.type.kind is Kind.DOUBLE and beside.kind is Kind.DECIMAL:
+    if value.number is not None and beside.kind is Kind.DECIMAL:
         return Typed(decimal_literal(value.number, value.span), value.span)
     if node.type.kind is Kind.TEXT and beside.kind in _TIMES:
         if isinstance(node, Literal):
@@ -77,11 +77,7 @@ def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
     typed = [value for value in values if not value.open]
     if not typed:
         raise TypeProblem("NULL alone has no type", span, hint="give it one: CAST(NULL AS BIGINT)")
-    firm = next(
-        (v.type for v in typed if v.number is None and not isinstance(v.node, Literal)), None
-    )
-    decimals = next((value.type for value in typed if value.type.kind is Kind.DECIMAL), None)
-    beside = decimals or firm
+    beside = _guide(typed)
     settled = [settle(value, beside) if beside and not value.open else value for value in values]
     common: Type | None = None
     for value in settled:
@@ -89,6 +85,20 @@ def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
             common = value.type if common is None else _common(common, value, span)
     assert common is not None
     return [settle(v, common) if v.open else cast(v, common) for v in settled], common
+
+
+def _guide(values: Sequence[Typed]) -> Type | None:
+    """The type that constants among these values take theirs from, if any has a firm one."""
+    firm = [v.type for v in values if v.number is None and not _is_text_constant(v)]
+    kinds = {type_.kind: type_ for type_ in firm}
+    for kind in (Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP):
+        if kind in kinds:
+            return kinds[kind]
+    return firm[0] if firm else None
+
+
+def _is_text_constant(value: Typed) -> bool:
+    return isinstance(value.node, Literal) and value.type.kind is Kind.TEXT
 
 
 def need(value: Typed, kind: Kind, what: str) -> Typed:

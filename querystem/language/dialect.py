@@ -98,6 +98,7 @@ class PSoupParser(parser.Parser):
     def _parse_statement(self) -> exp.Expr | None:
         first = self._curr
         self._expect(TokenType.SELECT, "SELECT")
+        self._match(TokenType.ALL)
         outputs = self._parse_csv(self._output)
         source = self._parse_from()
         where = self._parse_where()

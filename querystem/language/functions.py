@@ -14,11 +14,7 @@ from querystem.language.normal import call
 from querystem.language.words import suggest, words
 
 TRUNC_UNITS = words("microsecond millisecond second minute hour day week month quarter year")
-EXTRACT_UNITS = words(
-    "isoyear year quarter month week day dow isodow doy hour minute second millisecond microsecond"
-    " epoch"
-)
-_FRACTIONS = words("second epoch")
+EXTRACT_UNITS = words("year quarter month week day dow doy hour minute second")
 
 Args = Sequence[Typed]
 
@@ -113,7 +109,7 @@ def _date_trunc(args: Args, span: Span) -> Typed:
 def _extract(args: Args, span: Span) -> Typed:
     unit = _unit(args[0], EXTRACT_UNITS)
     moment = _moment(args[1], "extract")
-    type_ = DOUBLE if unit.value in _FRACTIONS else BIGINT
+    type_ = DOUBLE if unit.value == "second" else BIGINT
     return Typed(call(Op.EXTRACT, (unit, moment.node), type_), span)
 
 

@@ -105,7 +105,7 @@ def _connective(op: Op, args: Iterable[Expression]) -> Expression:
 
 
 def _comparison(op: Op, left: Expression, right: Expression) -> Expression:
-    left, right = _aligned(left, right.type), _aligned(right, left.type)
+    left, right = _aligned(left, right), _aligned(right, left)
     if _belongs_right(left, right):
         left, right, op = right, left, _MIRROR[op]
     return Call(op, (left, right), BOOLEAN)
@@ -119,19 +119,19 @@ def _belongs_right(left: Expression, right: Expression) -> bool:
     return sort_key(left) > sort_key(right)
 
 
-def _aligned(expression: Expression, beside: Type) -> Expression:
+def _aligned(expression: Expression, beside: Expression) -> Expression:
     """Comparisons are exact, so a constant may take any type that holds its value."""
     if not isinstance(expression, Literal) or not expression.type.is_numeric:
         return expression
     if isinstance(expression.value, float) and expression.value == 0:
         expression = Literal(0.0, expression.type)
-    if expression.type == beside or not beside.is_numeric:
+    if isinstance(beside, _CONSTANT) or not beside.type.is_numeric:
         return expression
-    return convert(expression, beside, None) or expression
+    return convert(expression, beside.type, None) or expression
 
 
 def _in(arg: Expression, values: Iterable[Expression]) -> Expression:
-    aligned = (_aligned(value, arg.type) for value in values)
+    aligned = (_aligned(value, arg) for value in values)
     distinct = {sort_key(value): value for value in aligned}
     if len(distinct) == 1:
         return _comparison(Op.EQ, arg, next(iter(distinct.values())))

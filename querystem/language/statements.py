@@ -71,7 +71,7 @@ def stream_sql(schema: StreamSchema) -> str:
 def _create(reader: Reader, text: str, max_columns: int) -> CreateStream:
     if not reader.take("STREAM"):
         reader.fail("only streams can be created", hint="write CREATE STREAM name (column TYPE, …)")
-    if reader.sees("IF"):
+    if reader.sees("IF", "NOT"):
         reader.fail("IF NOT EXISTS is not part of the language", hint="create the stream once")
     name, _ = reader.need_name("the name of the stream")
     reader.need("(", hint="write CREATE STREAM name (column TYPE, …)")

@@ -27,6 +27,7 @@ from results.window import UNBOUNDED, Bound, Window
 # At the end of a query the first of these, outside parentheses, begins the window.
 WINDOW_WORDS = frozenset({"BEGIN", "RANGE", "ROWS", "UNBOUNDED", "REFRESH", "SLIDE"})
 
+_LARGER = 2 * max(UNITS.values())
 _KINDS = "write BEGIN … END …, RANGE duration, or UNBOUNDED"
 
 
@@ -165,10 +166,7 @@ def _reads_as_range(offset: int) -> bool:
 
 
 def _unit_size(micros: int) -> int:
-    return max(size for size in UNITS.values() if micros % size == 0) if micros else 2 * LARGEST
-
-
-LARGEST = max(UNITS.values())
+    return max(size for size in UNITS.values() if micros % size == 0) if micros else _LARGER
 
 
 def _bound_text(bound: Bound) -> str:

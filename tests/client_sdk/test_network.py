@@ -76,8 +76,8 @@ async def test_the_async_client_does_what_the_other_does() -> None:
             assert values == list(range(3, 11))
             listed = [each.key async for each in client.registrations(page_size=1)]
             assert listed == ["k"]
-            both = await asyncio.gather(client.stream("s"), client.streams())
-            assert both[0] == both[1][0]
+            one, all_ = await asyncio.gather(client.stream("s"), client.streams())
+            assert [one.id] == [each.id for each in all_]
             await client.unregister(query)
             with pytest.raises(NotFound):
                 await client.invoke(query)
@@ -97,3 +97,20 @@ async def test_an_async_line_that_is_cut_is_taken_up_again() -> None:
             many = await client.publisher("me").publish_many("s", [[{"a": n}] for n in range(12)])
             assert many.row_count == 12
             assert (await client.stream("s")).row_count == 12
+
+
+@pytest.mark.parametrize("refused", [1, 3, 7])
+async def test_a_refusal_on_a_line_is_read_as_such(refused: int) -> None:
+    def refuse(request: object) -> None:
+        if request.sequence == refused:  # type: ignore[attr-defined]
+            raise NotFound("no")
+
+    with serving(FakeStore(), refuse) as target:
+        async with AsyncClient(target) as client:
+            await client.define("CREATE STREAM s (a BIGINT)")
+            publisher = client.publisher("me")
+            with pytest.raises(NotFound):
+                await publisher.publish_many("s", [[{"a": n}] for n in range(12)])
+            assert publisher.next_sequence == refused
+        with Client(target) as other, pytest.raises(NotFound):
+            other.publisher("me").publish_many("s", [[{"a": n}] for n in range(12)])

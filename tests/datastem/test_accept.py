@@ -109,6 +109,19 @@ def test_lossy_values_are_refused(type_: Type, sent: pa.Array, reason: str, row:
     assert str(error)
 
 
+@pytest.mark.parametrize(
+    "type_", [BOOLEAN, BIGINT, DOUBLE, decimal_type(9, 2), TEXT, TIMESTAMP, DATE], ids=str
+)
+def test_a_column_of_nothing_but_null_fits_every_type(type_: Type) -> None:
+    schema = StreamSchema("s", (Column("a", type_),))
+    untyped, typed = (
+        accept(pa.table({"a": pa.nulls(3, kind)}), schema, CLOCK, LIMITS)
+        for kind in (pa.null(), type_.arrow)
+    )
+    assert untyped.batch.column(0).to_pylist() == [None] * 3
+    assert untyped.digest == typed.digest
+
+
 def test_doubles_keep_what_they_are() -> None:
     payload_nan = np.array([0x7FF8000000000001], dtype=np.uint64).view(np.float64)
     got = one(DOUBLE, pa.array([float("inf"), -0.0, payload_nan[0]])).to_numpy()

@@ -64,8 +64,7 @@ def covered(store: Store, stream_id: int, predicate: int) -> list[tuple[int, int
     return union(
         (row["row_lo"], high if row["row_hi"] is None else row["row_hi"])
         for row in table.to_pylist()
-        if row["stream_id"] == stream_id
-        and row["predicate_lo"] <= predicate < row["predicate_hi"]
+        if row["stream_id"] == stream_id and row["predicate_lo"] <= predicate < row["predicate_hi"]
     )
 
 

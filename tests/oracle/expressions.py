@@ -45,29 +45,38 @@ _PATTERNS = st.one_of(
 _DIGITS = st.one_of(st.integers(-3, 5), st.sampled_from((-38, -25, 19, 38, 2**62, -(2**63))))
 
 
-def conditions(columns: Mapping[str, Type], depth: int = 3) -> SearchStrategy[Expression]:
+def conditions(
+    columns: Mapping[str, Type], depth: int = 3, without: frozenset[Op] = frozenset()
+) -> SearchStrategy[Expression]:
     """What a WHERE may be."""
-    return expressions(columns, BOOLEAN, depth)
+    return expressions(columns, BOOLEAN, depth, without)
 
 
 @st.composite
 def expressions(
-    draw: DrawFn, columns: Mapping[str, Type], type_: Type, depth: int = 3
+    draw: DrawFn,
+    columns: Mapping[str, Type],
+    type_: Type,
+    depth: int = 3,
+    without: frozenset[Op] = frozenset(),
 ) -> Expression:
-    """An expression of the given type over the columns."""
-    return _Maker(draw, columns).make(type_, depth)
+    """An expression of the given type over the columns, without some operations."""
+    return _Maker(draw, columns, without).make(type_, depth)
 
 
 class _Maker:
-    def __init__(self, draw: DrawFn, columns: Mapping[str, Type]) -> None:
+    def __init__(self, draw: DrawFn, columns: Mapping[str, Type], without: frozenset[Op]) -> None:
         self._draw = draw
         self._columns = columns
+        self._without = without
 
     def make(self, type_: Type, depth: int) -> Expression:
         if depth <= 0 or (type_.kind is not Kind.BOOLEAN and self._one_in(3)):
             return self._leaf(type_)
         maker = self._draw(st.sampled_from([*_MAKERS[type_.kind], *_ANY]))
-        return maker(self, type_, depth - 1)
+        made = maker(self, type_, depth - 1)
+        refused = isinstance(made, Call) and made.op in self._without
+        return self._leaf(type_) if refused else made
 
     def _one_in(self, count: int) -> bool:
         return self._draw(st.integers(1, count)) == 1

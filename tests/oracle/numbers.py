@@ -72,7 +72,7 @@ def as_double(value: Fraction) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def _exact(op: Op, type_: Type, left: Any, right: Any = 0) -> Fraction:

@@ -13,9 +13,11 @@ import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 from sqlglot.generator import Generator
@@ -23,6 +25,7 @@ from sqlglot.generator import Generator
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, DOUBLE, TEXT
 from querystem.expressions import Scalar
+from tests.oracle.strategies import to_batch
 
 _TYPES = {"INTEGER": BIGINT, "FLOAT": DOUBLE, "TEXT": TEXT}
 
@@ -31,8 +34,14 @@ Answer = list[tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Table:
+    """Rows are numbered from 0, in `ts` too."""
+
     schema: StreamSchema
-    rows: tuple[dict[str, Any], ...]
+    rows: list[dict[str, Any]]
+
+    @cached_property
+    def batch(self) -> pa.RecordBatch:
+        return to_batch(self.schema, self.rows)
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,10 @@ def _table(name: str, form: dict[str, Any]) -> Table:
     parts = [column.split() for column in declared]
     columns = tuple(Column(words[0], _TYPES[words[1]]) for words in parts)
     names = [column.name for column in columns]
-    rows = tuple(dict(zip(names, row, strict=True)) for row in form["rows"])
+    rows = [
+        {**dict(zip(names, row, strict=True)), "ts": place, "row_id": place}
+        for place, row in enumerate(form["rows"])
+    ]
     return Table(StreamSchema(name, columns), rows)
 
 

@@ -15,6 +15,7 @@ from hypothesis.strategies import DataObject
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Type, decimal_type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.index import Matches, QueryStem
+from querystem.index.bitmaps import accumulate
 from querystem.kernel import matches, text
 from tests.oracle.expressions import conditions
 from tests.oracle.strategies import rows, schemas, to_batch
@@ -78,7 +79,7 @@ def many_predicates(count: int, seed: int = 2) -> dict[int, Expression]:
     return predicates
 
 
-@settings(max_examples=150, suppress_health_check=_SLOW)
+@settings(suppress_health_check=_SLOW)
 @given(st.data())
 def test_oracle_interleaved_inserts_and_removes(data: DataObject) -> None:
     schema = data.draw(schemas())
@@ -120,6 +121,16 @@ def test_slices_of_a_batch_join_up(monkeypatch: pytest.MonkeyPatch) -> None:
         stem.insert(id_, where)
     assert found(stem.probe(batch)) == alone(predicates, batch)
     assert found(stem.probe(pa.Table.from_batches([batch]))) == alone(predicates, batch)
+
+
+@pytest.mark.parametrize("width", [1, 127, 128])
+def test_accumulate_joins_each_line_with_those_before(width: int) -> None:
+    rng = np.random.default_rng(width)
+    matrix = rng.integers(0, 2**64, (37, width), np.uint64) & rng.integers(
+        0, 2**64, (37, width), np.uint64
+    )
+    expected = np.bitwise_or.accumulate(matrix, axis=0)
+    assert (accumulate(matrix) == expected).all()
 
 
 def test_matches_are_columnar_and_ascend() -> None:

@@ -35,7 +35,7 @@ def check(expression: Expression, schema: StreamSchema, found: list[dict[str, An
         assert same(value, expected), (value, expected, row)
 
 
-@settings(max_examples=300, suppress_health_check=_SLOW)
+@settings(max_examples=3 * settings().max_examples, suppress_health_check=_SLOW)
 @given(st.data())
 def test_oracle_values(data: DataObject) -> None:
     schema = data.draw(schemas())
@@ -44,7 +44,7 @@ def test_oracle_values(data: DataObject) -> None:
         check(data.draw(expressions(schema.types, type_)), schema, found)
 
 
-@settings(max_examples=300, suppress_health_check=_SLOW)
+@settings(max_examples=3 * settings().max_examples, suppress_health_check=_SLOW)
 @given(st.data())
 def test_oracle_conditions(data: DataObject) -> None:
     schema = data.draw(schemas())

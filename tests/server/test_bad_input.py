@@ -13,6 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from psoup.v1 import psoup_pb2 as pb
+from tests.server.conftest import Start
 from tests.server.process import ServerProcess, detail, ipc, rows_of
 
 pytestmark = pytest.mark.process
@@ -267,3 +268,22 @@ def test_a_message_past_the_limit(victim: ServerProcess) -> None:
         victim.stub.Publish(publish(arrow=b"x" * (17 << 20)))
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert row_count(victim) == 2
+
+
+def test_limits_are_settings(start: Start) -> None:
+    server = start("--batch-rows", "2", "--value", "10", "--query", "1KB", "--columns", "3")
+    server.define("CREATE STREAM s (t TEXT)")
+    refused = [
+        (lambda: server.publish("s", pa.table({"t": ["a"] * 3})), "BATCH_TOO_LARGE", "2"),
+        (lambda: server.publish("s", pa.table({"t": ["a" * 11]})), "VALUE_TOO_LONG", "10"),
+        (lambda: server.register("SELECT t FROM s" + " " * 1024), "TEXT_TOO_LONG", "1024"),
+        (lambda: server.define("CREATE STREAM w (a TEXT, b TEXT, c TEXT, d TEXT)"),
+         "TOO_MANY_COLUMNS", "3"),
+    ]  # fmt: skip
+    for call, reason, limit in refused:
+        with pytest.raises(grpc.RpcError) as caught:
+            call()
+        assert caught.value.code() == INVALID
+        assert detail(caught.value).reason == reason
+        assert limit in str(caught.value.details()).replace(",", "")
+    assert server.publish("s", pa.table({"t": ["a" * 10] * 2})).row_count == 2

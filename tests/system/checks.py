@@ -36,8 +36,7 @@ def second_opinion(question: Question, inside: list[Row]) -> list[Values]:
     with duckdb.connect() as connection:
         connection.register("rows", table)
         found = connection.execute(
-            f"SELECT {', '.join(columns)} FROM rows WHERE {question.where} "
-            "ORDER BY _ts, _row_id"
+            f"SELECT {', '.join(columns)} FROM rows WHERE {question.where} ORDER BY _ts, _row_id"
         ).fetchall()
     return [comparable(map(_aware, values)) for values in found]
 

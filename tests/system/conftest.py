@@ -21,7 +21,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
 
 
 @pytest.fixture
-def client(running: RunningStore) -> Iterator[Client]:
-    """A tenant of its own, so that names are free."""
-    with Client(running.targets[0], tenant=f"t{secrets.token_hex(4)}") as client:
+def tenant() -> str:
+    """One that nobody else has, so that names are free."""
+    return f"t{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def client(running: RunningStore, tenant: str) -> Iterator[Client]:
+    with Client(running.targets[0], tenant=tenant) as client:
         yield client

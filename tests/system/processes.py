@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -15,19 +16,19 @@ from typing import Self
 from client_sdk import Client
 
 REPOSITORY = Path(__file__).parents[2]
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 
 
 class Process:
     """A child process whose output goes to a file that can be waited on."""
 
-    def __init__(self, arguments: list[str], output: Path) -> None:
+    def __init__(self, arguments: list[str], output: Path, program: str = sys.executable) -> None:
         self.output = output
         environment = os.environ | {"PYTHONUNBUFFERED": "1"}
         with output.open("ab") as sink:
             self._offset = sink.tell()
             self._process = subprocess.Popen(
-                [sys.executable, *arguments],
+                [program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
@@ -42,6 +43,17 @@ class Process:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    def children(self) -> list[int]:
+        """The processes this one has started, and those they have."""
+        parents = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        found = [self.pid]
+        for pid in found:
+            found += [child for child, parent in parents.items() if parent == pid]
+        return found[1:]
 
     def wait(self, seconds: float = START_SECONDS) -> int:
         """The exit code of a process that ends by itself."""

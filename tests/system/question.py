@@ -76,7 +76,9 @@ class Question:
         known = self._known.get(row["row_id"])
         if known is None:
             micros = row | {"ts": to_micros(row["ts"])}
-            known = [comparable(values) for values in naive_answer(self.query, [micros], MAX_INSTANT)]
+            known = [
+                comparable(values) for values in naive_answer(self.query, [micros], MAX_INSTANT)
+            ]
             self._known[row["row_id"]] = known
         return known
 

@@ -10,7 +10,8 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-from datastem.schema import HOUR, Column, StreamSchema
+from datastem.instants import HOUR
+from datastem.schema import Column, StreamSchema
 from datastem.types import parse_type
 
 Row = dict[str, Any]
@@ -53,7 +54,7 @@ class Shape:
             self.name,
             tuple(Column(name, parse_type(kind)) for name, kind in self.columns.items()),
             self.ordered_by,
-            self.retain and self.retain // timedelta(microseconds=1),
+            None if self.retain is None else self.retain // timedelta(microseconds=1),
             HOUR,
         )
 

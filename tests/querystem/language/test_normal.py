@@ -42,7 +42,7 @@ numbers = st.sampled_from(
         SIZE,
         PRICE,
         *(Literal(value, BIGINT) for value in (None, 0, 1, 2)),
-        *(Literal(value, DOUBLE) for value in (None, 0.0, -0.0, 1.0, 1.5, 2.0)),
+        *(Literal(value, DOUBLE) for value in (None, 0.0, 1.0, 1.5, 2.0)),
     ]
 )
 constants = numbers.filter(lambda number: isinstance(number, Literal))
@@ -133,6 +133,10 @@ def test_equal_predicates_share_a_key(texts: tuple[str, ...]) -> None:
     assert len(keys) == 1, keys
 
 
+def test_the_two_zeros_are_one() -> None:
+    assert where("price = :p", p=-0.0) == where("price = 0") == where("price = -0.0")
+
+
 def test_the_window_and_the_outputs_are_not_part_of_the_key() -> None:
     one = bind("SELECT size FROM trades WHERE ok RANGE 1 HOUR")
     other = bind("SELECT price, size + 1 AS x FROM trades t WHERE t.ok")
@@ -184,5 +188,5 @@ def flat_conditions(draw: st.DrawFn) -> str:
 def test_differential_precedence(condition: str) -> None:
     """DuckDB reads a text without parentheses the same way."""
     rows = ROWS
-    expected = duckdb.sql(f"SELECT {condition} AS x FROM rows").to_arrow_table()["x"].to_pylist()
-    assert evaluate(where(condition), rows).to_pylist() == expected
+    answer = duckdb.execute(f"SELECT {condition} FROM rows").fetchall()
+    assert evaluate(where(condition), rows).to_pylist() == [value for (value,) in answer]

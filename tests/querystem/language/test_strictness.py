@@ -155,6 +155,10 @@ def test_words_before_the_outputs_are_refused(head: str) -> None:
         bind(f"SELECT {head} price FROM trades")
 
 
+def test_select_all_is_select() -> None:
+    assert bind("SELECT ALL size FROM trades") == bind("SELECT size FROM trades")
+
+
 def test_stars_take_no_exceptions() -> None:
     for star in ("* EXCEPT (price)", "* EXCLUDE price", "* REPLACE (1 AS price)", "t.* RENAME a"):
         with pytest.raises(QueryError):

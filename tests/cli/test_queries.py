@@ -1,0 +1,183 @@
+"""Streams, registrations and answers from the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from client_sdk import Client, ConnectionFailed, ErrorDetail, MockTransport, QueryProblem
+from psoup.cli import cli
+from psoup.cli.connection import Connection
+from psoup.v1 import psoup_pb2 as pb
+from tests.cli.conftest import TRADES, Run
+from tests.client_sdk.contract import trade
+
+
+@pytest.fixture
+def trades(run: Run, client: Client) -> None:
+    run("stream", "create", TRADES)
+    client.publish("trades", [trade("IBM", 99.5, 0), trade("[DEC]", None, 5), trade("", 101.0, 9)])
+
+
+def test_a_stream_lives_and_dies(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "trades.sql").write_text(TRADES)
+    made = run("stream", "create", "--file", str(tmp_path / "trades.sql"))
+    assert "kept for ever" in made.stderr
+    assert "trades" in run("stream", "list").stdout
+    assert "DOUBLE" in run("stream", "show", "trades").stdout
+    run("stream", "drop", "trades", "--yes")
+    assert "no streams yet" in run("stream", "list").stderr
+    assert "no stream trades" in run("stream", "show", "trades", code=1).stderr
+
+
+def test_text_and_file_together_are_wrong_usage(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text(TRADES)
+    run("stream", "create", TRADES, "--file", str(tmp_path / "a.sql"), code=2)
+    run("stream", "create", code=2)
+
+
+@pytest.mark.usefixtures("trades")
+def test_an_answer_is_found_by_handle_and_by_key(run: Run) -> None:
+    made = run("register", "--key", "dear", "SELECT symbol, price FROM trades WHERE price > 100")
+    handle = made.stdout.strip()
+    assert len(handle) == 32
+    assert "101.0" in run("invoke", handle).stdout
+    shown = run("invoke", "dear")
+    assert "101.0" in shown.stdout
+    assert "1 rows at 2026-01-05 09:09:00" in shown.stderr
+    assert run("register", "--key", "dear", made_sql()).stdout.strip() == handle
+    assert handle in run("list").stdout
+    run("unregister", "dear")
+    assert "no registration with key 'dear'" in run("invoke", "dear", code=1).stderr
+    assert "unknown handle" in run("invoke", handle, code=1).stderr
+
+
+def made_sql() -> str:
+    return "SELECT symbol, price FROM trades WHERE price > 100"
+
+
+@pytest.mark.usefixtures("trades")
+def test_a_key_belongs_to_its_owner(run: Run) -> None:
+    run("--owner", "ann", "register", "--key", "mine", "SELECT symbol FROM trades")
+    run("invoke", "mine", code=1)
+    run("--owner", "ann", "invoke", "mine")
+    assert "ann" not in run("list").stdout
+    assert "ann" in run("list", "--all").stdout
+    assert json.loads(run("list", "--all", "--json").stdout)["owner"] == "ann"
+
+
+@pytest.mark.usefixtures("trades")
+def test_parameters_are_typed(run: Run, client: Client) -> None:
+    sql = "SELECT symbol FROM trades WHERE symbol = :s AND price < :p"
+    handle = run("register", sql, "--param", "s=IBM", "--param", "p:double=100").stdout.strip()
+    assert client.registration(handle).parameters == {"s": "IBM", "p": 100.0}
+    assert [row["symbol"] for row in client.invoke(handle)] == ["IBM"]
+    assert "is not bigint" in run("register", sql, "--param", "s:bigint=x", code=2).stderr
+
+
+@pytest.mark.usefixtures("trades")
+def test_many_registrations_from_a_file(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "watch.csv"
+    table.write_text("s,client_key\nIBM,a\n[DEC],b\n")
+    sql = "SELECT size FROM trades WHERE symbol = :s"
+    assert len(run("register-many", sql, str(table)).stdout.split()) == 2
+    assert "0 new, 2 known" in run("register-many", sql, str(table)).stderr
+    assert json.loads(run("invoke", "b", "--format", "json").stdout)["rows"] == [{"size": 1}]
+
+
+@pytest.mark.usefixtures("trades")
+def test_an_answer_in_every_format(run: Run, tmp_path: Path) -> None:
+    run("register", "--key", "all", "SELECT * FROM trades")
+    table = run("invoke", "all", "--limit", "2")
+    assert "[DEC]" in table.stdout
+    assert "NULL" in table.stdout
+    assert "1 more" in table.stderr
+    document = json.loads(run("invoke", "all", "--format", "json").stdout)
+    assert (document["row_count"], len(document["rows"])) == (3, 3)
+    assert document["rows"][0]["at"] == "2026-01-05T09:00:00+00:00"
+    lines = run("invoke", "all", "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["symbol"] for line in lines] == ["IBM", "[DEC]", ""]
+    rows = list(csv.reader(run("invoke", "all", "--format", "csv").stdout.splitlines()))
+    assert rows[0] == ["at", "symbol", "price", "size"]
+    assert rows[2][2] == ""
+    path = tmp_path / "answer.arrow"
+    run("invoke", "all", "--format", "arrow", "--output", str(path))
+    assert pa.ipc.open_file(path).read_all().num_rows == 3
+    run("invoke", "all", "--format", "arrow", code=2)
+
+
+@pytest.mark.usefixtures("trades")
+def test_another_window_and_an_earlier_instant(run: Run) -> None:
+    run("register", "--key", "all", "SELECT size FROM trades")
+    window = ["--window", "BEGIN NOW - 5 MINUTES END NOW"]
+    assert len(run("invoke", "all", "--format", "jsonl", *window).stdout.splitlines()) == 2
+    then = ["--as-of", "2026-01-05T09:00"]
+    assert len(run("invoke", "all", "--format", "jsonl", *then).stdout.splitlines()) == 1
+    run("invoke", "all", "--as-of", "yesterday", code=2)
+    run("invoke", "all", "--known", "today", code=2)
+
+
+@pytest.mark.usefixtures("trades")
+def test_a_bad_query_is_underlined(run: Run) -> None:
+    shown = run("register", "SELECT symbol FROM trades WHERE prise > 1", code=1).stderr
+    lines = shown.splitlines()
+    place = next(index for index, line in enumerate(lines) if "^" in line)
+    assert lines[place].index("^") == lines[place - 1].index("prise")
+    assert "psoup stream show" in shown
+
+
+def test_an_excerpt_in_the_message_is_not_shown_again() -> None:
+    message = "no column prize\n  SELECT prize\n         ^^^^^\nhint: did you mean price?"
+    excerpt = "SELECT prize\n       ^^^^^"
+    detail = ErrorDetail(line=1, column=8, excerpt=excerpt, hint="did you mean price?")
+    problem = QueryProblem(message, detail=detail)
+    connection = Connection(transport=MockTransport({"Define": [problem]}))
+    shown = CliRunner().invoke(cli, ["stream", "create", "x"], obj=connection).stderr
+    assert (shown.count("^^^^^"), shown.count("did you mean")) == (1, 1)
+
+
+def status(epoch: int, behind: int = 0) -> Connection:
+    reply = pb.StatusResponse(store_id="abc", version="1", epoch=epoch, behind_rows=behind)
+    return Connection(transport=MockTransport({"Status": lambda request: reply}))
+
+
+def test_status_for_people_and_programs() -> None:
+    shown = CliRunner().invoke(cli, ["status"], obj=status(0)).stdout
+    assert "store abc" in shown
+    assert "has never run" in shown
+    assert "1,234 rows" in CliRunner().invoke(cli, ["status"], obj=status(3, 1234)).stdout
+    found = json.loads(CliRunner().invoke(cli, ["status", "--json"], obj=status(3)).stdout)
+    assert found["epoch"] == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConnectionFailed("No answer"), 3),
+        (ConnectionFailed("stopping", detail=ErrorDetail(reason="STOPPING")), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(error: BaseException, code: int) -> None:
+    def fail(request: object) -> None:
+        raise error
+
+    connection = Connection(transport=MockTransport({"Define": fail}))
+    result = CliRunner().invoke(cli, ["stream", "create", "x"], obj=connection)
+    assert result.exit_code == code
+
+
+def test_wrong_usage_is_two(run: Run) -> None:
+    run("invoke", code=2)
+    run("nonsense", code=2)
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_every_command_explains_itself(run: Run, command: str) -> None:
+    if command not in ("server", "engine"):
+        assert "Usage:" in run(command, "--help").stdout

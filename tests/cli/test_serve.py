@@ -1,0 +1,165 @@
+"""A store run by `psoup serve`: up, watched, and ended in order."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from client_sdk import Client, Retry
+from psoup.cli import serve
+from psoup.cli.problems import Problem
+from psoup.cli.processes import Backoff, Child
+from psoup.cli.supervisor import Supervisor
+from tests.client_sdk.fake_store import FakeStore
+from tests.client_sdk.loopback import serving
+
+ROOT = Path(__file__).parents[2]
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+DEAF = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    "print('deaf', flush=True); time.sleep(600)"
+)
+
+
+class Heard:
+    """Collects what is said, and lets a test wait for a line."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+
+    def __call__(self, name: str, line: str) -> None:
+        with self._news:
+            self.lines.append(f"{name}: {line}")
+            self._news.notify_all()
+
+    def wait_for(self, text: str, times: int = 1) -> None:
+        def come() -> bool:
+            return sum(text in line for line in self.lines) >= times
+
+        with self._news:
+            assert self._news.wait_for(come, timeout=60), self.lines
+
+
+def test_a_child_speaks_under_its_name_and_ends() -> None:
+    heard = Heard()
+    child = Child("server", [sys.executable, "-c", "print('hello')"], heard)
+    assert child.ended() is None
+    child.start()
+    heard.wait_for("server: hello")
+    child.stop(grace=10.0)
+    assert child.ended() in (0, -signal.SIGTERM)
+
+
+def test_a_child_that_does_not_listen_is_killed() -> None:
+    heard = Heard()
+    child = Child("engine", [sys.executable, "-c", DEAF], heard)
+    child.start()
+    heard.wait_for("deaf")
+    child.stop(grace=0.1)
+    assert child.ended() == -signal.SIGKILL
+    heard.wait_for("is killed")
+
+
+def test_restarts_wait_longer_and_longer() -> None:
+    backoff = Backoff(first=1.0, longest=4.0, good=60.0)
+    assert [backoff.after(ran) for ran in (0, 0, 0, 0, 61, 0)] == [1, 2, 4, 4, 1, 2]
+
+
+def supervised(commands: dict[str, list[str]], target: str) -> tuple[Supervisor, Heard]:
+    supervisor, heard = Supervisor(commands, target, Path("store")), Heard()
+    supervisor.say = heard  # type: ignore[method-assign]
+    supervisor._backoff = Backoff(first=0.01, longest=0.01)
+    for child in (supervisor._server, supervisor._engine):
+        if child is not None:
+            child._say = heard
+    return supervisor, heard
+
+
+def test_an_engine_that_dies_is_started_again() -> None:
+    with serving(FakeStoreWithStatus()) as target:
+        dies = [sys.executable, "-c", "raise SystemExit(7)"]
+        supervisor, heard = supervised({"server": SLEEP, "engine": dies}, target)
+        codes: list[int] = []
+        running = threading.Thread(target=lambda: codes.append(supervisor.run()))
+        running.start()
+        heard.wait_for("the engine ended (exit code 7)", times=3)
+        supervisor.stopping.set()
+        running.join(60)
+    assert codes == [0]
+    assert any("ready" in line for line in heard.lines)
+    assert supervisor._server.ended() == -signal.SIGTERM
+
+
+def test_a_server_that_dies_ends_the_store() -> None:
+    supervisor, heard = supervised(
+        {"server": [sys.executable, "-c", "raise SystemExit(5)"]}, "127.0.0.1:1"
+    )
+    assert supervisor.run() == 1
+    assert any("server ended by itself (exit code 5)" in line for line in heard.lines)
+
+
+class FakeStoreWithStatus(FakeStore):
+    def Status(self, request: object) -> object:
+        from psoup.v1 import psoup_pb2 as pb
+
+        return pb.StatusResponse(store_id="fake")
+
+
+@pytest.mark.parametrize(
+    ("listen", "expected"),
+    [("127.0.0.1:7181", ("127.0.0.1", 7181)), (":80", ("127.0.0.1", 80)), ("[::1]:9", ("::1", 9))],
+)
+def test_addresses(listen: str, expected: tuple[str, int]) -> None:
+    assert serve.address(listen) == expected
+    assert serve.address("127.0.0.1:0")[1] > 0
+
+
+@pytest.mark.parametrize("listen", ["localhost", "localhost:http", "host:70000"])
+def test_what_is_no_address_is_wrong_usage(listen: str) -> None:
+    with pytest.raises(Problem):
+        serve.address(listen)
+
+
+def test_missing_extras_are_named_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(serve._NEEDS, "engine", ("no_such_package",))
+    with pytest.raises(Problem, match=r"no_such_package.*\n  pip install 'psoup\[engine\]'"):
+        serve.require("engine")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_runs_a_store_until_it_is_told_to_end(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "psoup.cli", "serve", str(tmp_path / "store")]
+    process = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--no-engine"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        lines = iter(process.stderr.readline, "")
+        target = next(found[1] for line in lines if (found := re.search(r"ready: (\S+)", line)))
+        with Client(target) as client:
+            client.define("CREATE STREAM s (a BIGINT)")
+            client.publish("s", [{"a": 1}])
+            assert client.invoke(client.register("SELECT a FROM s")).rows == [{"a": 1}]
+        process.send_signal(number)
+        assert "ended; what was acknowledged is in the folder" in process.stderr.read()
+        assert process.wait(60) == 0
+        with (
+            Client(target, retry=Retry(attempts=1)) as client,
+            pytest.raises(Exception, match="No answer"),
+        ):
+            client.status()
+    finally:
+        process.kill()
+        process.stderr.close()

@@ -1,0 +1,176 @@
+"""The data SteM against a list of rows: whatever is in memory, in files, or evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datastem.blocks import BLOCK_ROWS, Block, Part, split
+from datastem.codec import stem_schema
+from datastem.memory import Memory
+from datastem.schema import Column, StreamSchema
+from datastem.stem import DataStem, Segment
+from datastem.types import BIGINT
+
+SCHEMA = stem_schema(StreamSchema("s", (Column("a", BIGINT),)))
+
+
+def rows(ids: Sequence[int], ts: Sequence[int], stamp: int = 0) -> pa.RecordBatch:
+    numbers = pa.array(ids, pa.int64())
+    instants = pa.array(ts, pa.int64()).view(SCHEMA.field("_ts").type)
+    stamps = pa.array([stamp] * len(ids), pa.int64())
+    columns = [numbers, instants, stamps, stamps.view(SCHEMA.field("_stamp").type)]
+    ops = pa.array([0] * len(ids), pa.int8())
+    return pa.RecordBatch.from_arrays([*columns, ops, numbers], schema=SCHEMA)
+
+
+class Files:
+    """Segments over rows in a list; counts what is read."""
+
+    def __init__(self) -> None:
+        self.held: list[pa.RecordBatch] = []
+        self.reads = 0
+
+    def read(self, segments: Sequence[Segment], lo: int, hi: int) -> pa.RecordBatch:
+        self.reads += 1
+        table = pa.Table.from_batches([self.held[s.source] for s in segments], SCHEMA)
+        ids = table["_row_id"].to_numpy()
+        table = table.filter(pa.array((ids >= lo) & (ids < hi))).sort_by("_row_id")
+        return table.combine_chunks().to_batches()[0] if table.num_rows else rows([], [])
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.held.append(batch)
+
+    @property
+    def segments(self) -> list[Segment]:
+        found = []
+        for place, batch in enumerate(self.held):
+            part = Part(batch)
+            found.append(Segment(part.first, part.stop, *part.bounds, place))
+        return found
+
+
+def probe(stem: DataStem, begin: int | None, end: int, high: int | None = None) -> list[int]:
+    found: list[int] = []
+    for part in stem.view().probe(begin, end, high):
+        lo, hi = part.span(begin, end)
+        inside = (part.ids >= lo) & (part.ids < hi) & (part.ts < end)
+        if begin is not None:
+            inside &= part.ts >= begin
+        found += part.ids[inside].tolist()
+    return found
+
+
+BATCHES = st.lists(
+    st.tuples(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(0, 40_000)),
+    max_size=12,
+)
+
+
+@given(BATCHES, st.lists(st.integers(0, 12)), st.integers(-1, 41), st.integers(0, 42), st.data())
+def test_oracle(
+    batches: list[tuple[list[int], int]],
+    covers: list[int],
+    begin: int,
+    end: int,
+    data: st.DataObject,
+) -> None:
+    files, memory = Files(), Memory(data.draw(st.sampled_from([0, 500, 10**6])))
+    stem, high, covered = DataStem(memory, files.read), 0, 0
+    known: list[tuple[int, int]] = []
+    pending: list[pa.RecordBatch] = []
+    for number, (ts, gap) in enumerate(batches):
+        ids = list(range(high + gap, high + gap + len(ts)))
+        batch = rows(ids, ts)
+        high = ids[-1] + 1
+        stem.insert(batch, high)
+        known += zip(ids, ts, strict=True)
+        pending.append(batch)
+        if number in covers:
+            files.write(pa.concat_batches(pending))
+            pending.clear()
+            covered = high
+            stem.cover(covered, files.segments)
+    first = None if begin < 0 else begin
+    expected = [i for i, t in known if (first is None or t >= first) and t < end]
+    for _ in range(2):
+        assert probe(stem, first, end) == expected
+    limit = data.draw(st.integers(0, high + 1))
+    assert probe(stem, first, end, limit) == [i for i in expected if i < limit]
+
+
+@given(st.lists(st.integers(1, 3000), max_size=60))
+def test_a_block_has_few_parts(sizes: list[int]) -> None:
+    block, at = Block(0), 0
+    for size in sizes:
+        if at + size > BLOCK_ROWS:
+            break
+        block = block.append(Part(rows(range(at, at + size), [0] * size)))
+        at += size
+    lengths = [len(part.ids) for part in block.parts]
+    assert sum(lengths) == at
+    assert all(left >= 2 * right for left, right in zip(lengths, lengths[1:], strict=False))
+
+
+def test_rows_are_split_at_the_edges_of_blocks() -> None:
+    ids = [0, 5, BLOCK_ROWS - 1, BLOCK_ROWS, 5 * BLOCK_ROWS + 1]
+    parts = split(rows(ids, [0] * 5))
+    assert {number: part.ids.tolist() for number, part in parts.items()} == {
+        0: [0, 5, BLOCK_ROWS - 1],
+        1: [BLOCK_ROWS],
+        5: [5 * BLOCK_ROWS + 1],
+    }
+
+
+@pytest.mark.parametrize("ids", [[3, 4, 5, 6], [3, 5, 9]])
+def test_a_part_finds_rows_by_id(ids: list[int]) -> None:
+    part = Part(rows(ids, [0] * len(ids)))
+    asked = np.array([0, 3, 5, 6, 9, 12])
+    found = part.find(asked)
+    assert part.ids[found].tolist() == [i for i in ids if i in asked.tolist()]
+
+
+def test_rows_only_in_the_log_stay_and_others_leave() -> None:
+    files, memory = Files(), Memory(1)
+    stem = DataStem(memory, files.read)
+    for number in range(3):
+        start = number * BLOCK_ROWS
+        batch = rows(range(start, start + BLOCK_ROWS), [number] * BLOCK_ROWS)
+        files.write(batch)
+        stem.insert(batch, start + BLOCK_ROWS)
+    used = memory.used
+    stem.cover(2 * BLOCK_ROWS, files.segments[:2])
+    assert memory.used <= used // 3 + 1
+    assert len(probe(stem, 2, 3)) == BLOCK_ROWS
+    assert files.reads == 0, "the tail is in memory"
+    assert len(probe(stem, 0, 1)) == BLOCK_ROWS
+    assert files.reads == 1, "one block was read"
+    stem.forget()
+    assert memory.used == 0
+
+
+def test_how_far_the_stream_was_at_an_instant() -> None:
+    files = Files()
+    stem = DataStem(Memory(10**6), files.read)
+    assert stem.view().high_at(10) == (0, None)
+    for number, stamp in enumerate([10, 20, 20, 30]):
+        start = number * 40_000
+        stem.insert(rows(range(start, start + 40_000), [0] * 40_000, stamp), start + 40_000)
+    expected = {9: (0, None), 10: (40_000, 10), 19: (40_000, 10), 20: (120_000, 20)}
+    for instant, known in {**expected, 29: (120_000, 20), 30: (160_000, 30)}.items():
+        assert stem.view().high_at(instant) == known
+
+
+def test_an_error_while_reading_leaves_the_stem_as_it_was() -> None:
+    files = Files()
+    stem = DataStem(Memory(10**6), files.read)
+    stem.cover(10, [Segment(0, 10, 0, 9, 0)])
+    with pytest.raises(IndexError):
+        probe(stem, None, 10)
+    files.write(rows(range(10), range(10)))
+    assert probe(stem, 3, 5) == [3, 4]

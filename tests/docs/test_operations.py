@@ -1,0 +1,79 @@
+"""docs/operations.md names every flag with its default, as the processes themselves have them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from psoup.cli.serve import serve
+from psoup.server.main import parse_arguments, parse_size
+from psoup.server.settings import Settings
+from tests.docs.markdown import code, read, table
+
+PAGE = read("docs/operations.md")
+
+
+def told(command: str) -> dict[str, str]:
+    """The flags of a command and their defaults, as the page has them."""
+    rows = table(PAGE, f"flag of `psoup {command}`", "default", "")
+    return {code(row[0]): code(row[1]) if row[1] else "" for row in rows}
+
+
+def flags_of(parse: Any, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    """What a program's own parser knows, caught as it is about to parse."""
+    found: dict[str, Any] = {}
+
+    def catch(parser: argparse.ArgumentParser, *_: Any) -> None:
+        for action in parser._actions:
+            if action.dest != "help":
+                found[action.option_strings[0]] = action.default
+        raise SystemExit
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", catch)
+    with pytest.raises(SystemExit):
+        parse([])
+    return found
+
+
+def test_the_server_s_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = told("server")
+    flags = flags_of(parse_arguments, monkeypatch)
+    assert list(page) == list(flags)
+    monkeypatch.undo()
+    given = [part for flag, default in page.items() if default for part in (flag, default)]
+    assert parse_arguments(["--store", "x", *given]) == Settings(Path("x"))
+
+
+def test_the_engine_s_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    from psoup.engine.run import _parse
+
+    page, flags = told("engine"), flags_of(_parse, monkeypatch)
+    assert list(page) == list(flags)
+    shown = {flag: "" if default in (None, False) else default for flag, default in flags.items()}
+    monkeypatch.undo()
+    for flag, default in page.items():
+        assert default == (f"{shown[flag]:g}" if isinstance(shown[flag], float) else shown[flag])
+
+
+def test_the_flags_of_serve() -> None:
+    options = [option for option in serve.params if isinstance(option, click.Option)]
+    flags = {
+        option.opts[0]: option.default if isinstance(option.default, str) else ""
+        for option in options
+    }
+    assert told("serve") == flags
+
+
+def test_sizes_are_written_as_the_server_reads_them() -> None:
+    assert parse_size(told("server")["--memory"]) == Settings(Path()).memory
+
+
+def test_protocol_names_only_flags_the_server_has() -> None:
+    page = read("docs/protocol.md")
+    limits = table(page, "limit", "default", "flag of the server")
+    assert {code(row[2]) for row in limits if row[2]} <= set(told("server"))

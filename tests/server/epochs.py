@@ -1,0 +1,155 @@
+"""Epochs made by hand, through the store's own commits: what the engine leaves, without Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.codec import query_view
+from psoup.server.follower import decode_rows
+from psoup.store import Epoch, Position, State, Store, StreamMark, Touched
+from psoup.store.datafile import write_data_file
+from psoup.store.layout import COVERAGE, MATCHES
+from psoup.store.tables import changed_rows
+from querystem.expressions import from_json
+from querystem.kernel import matches
+from results.bitmap import BLOCK_BITS, BLOCK_MASK, encode
+
+
+class HandMadeEngine:
+    """Keeps its whole state in memory; one of these per store, from its first epoch on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._state = State()
+        self._epochs = 0
+        self._epoch: Epoch | None = None
+        self._versions = dict.fromkeys(
+            ("catalog", "registrations", "predicates", "publishers", "coverage", "matches"), 0
+        )
+        self._stems: dict[int, int] = {}
+        self._log = 0
+        self._covered: dict[int, int] = {}
+
+    def step(self, upto: int | None = None) -> Epoch:
+        """Consumes the log up to a version. Predicates are matched over rows from now on only."""
+        goal = self._store.log.latest_version() if upto is None else upto
+        touched, stamp = Touched(), 0
+        marks = {key: stream.high for key, stream in self._state.streams.items()}
+        rows: dict[int, list[pa.RecordBatch]] = {}
+        for version in range(self._log + 1, goal + 1):
+            entries = self._store.log.read(version)
+            decoded = decode_rows(entries, self._state)
+            for entry in entries:
+                self._state.apply(entry, touched)
+                stamp = entry.stamp
+                if entry.position.ordinal in decoded:
+                    stream_id = entry.event.stream_id  # type: ignore[union-attr]
+                    rows.setdefault(stream_id, []).append(decoded[entry.position.ordinal])
+        self._log = goal
+        self._cover_new(marks)
+        for stream_id, parts in rows.items():
+            self._write_rows(stream_id, pa.concat_batches(parts))
+        for name, table in changed_rows(self._state, touched, self._state.position).items():
+            self._append(name, table)
+        return self._publish(stamp)
+
+    def _cover_new(self, marks: dict[int, int]) -> None:
+        for predicate in self._state.predicates.values():
+            if predicate.id not in self._covered:
+                low = marks.get(predicate.stream_id, 0)
+                self._covered[predicate.id] = low
+                row = {
+                    "stream_id": predicate.stream_id,
+                    "predicate_lo": predicate.id,
+                    "predicate_hi": predicate.id + 1,
+                    "row_lo": low,
+                    "row_hi": None,
+                }
+                self._append("coverage", pa.Table.from_pylist([row], schema=COVERAGE))
+
+    def _write_rows(self, stream_id: int, rows: pa.RecordBatch) -> None:
+        stem = self._store.create_stem(stream_id, self._state.streams[stream_id].schema)
+        table = pa.Table.from_batches([rows])
+        file = write_data_file(stem.root, table, bounds=["_row_id", "_ts"], row_group_rows=5000)
+        self._stems[stream_id] = self._stems.get(stream_id, 0) + 1
+        stem.commit(self._stems[stream_id], [file], operation="WRITE")
+        found: list[dict[str, object]] = []
+        for predicate in sorted(self._state.predicates.values(), key=lambda one: one.id):
+            if predicate.stream_id == stream_id:
+                where = from_json(json.loads(predicate.key))
+                ids = rows.column("_row_id").to_numpy()[matches(where, query_view(rows))]
+                found += _pieces(stream_id, predicate.id, ids)
+        for segment in sorted({int(str(row["segment"])) for row in found}):
+            mine = [row for row in found if row["segment"] == segment]
+            partition = {"stream_id": str(stream_id), "segment": str(segment)}
+            self._append("matches", pa.Table.from_pylist(mine, schema=MATCHES), partition)
+
+    def _append(self, name: str, table: pa.Table, partition: dict[str, str] | None = None) -> None:
+        folder = self._store.table(name)
+        file = write_data_file(folder.root, table, partition=partition, row_group_rows=3)
+        self._versions[name] += 1
+        folder.commit(self._versions[name], [file], operation="WRITE")
+
+    def _publish(self, stamp: int) -> Epoch:
+        self._epochs += 1
+        streams = {
+            key: StreamMark(stream.high, stream.reached, self._stems.get(key, 0))
+            for key, stream in self._state.streams.items()
+            if key in self._stems
+        }
+        state = self._state
+        self._epoch = Epoch(
+            self._epochs, "step", self._log, Position(*state.position), stamp, stamp,
+            state.next_stream_id, state.next_predicate_id, dict(self._versions), streams,
+        )  # fmt: skip
+        self._store.epochs.append(self._epochs, self._epoch)
+        return self._epoch
+
+    def rewrite(self, stream_id: int) -> list[str]:
+        """Merges the files of a stem into one, and removes the old ones from the disk at once."""
+        assert self._epoch is not None
+        stem = self._store.stem(stream_id)
+        old = list(self._store.stem_snapshot(self._epoch, stream_id).files.values())
+        table = pa.concat_tables([pa.parquet.read_table(stem.path_of(file)) for file in old])
+        file = write_data_file(stem.root, table, bounds=["_row_id", "_ts"], row_group_rows=70_000)
+        self._stems[stream_id] += 1
+        stem.commit(self._stems[stream_id], [file], old, operation="MERGE", data_change=False)
+        self._epochs += 1
+        mark = replace(self._epoch.streams[stream_id], version=self._stems[stream_id])
+        streams = {**self._epoch.streams, stream_id: mark}
+        self._epoch = replace(self._epoch, number=self._epochs, kind="merge", streams=streams)
+        self._store.epochs.append(self._epochs, self._epoch)
+        for gone in old:
+            stem.path_of(gone).unlink()
+        return [gone.path for gone in old]
+
+    def trim(self) -> None:
+        """Removes every log file an epoch has consumed, and their commits behind a checkpoint."""
+        folder = self._store.log.folder
+        files = [file for file in folder.snapshot().files.values()]
+        folder.commit(folder.latest_version() + 1, (), files, operation="TRIM")
+        for file in files:
+            folder.path_of(file).unlink()
+
+
+def _pieces(stream_id: int, predicate: int, ids: np.ndarray) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for block in np.unique(ids >> BLOCK_BITS).tolist():
+        mine = ids[ids >> BLOCK_BITS == block]
+        found.append(
+            {
+                "stream_id": stream_id,
+                "segment": block >> 4,
+                "predicate_id": predicate,
+                "block": block,
+                "lo": int(mine[0]),
+                "hi": int(mine[-1]) + 1,
+                "count": len(mine),
+                "bitmap": encode((mine & BLOCK_MASK).astype(np.uint16)),
+            }
+        )
+    return found

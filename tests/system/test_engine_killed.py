@@ -1,0 +1,143 @@
+"""SIGKILL of the engine at random moments under load: nothing lost, nothing twice, same ids."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from client_sdk import Client
+from tests.system.processes import RunningStore
+from tests.system.test_open_state import Tables
+
+pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(900)]
+
+PAUSE = 0.02
+MODULI = 7
+
+
+class Load:
+    """Publishes and registers without end. Row `n` of the stream holds the number n."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.rows = 0
+        self.queries: dict[bytes, tuple[int, int]] = {}
+        self.ending = threading.Event()
+
+    def publish(self) -> None:
+        dice = Random(1)
+        with Client(self.target) as client:
+            publisher = client.publisher("load")
+            while not self.ending.wait(PAUSE):
+                batch = [{"n": self.rows + k, "t": "x" * 20} for k in range(dice.randint(1, 60))]
+                said = publisher.publish("s", batch)
+                assert (said.first_row_id, said.duplicate) == (self.rows, False)
+                self.rows += len(batch)
+
+    def register(self) -> None:
+        """One in three is unregistered again."""
+        dice = Random(2)
+        with Client(self.target) as client:
+            while not self.ending.wait(10 * PAUSE):
+                rest, least = dice.randrange(MODULI), dice.randrange(0, self.rows + 1)
+                text = f"SELECT n, row_id FROM s WHERE n % {MODULI} = {rest} AND n >= {least}"
+                self.queries[client.register(text).handle] = rest, least
+                if dice.random() < 0.33:
+                    gone = dice.choice(list(self.queries))
+                    client.unregister(gone)
+                    del self.queries[gone]
+
+    def check(self, client: Client) -> int:
+        """Every answer, against arithmetic; how many rows were computed for them."""
+        computed = 0
+        for handle, (rest, least) in self.queries.items():
+            answer = client.invoke(handle)
+            expected = [n for n in range(least, self.rows) if n % MODULI == rest]
+            assert answer.to_arrow().column("n").to_pylist() == expected
+            assert answer.to_arrow().column("row_id").to_pylist() == expected
+            computed += answer.computed_rows
+        return computed
+
+
+def under_load(store: RunningStore, kills: int) -> Load:
+    """Kills the engine again and again, at moments that fall into steps, start and back-fill."""
+    with store.client() as client:
+        client.define("CREATE STREAM s (n BIGINT, t TEXT)")
+    load = Load(store.targets[0])
+    dice = Random(3)
+    orphans: list[int] = []
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(load.publish), pool.submit(load.register)]
+        try:
+            for number in range(kills):
+                engine = store.start_engine(ready=number % 4 != 3)
+                load.ending.wait(dice.uniform(0.1, 2.5))
+                _alive(running)
+                orphans += engine.children()
+                engine.kill()
+            store.start_engine()
+            load.ending.wait(0.5)
+        finally:
+            load.ending.set()
+    _alive(running, ended=True)
+    _wait_until_gone(orphans)
+    return load
+
+
+def _wait_until_gone(orphans: list[int]) -> None:
+    """A JVM and its workers end with the engine that started them."""
+    for _ in range(600):
+        if not any(_runs(pid) for pid in orphans):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"still there: {[pid for pid in orphans if _runs(pid)]}")
+
+
+def _runs(pid: int) -> bool:
+    """A zombie nobody has waited for does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _alive(running: list[Future[None]], ended: bool = False) -> None:
+    for future in running:
+        assert ended or not future.done(), future.exception()
+        if ended:
+            future.result()
+
+
+def check_everything(store: RunningStore, load: Load) -> None:
+    with store.client() as client:
+        load.check(client)
+        store.wait_until_matched(client)
+        assert client.stream("s").row_count == load.rows
+        (stream_id,) = (stream.id for stream in client.streams())
+    store.start_server()
+    with store.client(-1) as client:
+        assert load.check(client) == 0, "a server that knows only what the engine left"
+    stem = Tables(store.store).stem(stream_id).sort_by("_row_id")
+    assert stem.column("_row_id").to_pylist() == list(range(load.rows))
+    assert stem.column("n").to_pylist() == list(range(load.rows))
+
+
+def killed(folder: Path, kills: int) -> None:
+    with RunningStore(folder) as store:
+        store.start_server()
+        check_everything(store, under_load(store, kills))
+
+
+def test_three_kills_of_the_engine_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    killed(tmp_path, 3)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_twenty_kills_of_the_engine_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    killed(tmp_path, 20)
