@@ -130,19 +130,23 @@ class DataStem:
         self._memory.touch((self, number))
 
     def bounds_of(self, number: int) -> tuple[int, int] | None:
-        """The ts of a block's rows, once they have been read."""
+        """The ts of a full block's rows, once they have been read."""
         return self._bounds.get(number)
 
-    def load(self, number: int, floor: int, segments: Sequence[Segment]) -> Part | None:
-        """Reads the rows of a block below `floor` from its segments, and keeps them if it can."""
-        start = number << BLOCK_BITS
-        rows = self._read(segments, start, floor)
+    def load(self, view: StemView, number: int, floor: int) -> Part | None:
+        """Reads the rows of a block below `floor` from the view's files, and keeps them if that
+        makes the block in memory whole."""
+        start, end = number << BLOCK_BITS, (number + 1) << BLOCK_BITS
+        rows = self._read(view.segments(number, floor), start, floor)
         part = Part(rows) if rows.num_rows else None
+        full = view.index.high >= end
         with self._lock:
-            block = self._blocks.get(number, Block(floor))
-            if block.floor == floor:
+            block = self._blocks.get(number)
+            if block is None and floor == end and (full or self._high == view.high):
+                block = Block(floor)
+            if block is not None and block.floor == floor:
                 self._keep(number, block.prepend(part, start))
-            if part is not None and floor == start + (1 << BLOCK_BITS):
+            if part is not None and full and floor == end:
                 self._bounds[number] = part.bounds
         self._memory.shrink()
         return part
@@ -207,27 +211,23 @@ class StemView:
         tail = {n for n in self.blocks if (n + 1) << BLOCK_BITS > self.index.high}
         return sorted(n for n in tail | self.index.overlapping(begin, end) if n <= last)
 
+    def segments(self, number: int, floor: int) -> list[Segment]:
+        """What the files hold of a block below an id."""
+        return [s for s in self.index.segments.get(number, ()) if s.row_lo < floor]
+
     def _parts(self, number: int, begin: int | None, end: int) -> Iterator[Part]:
         start = number << BLOCK_BITS
         block = self.blocks.get(number)
         floor = start + (1 << BLOCK_BITS) if block is None else block.floor
-        below = [s for s in self.index.segments.get(number, ()) if s.row_lo < floor]
-        if floor > start and below and self._may_overlap(number, block, below, begin, end):
-            part = self.stem.load(number, floor, below)
+        if floor > start and self._may_overlap(number, floor, begin, end):
+            part = self.stem.load(self, number, floor)
             if part is not None:
                 yield part
         if block is not None:
             self.stem.touch(number)
             yield from block.parts
 
-    def _may_overlap(
-        self,
-        number: int,
-        block: Block | None,
-        segments: Sequence[Segment],
-        begin: int | None,
-        end: int,
-    ) -> bool:
-        exact = self.stem.bounds_of(number) if block is None else None
-        spans = [exact] if exact else [(s.ts_lo, s.ts_hi) for s in segments]
+    def _may_overlap(self, number: int, floor: int, begin: int | None, end: int) -> bool:
+        exact = None if number in self.blocks else self.stem.bounds_of(number)
+        spans = [exact] if exact else [(s.ts_lo, s.ts_hi) for s in self.segments(number, floor)]
         return any(low < end and (begin is None or high >= begin) for low, high in spans)

@@ -44,13 +44,18 @@ class Engine:
     """
 
     def __init__(
-        self, store: Store, spark: SparkSession, settings: EngineSettings | None = None
+        self,
+        store: Store,
+        spark: SparkSession,
+        settings: EngineSettings | None = None,
+        lock: EngineLock | None = None,
     ) -> None:
         self._store = store
         self._spark = spark
         self._settings = settings or EngineSettings()
-        self._lock = EngineLock(store.root)
+        self._lock = lock or EngineLock(store.root)
         self._changed = threading.Condition()
+        self._started = False
         self._running = False
         self._stopping = False
         self._idle = False
@@ -58,7 +63,10 @@ class Engine:
         self._query: StreamingQuery | None = None
 
     def start(self) -> None:
-        """Raises SecondEngine where the store has an engine."""
+        """Returns when the first batch has come; the lock is taken if it isn't held yet.
+
+        Raises SecondEngine where the store has an engine.
+        """
         self._lock.acquire()
         try:
             self._ledger: Ledger = open_ledger(self._store)
@@ -67,7 +75,7 @@ class Engine:
             self._scratch = Path(tempfile.mkdtemp(prefix="psoup-engine-"))
             self._alarm = Alarm(self._scratch / "alarm")
             self._alarm.set(1, 0.0)
-            self._query = self._start_query()
+            self._start_query()
         except BaseException:
             self._lock.release()
             raise
@@ -111,8 +119,21 @@ class Engine:
                     raise TimeoutError(f"the engine did not get there in {timeout} s")
                 self._changed.wait(0.1)
 
-    def _start_query(self) -> StreamingQuery:
+    def _start_query(self) -> None:
+        """Spark gives the source's process 10 s to come up, which a busy machine may exceed."""
         self._spark.dataSource.register(source.LogSource)
+        for attempt in range(self._settings.retries + 1):
+            self._checkpoint = self._scratch / f"checkpoint-{attempt}"
+            query = self._query = self._new_query()
+            with self._changed:
+                while query.isActive and not self._started:
+                    self._changed.wait(0.05)
+            if self._started:
+                return
+            log.warning("Spark could not start the streaming query; trying again")
+        raise EngineFailed(f"the streaming query does not start: {query.exception()}")
+
+    def _new_query(self) -> StreamingQuery:
         options = source.options(
             self._store.log.folder.root,
             self._scratch / "alarm",
@@ -123,7 +144,7 @@ class Engine:
         stream = self._spark.readStream.format(source.NAME).options(**options).load()
         return (
             stream.writeStream.foreachBatch(self._batch)
-            .option("checkpointLocation", str(self._scratch / "checkpoint"))
+            .option("checkpointLocation", str(self._checkpoint))
             .trigger(processingTime="0 seconds")
             .start()
         )
@@ -132,8 +153,9 @@ class Engine:
         with self._changed:
             if self._stopping:
                 return
-            self._running = True
+            self._started = self._running = True
             self._idle = False
+            self._changed.notify_all()
         try:
             idle = self._advance(frame, batch_id)
         except BaseException as error:
@@ -177,6 +199,6 @@ class Engine:
 
     def _offset(self, batch_id: int) -> dict[str, int]:
         """Where this batch ends, from Spark's own write-ahead log."""
-        content = (self._scratch / "checkpoint" / "offsets" / str(batch_id)).read_text()
+        content = (self._checkpoint / "offsets" / str(batch_id)).read_text()
         offset: dict[str, int] = json.loads(content.splitlines()[-1])
         return offset

@@ -19,7 +19,12 @@ class EngineLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Raises SecondEngine where another process, or another engine in this one, has it."""
+        """Nothing to do where this object has it already.
+
+        Raises SecondEngine where another process, or another engine in this one, has it.
+        """
+        if self._descriptor is not None:
+            return
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
+from psoup.engine.lock import EngineLock
 from psoup.engine.session import open_session
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store, StoreError
@@ -31,14 +32,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
     ending = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ending.set())
+    _listen(ending)
     try:
         _run(options, ending)
     except (EngineError, StoreError) as error:
         log.error("%s", error, exc_info=error.__cause__)
         return 1
     return 0
+
+
+def _listen(ending: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -55,11 +60,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _run(options: argparse.Namespace, ending: threading.Event) -> None:
     settings = replace(EngineSettings(), poll=options.poll_ms / 1000, grace=options.grace)
     store = Store.open(options.store, create=True)
+    lock = EngineLock(store.root)
+    lock.acquire()
     with tempfile.TemporaryDirectory(prefix="psoup-spark-", ignore_cleanup_errors=True) as scratch:
         log.info("starting Spark on %s", options.master)
         spark = open_session(Path(scratch), master=options.master, ui=options.ui)
+        _listen(ending)  # Spark's session has put a handler of its own on SIGINT
         try:
-            _serve(Engine(store, spark, settings), ending)
+            _serve(Engine(store, spark, settings, lock), ending)
         finally:
             spark.stop()
 

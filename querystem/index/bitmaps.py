@@ -50,10 +50,11 @@ def accumulate(matrix: Words) -> Words:
 
 
 def positions(matrix: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """The set bits as (line, row), in that order."""
+    """How many rows each line has, and the rows of one line after the other, ascending."""
     line, word = np.nonzero(matrix)
-    bits = np.unpackbits(matrix[line, word].view(np.uint8), bitorder="little")
-    found = np.flatnonzero(bits)
-    at = found >> 6
-    rows = (word[at] << 6) | (found & (WORD - 1))
-    return line[at], rows.astype(np.uint32)
+    words = matrix[line, word]
+    sizes = np.bitwise_count(words).astype(np.int64)
+    counts = np.bincount(line, sizes, len(matrix)).astype(np.int64)
+    bits = np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_)
+    within = np.flatnonzero(bits).astype(np.uint32) & np.uint32(WORD - 1)
+    return counts, np.repeat((word * WORD).astype(np.uint32), sizes) | within

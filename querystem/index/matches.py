@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 Offsets = npt.NDArray[np.uint32]
+# How many rows each line has, and those rows, line by line.
+Piece = tuple[npt.NDArray[np.int64], Offsets]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,36 +32,25 @@ class Matches:
             yield predicate_id, self.offsets[self.starts[i] : self.starts[i + 1]]
 
 
-def gather(
-    predicate_ids: npt.NDArray[np.int64],
-    pieces: Sequence[tuple[npt.NDArray[np.int64], Offsets]],
-) -> Matches:
-    """From (line, offset) pairs, sorted within each piece and ascending from piece to piece.
-
-    Line i stands for `predicate_ids[i]`, which ascend.
-    """
-    counts = [np.bincount(lines, minlength=len(predicate_ids)) for lines, _ in pieces]
-    total = np.sum(counts, axis=0, dtype=np.int64, initial=0) if counts else np.zeros(0, np.int64)
+def gather(predicate_ids: npt.NDArray[np.int64], pieces: Sequence[Piece]) -> Matches:
+    """From pieces of a batch in their order. Line i stands for `predicate_ids[i]`, which ascend."""
+    total = np.zeros(len(predicate_ids), np.int64)
+    for counts, _ in pieces:
+        total += counts
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(total)])
     found = total > 0
     return Matches(
         predicate_ids[found],
         np.append(starts[:-1][found], starts[-1]),
-        _merge(starts, counts, pieces),
+        pieces[0][1] if len(pieces) == 1 else _merge(starts, pieces),
     )
 
 
-def _merge(
-    starts: npt.NDArray[np.int64],
-    counts: Sequence[npt.NDArray[np.int64]],
-    pieces: Sequence[tuple[npt.NDArray[np.int64], Offsets]],
-) -> Offsets:
-    if len(pieces) == 1:
-        return pieces[0][1]
+def _merge(starts: npt.NDArray[np.int64], pieces: Sequence[Piece]) -> Offsets:
     merged = np.empty(starts[-1], np.uint32)
     free = starts[:-1].copy()
-    for count, (lines, offsets) in zip(counts, pieces, strict=True):
-        before = np.cumsum(count) - count
-        merged[(free - before)[lines] + np.arange(len(lines))] = offsets
-        free += count
+    for counts, offsets in pieces:
+        before = np.cumsum(counts) - counts
+        merged[np.repeat(free - before, counts) + np.arange(len(offsets))] = offsets
+        free += counts
     return merged

@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from querystem.expressions import Expression
 from querystem.index.bitmaps import WORD, Words, pack, words_for
-from querystem.index.formula import Condition
 from querystem.index.nodes import Nodes, Shape
 from querystem.kernel import Frame
 from querystem.kernel.vector import Vector
@@ -24,7 +23,7 @@ class Probe:
         self._nodes = nodes
         self._frame = frame
         self._operands: dict[Expression, Vector] = {}
-        self._conditions: dict[Condition, Words] = {}
+        self._conditions: dict[int, Words] = {}
         self._is_condition = np.zeros(nodes.lines, np.bool_)
         self._is_condition[list(nodes.conditions)] = True
 
@@ -51,11 +50,11 @@ class Probe:
     def condition(self, node: int, words: slice) -> Words:
         """Evaluated for the whole batch when first asked for."""
         condition = self._nodes.conditions[node]
-        if condition not in self._conditions:
-            true, false = self._frame.true_and_false(condition.expression)
-            self._conditions[Condition(condition.expression, True)] = pack(true)
-            self._conditions[Condition(condition.expression, False)] = pack(false)
-        return self._conditions[condition][words]
+        if node not in self._conditions:
+            vector = self._operand(condition.expression)
+            mask = vector.where_true() if condition.wanted else vector.where_false()
+            self._conditions[node] = pack(np.broadcast_to(mask, self._frame.length))
+        return self._conditions[node][words]
 
     def conditions_among(self, nodes: npt.NDArray[np.int64]) -> list[int]:
         found: list[int] = np.unique(nodes[self._is_condition[nodes]]).tolist()

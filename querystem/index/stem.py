@@ -56,8 +56,8 @@ class QueryStem:
         probe = Probe(self._nodes, Frame(batch))
         pieces = []
         for rows in probe.slices():
-            lines, offsets = positions(probe.lines(rows, table[:, 1]))
-            pieces.append((lines, offsets + np.uint32(rows.start)))
+            counts, offsets = positions(probe.lines(rows, table[:, 1]))
+            pieces.append((counts, offsets + np.uint32(rows.start)))
         return gather(table[:, 0], pieces)
 
     def _check(self) -> None:

@@ -38,14 +38,6 @@ class Frame:
         with np.errstate(all="ignore"):
             return self._vector(expression)
 
-    def true_and_false(self, condition: Expression) -> tuple[Mask, Mask]:
-        """Where the condition is true and where it is false; elsewhere it is NULL."""
-        vector = self.vector(condition)
-        return (
-            np.broadcast_to(vector.where_true(), self.length),
-            np.broadcast_to(vector.where_false(), self.length),
-        )
-
     def _vector(self, expression: Expression) -> Vector:
         match expression:
             case ColumnRef():
@@ -68,7 +60,8 @@ def evaluate(expression: Expression, batch: pa.RecordBatch | pa.Table) -> pa.Arr
 
 def matches(where: Expression, batch: pa.RecordBatch | pa.Table) -> Mask:
     """The rows for which the condition is true, not false or NULL."""
-    return np.array(Frame(batch).true_and_false(where)[0])
+    true = Frame(batch).vector(where).where_true()
+    return np.array(np.broadcast_to(true, batch.num_rows))
 
 
 Operation = Callable[[Frame, Call], Vector]

@@ -81,7 +81,8 @@ def test_oracle(
     data: st.DataObject,
 ) -> None:
     files, memory = Files(), Memory(data.draw(st.sampled_from([0, 500, 10**6])))
-    stem, high, covered = DataStem(memory, files.read), 0, 0
+    probes = data.draw(st.sets(st.integers(0, 12)))
+    stem, high = DataStem(memory, files.read), 0
     known: list[tuple[int, int]] = []
     pending: list[pa.RecordBatch] = []
     for number, (ts, gap) in enumerate(batches):
@@ -94,8 +95,9 @@ def test_oracle(
         if number in covers:
             files.write(pa.concat_batches(pending))
             pending.clear()
-            covered = high
-            stem.cover(covered, files.segments)
+            stem.cover(high, files.segments)
+        if number in probes:
+            assert probe(stem, None, 50) == [i for i, _ in known]
     first = None if begin < 0 else begin
     expected = [i for i, t in known if (first is None or t >= first) and t < end]
     for _ in range(2):
@@ -174,3 +176,30 @@ def test_an_error_while_reading_leaves_the_stem_as_it_was() -> None:
         probe(stem, None, 10)
     files.write(rows(range(10), range(10)))
     assert probe(stem, 3, 5) == [3, 4]
+
+
+def test_a_block_read_before_it_was_full_is_read_again() -> None:
+    files = Files()
+    stem = DataStem(Memory(1), files.read)
+    files.write(rows(range(10), [5] * 10))
+    stem.cover(10, files.segments)
+    assert probe(stem, 5, 6) == list(range(10)), "half a block, from the files"
+    rest = rows(range(10, BLOCK_ROWS + 10), [7] * BLOCK_ROWS)
+    stem.insert(rest, BLOCK_ROWS + 10)
+    files.write(rest)
+    stem.cover(BLOCK_ROWS + 10, files.segments)
+    assert probe(stem, 7, 8) == list(range(10, BLOCK_ROWS + 10))
+
+
+def test_a_reader_overtaken_by_everything_keeps_no_half_block() -> None:
+    files = Files()
+    stem = DataStem(Memory(1), files.read)
+    files.write(rows(range(10), [5] * 10))
+    stem.cover(10, files.segments)
+    old = stem.view()
+    rest = rows(range(10, 2 * BLOCK_ROWS), [5] * (2 * BLOCK_ROWS - 10))
+    stem.insert(rest, 2 * BLOCK_ROWS)
+    files.write(rest)
+    stem.cover(2 * BLOCK_ROWS, files.segments)
+    assert [part.ids.tolist() for part in old.probe(5, 6)] == [list(range(10))]
+    assert probe(stem, 5, 6) == list(range(2 * BLOCK_ROWS))

@@ -65,7 +65,7 @@ def random_shape(dice: Random, name: str) -> Shape:
     columns = {column: COLUMNS[column] for column in chosen}
     ordered_by = None
     if dice.random() < 0.6:
-        ordered_by = dice.choice(["at", "ts"])
+        ordered_by = dice.choice(["seen", "ts"])
         columns[ordered_by] = "TIMESTAMP"
     retain = timedelta(seconds=dice.choice([60, 300, 1800])) if dice.random() < 0.5 else None
     start = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=30)

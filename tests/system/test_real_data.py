@@ -96,7 +96,7 @@ def check(
         for window, condition in windows.items():
             answer = client.invoke(handle, window=window).to_arrow()
             moment = condition.replace("now", f"TIMESTAMP '{now}'")
-            expected = connection.execute(
+            expected = connection.sql(
                 f"SELECT ts, row_id FROM file WHERE ({where}) AND {moment} ORDER BY ts, row_id"
             ).to_arrow_table()
             assert _micros(answer) == _micros(expected), f"{where} {window}"

@@ -1,0 +1,70 @@
+"""The engine as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from psoup.store import Store
+from tests.engine.author import READINGS, Author, above, readings
+from tests.engine.reading import matched
+
+pytestmark = [pytest.mark.spark, pytest.mark.process]
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 150.0
+
+
+def spawn(store: Store, output: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "psoup.engine", "--store", str(store.root)]
+    with output.open("wb") as sink:
+        return subprocess.Popen(
+            [*command, "--master", "local[2]"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+
+
+@pytest.fixture
+def engine(store: Store, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    output = tmp_path / "engine.log"
+    process = spawn(store, output)
+    deadline = time.monotonic() + PATIENCE
+    while "engine ready" not in output.read_text():
+        assert process.poll() is None and time.monotonic() < deadline, output.read_text()
+        time.sleep(0.05)
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.timeout(300)
+def test_it_works_refuses_a_second_one_and_ends_cleanly(
+    store: Store,
+    author: Author,
+    engine: subprocess.Popen[bytes],
+    tmp_path: Path,
+) -> None:
+    stream = author.create(READINGS)
+    _, predicate = author.register(stream, above(1.0))
+    position = author.publish(stream, readings([1, 2], [1.0, 2.0]))
+    deadline = time.monotonic() + PATIENCE
+    while store.epochs.latest()[1].position < position:
+        assert engine.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    assert matched(store, predicate) == [1]
+    second = spawn(store, tmp_path / "second.log")
+    assert second.wait(PATIENCE) == 1
+    assert f"(process {engine.pid}) already runs" in (tmp_path / "second.log").read_text()
+    engine.send_signal(signal.SIGINT)
+    assert engine.wait(PATIENCE) == 0
