@@ -30,7 +30,8 @@ async def register(core: Core, request: pb.RegisterRequest) -> tuple[Registered,
 
     def prepared(lookup: Lookup) -> list[Prepared]:
         values = to_scalars(request.parameters)
-        query = bind_query(request.sql, lookup, values)
+        limit = core.settings.query_bytes
+        query = bind_query(request.sql, lookup, values, max_text=limit)
         return [Prepared(request.client_key, to_json(values), query)]
 
     check_name(request.client_key, "client_key", core.settings)
@@ -128,7 +129,7 @@ def _prepare_many(core: Core, request: pb.RegisterManyRequest, lookup: Lookup) -
         )
     types, batch = parameter_table(table, limits)
     keyed = types.pop(_KEY_COLUMN, None) is not None
-    template = prepare(request.sql, lookup, types)
+    template = prepare(request.sql, lookup, types, max_text=core.settings.query_bytes)
     ready = []
     for values in batch.to_pylist():
         key = values.pop(_KEY_COLUMN, None) if _KEY_COLUMN in values else None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from datastem.schema import StreamSchema
+from datastem.codec import INSTANT
 
 FORMAT = 1
-
-INSTANT = pa.timestamp("us", tz="UTC")
 
 LOG = pa.schema(
     [
@@ -137,17 +135,6 @@ EPOCHS = pa.schema(
     ]
 )
 
-# Every stem row begins with these.
-STEM_SYSTEM = pa.schema(
-    [
-        ("_row_id", pa.int64()),
-        ("_ts", INSTANT),
-        ("_position", pa.int64()),
-        ("_stamp", INSTANT),
-        ("_op", pa.int8()),
-    ]
-)
-
 # The tables an epoch names, besides the stems.
 ENGINE_TABLES = ("catalog", "registrations", "predicates", "publishers", "coverage", "matches")
 
@@ -161,8 +148,3 @@ TABLES: dict[str, pa.Schema] = {
     "matches": MATCHES,
     "epochs": EPOCHS,
 }
-
-
-def stem_schema(schema: StreamSchema) -> pa.Schema:
-    """A stem's columns: the system's, then the declared ones."""
-    return pa.schema([*STEM_SYSTEM, *schema.arrow])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from psoup.store.datafile import write_data_file
+from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.delta import DeltaFolder
 from psoup.store.errors import CorruptStore, LogTrimmed
 from psoup.store.events import Entry, from_table, to_table
@@ -28,14 +28,21 @@ class Log:
     def append(self, version: int, entries: Sequence[Entry]) -> None:
         """Commits the entries as `version`, durably. Raises Conflict where it exists already.
 
-        Their positions must be (version, 0), (version, 1), ….
+        Their positions must be (version, 0), (version, 1), …. After an OSError they may be there
+        or not: whoever goes on reads the log again, and retries what has an identity.
         """
         written = write_data_file(self.folder.root, to_table(entries), sync=self._sync)
         try:
             self.folder.commit(version, [written], operation="APPEND", sync=self._sync)
         except BaseException:
-            self.folder.path_of(written).unlink(missing_ok=True)
+            if not self._holds(version, written):
+                self.folder.path_of(written).unlink(missing_ok=True)
             raise
+
+    def _holds(self, version: int, file: DataFile) -> bool:
+        """A commit can fail after it became visible: when its folder can't be synced."""
+        commit = self.folder.read_commit(version)
+        return commit is not None and file in commit.added
 
     def latest_version(self, seen: int = 0) -> int:
         return self.folder.latest_version(seen)

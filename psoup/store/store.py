@@ -6,11 +6,12 @@ import json
 import uuid
 from pathlib import Path
 
+from datastem.codec import stem_schema
 from datastem.schema import StreamSchema
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, Epochs
 from psoup.store.errors import NotAStore, UnsupportedFormat
-from psoup.store.layout import FORMAT, MATCHES_PARTITION, TABLES, stem_schema
+from psoup.store.layout import FORMAT, MATCHES_PARTITION, TABLES
 from psoup.store.log import Log
 from psoup.store.position import PositionCodec
 from psoup.store.state import State

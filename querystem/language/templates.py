@@ -75,12 +75,18 @@ def prepare(
     return Template(text, query, dict(parameter_types), places, _filler(query.where), outputs)
 
 
-def bind_query(text: str, lookup: Lookup, parameters: Mapping[str, Scalar] | None = None) -> Query:
+def bind_query(
+    text: str,
+    lookup: Lookup,
+    parameters: Mapping[str, Scalar] | None = None,
+    *,
+    max_text: int = MAX_TEXT,
+) -> Query:
     """One text with its values; the parameters' types are those of the values."""
     values = parameters or {}
     with located(text):
         types = {name: infer(value, name) for name, value in values.items()}
-    return prepare(text, lookup, types).fill(values)
+    return prepare(text, lookup, types, max_text=max_text).fill(values)
 
 
 def _literal(name: str, value: Scalar, type_: Type | None, place: Span) -> Literal:

@@ -45,3 +45,18 @@ def test_a_log_append_on_a_full_disk_is_not_there(
     assert sorted(store.log.folder.root.rglob("*")) == before
     store.log.append(1, entries(EVENTS))
     assert store.log.latest_version() == 1
+
+
+def test_a_commit_that_was_seen_keeps_its_file_when_the_sync_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(tmp_path / "store", create=True)
+
+    def fail(folder: Path) -> None:
+        if folder.name == "_delta_log":
+            raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
+        patch.setattr("psoup.store.durable.sync_folder", fail)
+        store.log.append(1, entries(EVENTS))
+    assert store.log.read(1) == entries(EVENTS)
