@@ -18,6 +18,7 @@ import pyarrow as pa
 from benchmarks import workload
 from benchmarks.baseline import empty_call
 from benchmarks.report import Report
+from benchmarks.spark import empty_jobs
 from benchmarks.timing import Times, timed
 from client_sdk import Client
 from psoup.store import Store
@@ -52,7 +53,8 @@ def run(folder: Path, quick: bool) -> Report:
             with EpochWatch(store.store) as watch:
                 trickle.run(rounds)
                 watch.wait_for(trickle.positions[-1])
-    return _report(rounds, trickle, watch)
+            jobs = empty_jobs(folder / "spark", rounds // 2)
+    return _report(rounds, trickle, watch, jobs)
 
 
 class Trickle:
@@ -161,27 +163,32 @@ def _synced_write(folder: Path) -> None:
     put_if_absent(folder / f"synced-{time.perf_counter_ns()}", bytes(32 * BATCH_ROWS))
 
 
-def _report(rounds: int, trickle: Trickle, watch: EpochWatch) -> Report:
+def _report(rounds: int, trickle: Trickle, watch: EpochWatch, jobs: Times) -> Report:
     setting = f"{PER_SECOND} batches of {BATCH_ROWS:,} rows a second, {QUERIES} queries"
     report = Report("freshness", f"{setting}, {rounds} batches, two servers")
     instants = [watch.when(token) for token in trickle.positions]
     epochs = [at - began for at, began in zip(instants, trickle.began, strict=True) if at]
-    measured: list[tuple[str, list[float], float]] = [
-        ("publish → acknowledged", trickle.acknowledged, math.inf),
-        *((f"publish → answer of {k}", v, VISIBLE_AIM) for k, v in trickle.visible.items()),
+    calls, writes = (Times(seconds) for seconds in trickle.beside)
+    answers = [(f"publish → answer of {k}", v, VISIBLE_AIM) for k, v in trickle.visible.items()]
+    by_log = [("publish → acknowledged", trickle.acknowledged, math.inf), *answers]
+    by_engine = [
         ("publish → epoch", epochs, EPOCH_AIM),
         ("one epoch → the next", watch.periods(), math.inf),
     ]
     for quantile in ("p50", "p99"):
-        base, disk = (getattr(Times(seconds), quantile) for seconds in trickle.beside)
-        report.add(f"empty call {quantile}", base * 1e3, "ms")
-        report.add(f"one synced write of a batch {quantile}", disk * 1e3, "ms")
-        for what, seconds, aim in measured:
-            value = getattr(Times(seconds), quantile)
-            ratio = {"ratio": value / (base + disk), "beside": "call + write"}
-            report.add(
-                f"{what} {quantile}", value * 1e3, "ms", **ratio, **_goal(value, aim, quantile)
-            )
+        call, write, job = (getattr(times, quantile) for times in (calls, writes, jobs))
+        report.add(f"empty call {quantile}", call * 1e3, "ms")
+        report.add(f"one synced write of a batch {quantile}", write * 1e3, "ms")
+        report.add(f"empty Spark job with a Python stage {quantile}", job * 1e3, "ms")
+        for measured, base, beside in (
+            (by_log, call + write, "call + write"),
+            (by_engine, job, "Spark job"),
+        ):
+            for what, seconds, aim in measured:
+                value = getattr(Times(seconds), quantile)
+                goal = _goal(value, aim, quantile)
+                ratio = {"ratio": value / base, "beside": beside}
+                report.add(f"{what} {quantile}", value * 1e3, "ms", **ratio, **goal)
     return report
 
 

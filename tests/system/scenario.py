@@ -43,7 +43,7 @@ class Live:
 
 
 class Scenario:
-    def __init__(self, running: RunningStore, seed: int) -> None:
+    def __init__(self, running: RunningStore, seed: int, engine_restarts: int = 0) -> None:
         self.running = running
         self.dice = Random(seed)
         self.story = Story(seed)
@@ -59,7 +59,7 @@ class Scenario:
         self.instants: list[datetime] = []
         self.tally: Counter[str] = Counter()
         self._names = 0
-        self._restarts = {self._restart_server: 2, self._restart_engine: 1}
+        self._restarts = {self._restart_server: 2, self._restart_engine: engine_restarts}
 
     # ---- running
 

@@ -1,0 +1,162 @@
+"""A state machine over the whole path without Spark: register, publish, go away, invoke.
+
+Two servers share a store; epochs come whenever they like, and servers restart. Whatever happened
+before, an answer equals the naive evaluation over the rows accepted so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
+
+from datastem.instants import SECOND, from_micros
+from psoup.server.answering import invoke
+from psoup.server.core import Core
+from psoup.server.proposals import Define, UnregisterOne
+from psoup.server.publishing import publish
+from psoup.server.registering import register
+from psoup.server.settings import Settings
+from psoup.store import Store
+from psoup.v1 import psoup_pb2 as pb
+from querystem.language import CreateStream, bind_query, bind_window, parse_statement
+from querystem.query import Query
+from tests.oracle.answers import naive_answer
+from tests.server.epochs import HandMadeEngine
+from tests.server.process import ipc
+
+START = 1_700_000_000 * SECOND
+SQL = "CREATE STREAM s (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS"
+CONDITIONS = ("a > 3", "a % 3 = 1 OR b = 'x'", "b IS NULL", "NOT (a <= 5 AND b LIKE 'y%')", "TRUE")
+WINDOWS = (
+    "RANGE 5 SECONDS",
+    "BEGIN NOW - 30 SECONDS END NOW - 3 SECONDS",
+    f"BEGIN '{from_micros(START):%Y-%m-%d %H:%M:%S}' END NOW",
+    "UNBOUNDED",
+)
+
+T = TypeVar("T")
+
+row = st.tuples(
+    st.integers(0, 9) | st.none(), st.sampled_from(("x", "y", "yy", None)), st.integers(0, 20)
+)
+
+
+@dataclass(frozen=True)
+class Standing:
+    handle: bytes
+    query: Query
+
+
+class Soup(RuleBasedStateMachine):
+    standing = Bundle("standing")
+
+    @initialize()
+    def open(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.folder = Path(tempfile.mkdtemp(prefix="psoup-machine-"))
+        self.cores = [self._start(), self._start()]
+        self.engine = HandMadeEngine(self.cores[0].store)
+        statement = parse_statement(SQL)
+        assert isinstance(statement, CreateStream)
+        self.schema = statement.schema
+        self._run(self.cores[0].appender.submit(Define("main", "main", self.schema)))
+        self.rows: list[dict[str, Any]] = []
+        self.clock = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "loop"):
+            for core in self.cores:
+                self._run(core.stop())
+            self.loop.close()
+            shutil.rmtree(self.folder)
+
+    @rule(server=st.integers(0, 1), batch=st.lists(row, min_size=1, max_size=8))
+    def publish(self, server: int, batch: list[tuple[int | None, str | None, int]]) -> None:
+        """Time goes on by a second a batch; a row may be late by up to twenty."""
+        self.clock += SECOND
+        ts = [START + self.clock - late * SECOND for *_, late in batch]
+        columns = {
+            "a": pa.array([a for a, *_ in batch], pa.int64()),
+            "b": pa.array([b for _, b, _ in batch], pa.string()),
+            "at": pa.array(ts, pa.int64()).view("timestamp[us]"),
+        }
+        request = pb.PublishRequest(stream="s", arrow=ipc(pa.table(columns)))
+        self._run(publish(self.cores[server], request))
+        for (a, b, _), at in zip(batch, ts, strict=True):
+            known = {"a": a, "b": b, "at": from_micros(at), "ts": at, "row_id": len(self.rows)}
+            self.rows.append(known)
+
+    @rule(
+        target=standing,
+        server=st.integers(0, 1),
+        where=st.sampled_from(CONDITIONS),
+        window=st.sampled_from(WINDOWS),
+    )
+    def register(self, server: int, where: str, window: str) -> Standing:
+        text = f"SELECT a, b, row_id FROM s WHERE {where} {window}"
+        registered, _ = self._run(register(self.cores[server], pb.RegisterRequest(sql=text)))
+        return Standing(registered.handles[0], bind_query(text, lambda _: self.schema))
+
+    @rule(server=st.integers(0, 1), gone=consumes(standing))
+    def unregister(self, server: int, gone: Standing) -> None:
+        self._run(self.cores[server].appender.submit(UnregisterOne("main", gone.handle)))
+
+    @rule()
+    def step(self) -> None:
+        self.engine.step()
+
+    @rule(server=st.integers(0, 1))
+    def restart(self, server: int) -> None:
+        self._run(self.cores[server].stop())
+        self.cores[server] = self._start()
+
+    @rule(server=st.integers(0, 1), asked=standing, window=st.sampled_from(WINDOWS) | st.just(""))
+    def invoke(self, server: int, asked: Standing, window: str) -> None:
+        core = self.cores[server]
+        self._run(core.follower.catch_up())
+        request = pb.InvokeRequest(handle=asked.handle, window=window, encoding=pb.ENCODING_ARROW)
+        table = self._run(_answer(core, request))
+        got = [tuple(row.values()) for row in table.to_pylist()]
+        assert got == self._naive(asked.query, window)
+
+    def _naive(self, query: Query, window: str) -> list[tuple[Any, ...]]:
+        if not self.rows:
+            return []
+        if window:
+            bound = bind_window(window, self.schema)
+            query = Query(query.stream, query.outputs, query.where, bound)
+        now = max(known["ts"] for known in self.rows)
+        return naive_answer(query, self.rows, now, self.schema.retain)
+
+    def _start(self) -> Core:
+        path = self.folder / "store"
+        core = Core(Store.open(path, create=True, sync=False), Settings(path))
+        self._run(core.start())
+        return core
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+
+async def _answer(core: Core, request: pb.InvokeRequest) -> pa.Table:
+    _, *parts = [part async for part in invoke(core, request, None)]
+    return pa.ipc.open_stream(b"".join(part.arrow for part in parts)).read_all()
+
+
+class TestSoup(Soup.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(
+        max_examples=15,
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
