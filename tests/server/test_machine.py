@@ -153,10 +153,10 @@ async def _answer(core: Core, request: pb.InvokeRequest) -> pa.Table:
     return pa.ipc.open_stream(b"".join(part.arrow for part in parts)).read_all()
 
 
-class TestSoup(Soup.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(
-        max_examples=15,
-        stateful_step_count=25,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+TestSoup = Soup.TestCase
+TestSoup.settings = settings(
+    max_examples=15,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

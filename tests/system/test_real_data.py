@@ -90,7 +90,7 @@ def check(
     windows: dict[str, str],
 ) -> int:
     """How many rows the answers had."""
-    (now,) = connection.execute("SELECT max(ts) FROM file").fetchone() or (None,)
+    ((now,),) = connection.execute("SELECT max(ts) FROM file").fetchall()
     found = 0
     for where, handle in asked.items():
         for window, condition in windows.items():
