@@ -62,7 +62,6 @@ async def _register(
     owner = default_name(request.owner, "owner", core.settings)
     check_text(core, request.sql)
     lease = _lease(core, request.lease if request.HasField("lease") else None)
-    await core.follower.catch_up()
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
         found = _Found(core.follower.state, tenant)

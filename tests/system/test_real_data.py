@@ -15,7 +15,7 @@ import pytest
 from client_sdk import Client
 from tests.system.processes import REPOSITORY, RunningStore
 
-pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.spark]
 
 TRAFFIC = "CREATE STREAM traffic (ts TIMESTAMP, station BIGINT, speed_mph DOUBLE) ORDERED BY ts"
 TICKS = (
