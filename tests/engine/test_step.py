@@ -190,7 +190,7 @@ def test_anyone_can_read_the_tables(store: Store, author: Author, spark: SparkSe
 def test_any_spark_can_pass_a_stem_on_to_python(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    """Large pages too: with LZ4 Spark's reader fails here, though not when Spark keeps the rows."""
+    """Enough rows for full pages and several row groups."""
     stream = author.create(READINGS)
     count = 1 << 19
     values = np.random.default_rng(1).uniform(0, 100, count)

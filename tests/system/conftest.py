@@ -11,7 +11,6 @@ import pytest
 from client_sdk import Client
 from tests.system.processes import RunningStore
 
-
 PATIENCE = 600
 HERE = Path(__file__).parent
 
