@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ Lows = np.ndarray[Any, np.dtype[np.uint16]]
 
 def encode(lows: Lows) -> bytes:
     """`lows` ascend. The bytes are the same for the same set, on any machine."""
-    bitmap = pyroaring.BitMap(lows.astype(np.uint32))
+    # From an `array` pyroaring copies memory; from numpy it would go value by value.
+    bitmap = pyroaring.BitMap(array("I", lows.astype(np.uint32).tobytes()))
     bitmap.run_optimize()
     return bytes(bitmap.serialize())
 

@@ -11,7 +11,18 @@ from pathlib import Path
 import click
 import pyarrow as pa
 
-from client_sdk import Client, PsoupError, Published, Publisher, Stream
+from client_sdk import (
+    Client,
+    Conflict,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    PreconditionFailed,
+    PsoupError,
+    Published,
+    Publisher,
+    Stream,
+)
 from psoup.cli.connection import Connection
 from psoup.cli.output import note
 from psoup.cli.problems import fail, refuse
@@ -20,6 +31,7 @@ from psoup.cli.readers import BadLine, Options, read
 from psoup.cli.texts import FILE, instant, pairs
 
 SHOWN = 20
+REFUSALS = (Conflict, InvalidRequest, LimitExceeded, NotFound, PreconditionFailed)
 
 
 @click.command()
@@ -126,8 +138,8 @@ class Load:
                     self._tables(progress),
                     progress=lambda published: self._count(published, progress),
                 )
-            except (PsoupError, KeyboardInterrupt, click.ClickException):
-                self._half()
+            except (PsoupError, KeyboardInterrupt, click.ClickException) as error:
+                self._half(certain=isinstance(error, REFUSALS))
                 raise
         self._report_bad()
         self._done()
@@ -153,12 +165,19 @@ class Load:
         if self.bad_count > len(self.bad):
             note(f"… and {self.bad_count - len(self.bad):,} more")
 
-    def _half(self) -> None:
-        """What the store has of the file when it is not all of it."""
+    def _half(self, certain: bool) -> None:
+        """What the store has of the file when it is not all of it.
+
+        After a refusal that is certain; after a cut, batches may be there unacknowledged.
+        """
+        if certain and not self.accepted:
+            note(f"nothing of {self.file.name} was published")
+            return
         fresh = self.accepted - self.duplicate
+        more = "" if certain else "; one or two batches more may be there"
         note(
             f"{self.file.name} is in {self.stream.name} only in part: {self.accepted:,} rows are "
-            f"acknowledged ({fresh:,} by this run); one or two batches more may be there.",
+            f"acknowledged ({fresh:,} by this run){more}.",
             "The same command again carries on from there.",
         )
 

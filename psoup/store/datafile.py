@@ -56,7 +56,7 @@ def write_data_file(
     content = table.drop_columns([name for name in partition if name in table.column_names])
 
     def write(target: Path) -> None:
-        pq.write_table(content, target, compression="lz4", row_group_size=row_group_rows)
+        pq.write_table(content, target, compression="snappy", row_group_size=row_group_rows)
 
     write_durably(root / path, write, sync=sync)
     size = (root / path).stat().st_size

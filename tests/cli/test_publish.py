@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from client_sdk import Client, ConnectionFailed, MockTransport
+from client_sdk import Client, ConnectionFailed, InvalidRequest, MockTransport
 from psoup.cli import publish
 from tests.cli.conftest import TRADES, Run
 
@@ -254,6 +254,20 @@ def test_a_cut_is_said_and_carried_on_from(
     up = True
     assert f"{half:,} had been there" in run("publish", "trades", str(path)).stderr
     assert [row[3] for row in rows(client)] == list(range(1000))
+
+
+def test_a_refusal_says_that_nothing_was_published(
+    run: Run, client: Client, transport: MockTransport, tmp_path: Path
+) -> None:
+    def refuse(request: object) -> object:
+        raise InvalidRequest("the ts is more than AHEAD past the clock")
+
+    path = tmp_path / "day.csv"
+    path.write_text(GOOD)
+    transport._handlers["Publish"] = refuse
+    shown = run("publish", "trades", str(path), code=1).stderr
+    assert "nothing of day.csv was published" in shown
+    assert client.stream("trades").row_count == 0
 
 
 def test_a_file_that_changes_under_our_hands_is_refused(
