@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 from client_sdk import Client
@@ -18,6 +19,8 @@ pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(900)]
 
 PAUSE = 0.02
 MODULI = 7
+MANY_ROWS = 60_000
+MANY_QUERIES = 150
 
 
 class Load:
@@ -34,20 +37,21 @@ class Load:
         with Client(self.target) as client:
             publisher = client.publisher("load")
             while not self.ending.wait(PAUSE):
-                batch = [{"n": self.rows + k, "t": "x" * 20} for k in range(dice.randint(1, 60))]
+                size = dice.randint(1, 60 if self.rows < MANY_ROWS else 3)
+                batch = [{"n": self.rows + k, "t": "x" * 20} for k in range(size)]
                 said = publisher.publish("s", batch)
                 assert (said.first_row_id, said.duplicate) == (self.rows, False)
                 self.rows += len(batch)
 
     def register(self) -> None:
-        """One in three is unregistered again."""
+        """One in three is unregistered again, and one for each beyond `MANY_QUERIES`."""
         dice = Random(2)
         with Client(self.target) as client:
             while not self.ending.wait(10 * PAUSE):
                 rest, least = dice.randrange(MODULI), dice.randrange(0, self.rows + 1)
                 text = f"SELECT n, row_id FROM s WHERE n % {MODULI} = {rest} AND n >= {least}"
                 self.queries[client.register(text).handle] = rest, least
-                if dice.random() < 0.33:
+                if dice.random() < 0.33 or len(self.queries) > MANY_QUERIES:
                     gone = dice.choice(list(self.queries))
                     client.unregister(gone)
                     del self.queries[gone]
@@ -57,9 +61,10 @@ class Load:
         computed = 0
         for handle, (rest, least) in self.queries.items():
             answer = client.invoke(handle)
-            expected = [n for n in range(least, self.rows) if n % MODULI == rest]
-            assert answer.to_arrow().column("n").to_pylist() == expected
-            assert answer.to_arrow().column("row_id").to_pylist() == expected
+            numbers = np.arange(least, self.rows)
+            expected = numbers[numbers % MODULI == rest]
+            for column in ("n", "row_id"):
+                assert np.array_equal(answer.to_arrow().column(column).to_numpy(), expected)
             computed += answer.computed_rows
         return computed
 
