@@ -35,6 +35,7 @@ from client_sdk._exceptions import (
     ServerError,
     Timeout,
 )
+from client_sdk._explanation import ExplainedRun, Explanation, Factor, StoredMatches
 from client_sdk._mock import MockTransport, answer
 from client_sdk._models import (
     Definition,
@@ -47,7 +48,7 @@ from client_sdk._models import (
 )
 from client_sdk._publisher import AsyncPublisher, Publisher
 from client_sdk._publishing import PublishedMany
-from client_sdk._requests import SEEN
+from client_sdk._requests import SEEN, Knowledge
 from client_sdk._retry import Retry
 from client_sdk._transport import AsyncTransport, Transport
 
@@ -67,7 +68,11 @@ __all__ = [
     "ConnectionFailed",
     "Definition",
     "ErrorDetail",
+    "ExplainedRun",
+    "Explanation",
+    "Factor",
     "InvalidRequest",
+    "Knowledge",
     "LimitExceeded",
     "MockTransport",
     "NotFound",
@@ -84,6 +89,7 @@ __all__ = [
     "RowProblem",
     "ServerError",
     "StoreStatus",
+    "StoredMatches",
     "Stream",
     "Timeout",
     "Transport",

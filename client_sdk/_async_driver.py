@@ -53,18 +53,18 @@ class _AsyncHands:
         match effect:
             case Unary(method, request, timeout):
                 return await self._transport.async_unary(method, request, timeout)
-            case Collect(request, timeout):
-                stream = self._transport.async_stream("Invoke", request, timeout)
+            case Collect(method, request, timeout):
+                stream = self._transport.async_stream(method, request, timeout)
                 return collect([message async for message in stream])
-            case Begin(request, timeout):
-                return await self._begin(request, timeout)
+            case Begin(method, request, timeout):
+                return await self._begin(method, request, timeout)
             case Pause(seconds):
                 await asyncio.sleep(seconds)
             case _:
                 return await self._publish(effect)
 
-    async def _begin(self, request: Any, timeout: float | None) -> Any:
-        messages = self._transport.async_stream("Invoke", request, timeout)
+    async def _begin(self, method: str, request: Any, timeout: float | None) -> Any:
+        messages = self._transport.async_stream(method, request, timeout)
         async for first in messages:
             return first, messages
         raise ServerError("the answer came without its header")

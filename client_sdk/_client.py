@@ -13,6 +13,7 @@ from client_sdk import _flows, _publishing
 from client_sdk._answer import Answer, AnswerHeader, AnswerReader
 from client_sdk._driver import drive
 from client_sdk._effects import Flow
+from client_sdk._explanation import Explanation
 from client_sdk._grpc_sync import GrpcTransport
 from client_sdk._models import (
     Definition,
@@ -24,7 +25,7 @@ from client_sdk._models import (
     Stream,
 )
 from client_sdk._publisher import Publisher
-from client_sdk._requests import SEEN, Knowledge, Seen, invoke_request
+from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._retry import Retry
 from client_sdk._rows import Rows
 from client_sdk._session import MEBIBYTE, HandleLike, Session
@@ -154,17 +155,11 @@ class Client:
 
         `least_position` is the newest this client has seen; None asks for none.
         """
-        flow = _flows.invoke(
-            self._session,
-            handle,
-            window=window,
-            as_of=as_of,
-            knowledge=knowledge,
-            least_position=least_position,
-            wait_for_engine=wait_for_engine,
-            timeout=self._session.timeout if timeout is None else timeout,
+        request = invoke_request(
+            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
         )
-        return self._run(flow)
+        timeout = self._session.timeout if timeout is None else timeout
+        return self._run(_flows.answer(self._session, request, timeout))
 
     def invoke_stream(
         self,
@@ -183,6 +178,42 @@ class Client:
         )
         first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
         return AnswerStream(first, rest)
+
+    def ask(
+        self,
+        sql: str,
+        *,
+        parameters: Mapping[str, Scalar] | None = None,
+        as_of: datetime | None = None,
+        knowledge: Knowledge = "then",
+        least_position: bytes | Seen | None = SEEN,
+        timeout: float | None = None,
+    ) -> Answer:
+        """The answer of a query, once, without registering it."""
+        request = ask_request(self._session, sql, parameters, as_of, knowledge, least_position)
+        timeout = self._session.timeout if timeout is None else timeout
+        return self._run(_flows.answer(self._session, request, timeout))
+
+    def ask_stream(
+        self,
+        sql: str,
+        *,
+        parameters: Mapping[str, Scalar] | None = None,
+        as_of: datetime | None = None,
+        knowledge: Knowledge = "then",
+        least_position: bytes | Seen | None = SEEN,
+        timeout: float = STREAM_TIMEOUT,
+    ) -> AnswerStream:
+        """The same answer as Arrow batches, as `invoke_stream` gives them."""
+        request = ask_request(self._session, sql, parameters, as_of, knowledge, least_position)
+        first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
+        return AnswerStream(first, rest)
+
+    def explain(
+        self, handle: HandleLike, *, window: str | None = None, timeout: float | None = None
+    ) -> Explanation:
+        """How it is matched, what it shares with others, and where the time of an invoke goes."""
+        return self._run(_flows.explain(self._session, handle, window, timeout))
 
     def status(self, *, timeout: float | None = None) -> StoreStatus:
         return self._run(_flows.status(self._session, timeout))

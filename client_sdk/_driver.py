@@ -53,17 +53,17 @@ class _Hands:
         match effect:
             case Unary(method, request, timeout):
                 return self._transport.unary(method, request, timeout)
-            case Collect(request, timeout):
-                return collect(self._transport.stream("Invoke", request, timeout))
-            case Begin(request, timeout):
-                return self._begin(request, timeout)
+            case Collect(method, request, timeout):
+                return collect(self._transport.stream(method, request, timeout))
+            case Begin(method, request, timeout):
+                return self._begin(method, request, timeout)
             case Pause(seconds):
                 time.sleep(seconds)
             case _:
                 return self._publish(effect)
 
-    def _begin(self, request: Any, timeout: float | None) -> Any:
-        messages = self._transport.stream("Invoke", request, timeout)
+    def _begin(self, method: str, request: Any, timeout: float | None) -> Any:
+        messages = self._transport.stream(method, request, timeout)
         for first in messages:
             return first, messages
         raise ServerError("the answer came without its header")

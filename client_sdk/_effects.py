@@ -16,6 +16,8 @@ from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
 
+Question: TypeAlias = pb.InvokeRequest | pb.AskRequest
+
 
 @dataclass(frozen=True, slots=True)
 class Unary:
@@ -30,7 +32,8 @@ class Unary:
 class Collect:
     """A whole answer, all messages of it: an Answer."""
 
-    request: pb.InvokeRequest
+    method: str
+    request: Question
     timeout: float | None
 
 
@@ -38,7 +41,8 @@ class Collect:
 class Begin:
     """The first message of an answer, and the iterator of the others."""
 
-    request: pb.InvokeRequest
+    method: str
+    request: Question
     timeout: float | None
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from google.protobuf.message import Message
 
 from client_sdk._answer import Answer
-from client_sdk._effects import Begin, Collect, Flow, Unary
+from client_sdk._effects import Begin, Collect, Flow, Question, Unary
+from client_sdk._explanation import Explanation
 from client_sdk._models import (
     Definition,
     Registered,
@@ -19,7 +20,7 @@ from client_sdk._models import (
     Stream,
     columns_of,
 )
-from client_sdk._requests import Seen, invoke_request, register_many_request, register_request
+from client_sdk._requests import register_many_request, register_request
 from client_sdk._retry import Repeat, retrying
 from client_sdk._session import HandleLike, Session, handle_bytes
 from client_sdk._values import Scalar
@@ -111,40 +112,47 @@ def registration(session: Session, handle: HandleLike) -> Flow[Registration]:
     return Registration.from_wire(reply)
 
 
-def invoke(
-    session: Session,
-    handle: HandleLike,
-    *,
-    window: str | None,
-    as_of: datetime | None,
-    knowledge: str,
-    least_position: bytes | Seen | None,
-    wait_for_engine: bool,
-    timeout: float | None,
-) -> Flow[Answer]:
-    request = invoke_request(
-        session, handle, window, as_of, knowledge, least_position, wait_for_engine
+def answer(session: Session, request: Question, timeout: float | None) -> Flow[Answer]:
+    """What is asked, by Invoke or by Ask."""
+    found: Answer
+    found, _ = yield from retrying(
+        lambda left: Collect(_method(request), request, left), Repeat.READ, session.retry, timeout
     )
-    answer: Answer
-    answer, _ = yield from retrying(
-        lambda left: Collect(request, left), Repeat.READ, session.retry, timeout
-    )
-    if as_of is None:
-        session.saw(answer.position, asked=request.least_position or None)
-    return answer
+    if not request.HasField("as_of"):
+        session.saw(found.position, asked=request.least_position or None)
+    return found
 
 
 def begin_answer(
-    session: Session, request: pb.InvokeRequest, timeout: float | None
+    session: Session, request: Question, timeout: float | None
 ) -> Flow[tuple[pb.InvokeResponse, Any]]:
     """Retried until the first message is there; what comes after is not."""
     begun, _ = yield from retrying(
-        lambda left: Begin(request, left), Repeat.READ, session.retry, timeout
+        lambda left: Begin(_method(request), request, left), Repeat.READ, session.retry, timeout
     )
     first: pb.InvokeResponse = begun[0]
     if first.HasField("header") and not request.HasField("as_of"):
         session.saw(first.header.position, asked=request.least_position or None)
     return first, begun[1]
+
+
+def _method(request: Question) -> str:
+    return "Invoke" if isinstance(request, pb.InvokeRequest) else "Ask"
+
+
+def explain(
+    session: Session, handle: HandleLike, window: str | None, timeout: float | None
+) -> Flow[Explanation]:
+    request = pb.ExplainRequest(
+        tenant=session.tenant, handle=handle_bytes(handle), window=window or ""
+    )
+    reply, _ = yield from retrying(
+        lambda left: Unary("Explain", request, left),
+        Repeat.READ,
+        session.retry,
+        session.timeout if timeout is None else timeout,
+    )
+    return Explanation.from_wire(reply)
 
 
 def status(session: Session, timeout: float | None) -> Flow[StoreStatus]:

@@ -30,7 +30,7 @@ class MockTransport:
 
     A handler is a function from the request message to the response message, or a list with one
     item for each call. A PsoupError, raised by the function or standing in the list, is what the
-    client gets (and retries, where it would). The handler of `Invoke` gives an iterable of
+    client gets (and retries, where it would). Handlers of `Invoke` and `Ask` give an iterable of
     InvokeResponse; `answer()` makes one. Batches of a PublishStream go to the handler of
     `Publish`, one by one. `calls` has every request so far, as (method, request).
     """

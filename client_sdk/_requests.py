@@ -83,18 +83,45 @@ def invoke_request(
     least_position: bytes | Seen | None,
     wait_for_engine: bool,
 ) -> pb.InvokeRequest:
-    if knowledge not in ("then", "today"):
-        raise ValueError(f'knowledge is "then" or "today", not {knowledge!r}')
-    if knowledge == "today" and as_of is None:
-        raise ValueError('knowledge="today" needs as_of: without it everything is known anyway')
-    least = session.position if isinstance(least_position, Seen) else least_position
     return pb.InvokeRequest(
         tenant=session.tenant,
         handle=handle_bytes(handle),
         window=window or "",
         as_of=None if as_of is None else timestamp(as_of),
-        knowledge=pb.KNOWLEDGE_TODAY if knowledge == "today" else pb.KNOWLEDGE_UNSPECIFIED,
-        least_position=least or b"",
+        knowledge=_knowledge(knowledge, as_of),
+        least_position=_least(session, least_position),
         encoding=pb.ENCODING_ARROW,
         wait_for_engine=wait_for_engine,
     )
+
+
+def ask_request(
+    session: Session,
+    sql: str,
+    parameters: Mapping[str, Scalar] | None,
+    as_of: datetime | None,
+    knowledge: str,
+    least_position: bytes | Seen | None,
+) -> pb.AskRequest:
+    return pb.AskRequest(
+        tenant=session.tenant,
+        sql=sql,
+        parameters={name: to_value(value) for name, value in (parameters or {}).items()},
+        as_of=None if as_of is None else timestamp(as_of),
+        knowledge=_knowledge(knowledge, as_of),
+        least_position=_least(session, least_position),
+        encoding=pb.ENCODING_ARROW,
+    )
+
+
+def _knowledge(knowledge: str, as_of: datetime | None) -> pb.Knowledge:
+    if knowledge not in ("then", "today"):
+        raise ValueError(f'knowledge is "then" or "today", not {knowledge!r}')
+    if knowledge == "today" and as_of is None:
+        raise ValueError('knowledge="today" needs as_of: without it everything is known anyway')
+    return pb.KNOWLEDGE_TODAY if knowledge == "today" else pb.KNOWLEDGE_UNSPECIFIED
+
+
+def _least(session: Session, least_position: bytes | Seen | None) -> bytes:
+    least = session.position if isinstance(least_position, Seen) else least_position
+    return least or b""

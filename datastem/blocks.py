@@ -58,6 +58,11 @@ class Part:
         """Whether ts never falls: then a window is one slice."""
         return bool((self.ts[1:] >= self.ts[:-1]).all())
 
+    @cached_property
+    def by_time(self) -> Int64s:
+        """The places of all rows by (ts, row_id)."""
+        return np.argsort(self.ts, kind="stable")
+
     def overlaps(self, begin: int | None, end: int) -> bool:
         low, high = self.bounds
         return low < end and (begin is None or high >= begin)

@@ -172,7 +172,7 @@ class StemView:
         By ascending row id. Reads files where the rows are not in memory.
         """
         limit = self.high if high is None else min(high, self.high)
-        for number in self._numbers(begin, end, limit):
+        for number in self.numbers(begin, end, limit):
             for part in self._parts(number, begin, end):
                 below = part.below(limit)
                 if below is not None and below.overlaps(begin, end):
@@ -183,7 +183,7 @@ class StemView:
 
         The position is None where no row is as old. Stamps never fall as row ids rise.
         """
-        numbers = self._numbers(None, _FOREVER, self.high)
+        numbers = self.numbers(None, _FOREVER, self.high)
         low, top = 0, len(numbers)
         while low < top:
             middle = (low + top) // 2
@@ -200,13 +200,29 @@ class StemView:
                     return int(part.ids[count - 1]) + 1, position
         return 0, None
 
+    def parts(self, number: int, high: int) -> list[Part]:
+        """All rows of a block with ids below `high`. Reads files where they are not in memory."""
+        found = (part.below(high) for part in self._parts(number, None, _FOREVER))
+        return [part for part in found if part is not None]
+
+    def latest(self, number: int) -> int:
+        """No row of the block has a greater ts. Reads nothing."""
+        block = self.blocks.get(number)
+        tops = [part.bounds[1] for part in block.parts] if block else []
+        if block is None or block.floor > number << BLOCK_BITS:
+            exact = self.stem.bounds_of(number) if block is None else None
+            segments = self.index.segments.get(number, ())
+            tops += [exact[1]] if exact else [segment.ts_hi for segment in segments]
+        return max(tops, default=-_FOREVER)
+
     def _first_stamp(self, number: int) -> int:
         """Of the block's first row; before all time where the block is empty."""
         for part in self._parts(number, None, _FOREVER):
             return int(part.rows.column("_stamp").view(pa.int64())[0].as_py())
         return -_FOREVER
 
-    def _numbers(self, begin: int | None, end: int, high: int) -> list[int]:
+    def numbers(self, begin: int | None, end: int, high: int) -> list[int]:
+        """The blocks that may hold rows with ts in `[begin, end)` and ids below `high`."""
         last = (high - 1) >> BLOCK_BITS
         tail = {n for n in self.blocks if (n + 1) << BLOCK_BITS > self.index.high}
         return sorted(n for n in tail | self.index.overlapping(begin, end) if n <= last)

@@ -1,19 +1,26 @@
 """A bound SELECT: what the binder makes of a text, and what a registration keeps.
 
-The *predicate* (stream and WHERE, in normal form) is what gets matched and shared; outputs and
-window belong to the registration and apply when it is invoked.
+The *predicate* (stream and WHERE, in normal form) is what gets matched and shared; everything
+else belongs to the registration and applies when it is invoked, in this order: window and WHERE
+choose rows; `grouping` turns them into one row per group; `having` keeps some; `outputs` are
+computed; `distinct` removes repeats; `order_by`, `offset` and `limit` cut.
+
+In a grouped query `having`, `outputs` and `order_by` see only the columns `key_name(n)` and
+`aggregate_name(n)`; in any other they see the stream's.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from datastem.schema import Column
-from querystem.expressions import Expression, from_json, to_json
-from results.window import Window
+from datastem.types import Type, parse_type
+from querystem.expressions import TRUE, Expression, from_json, to_json
+from results.window import Window, window_from_json, window_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +29,64 @@ class Output:
     expression: Expression
 
 
+class Function(enum.Enum):
+    """NULLs are left out of all but COUNT_ROWS; over nothing COUNT is 0 and the others NULL."""
+
+    COUNT_ROWS = "count(*)"
+    COUNT = "count"
+    SUM = "sum"  # BIGINT (NULL where it overflows), DECIMAL(38,s) or DOUBLE, exactly rounded
+    AVG = "avg"  # DOUBLE, or DECIMAL(38, max(6, s))
+    MIN = "min"
+    MAX = "max"
+    STDDEV = "stddev"  # of the sample, DOUBLE; NULL for fewer than two
+    FIRST = "first"  # by (ts, row_id), of the values that are not NULL
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    function: Function
+    argument: Expression | None
+    distinct: bool
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Without keys all rows are one group, also where there are none."""
+
+    keys: tuple[Expression, ...]
+    aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+def key_name(number: int) -> str:
+    """The column of a grouping key; no stream can declare it."""
+    return f"$key{number}"
+
+
+def aggregate_name(number: int) -> str:
+    return f"$aggregate{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     stream: str
     outputs: tuple[Output, ...]
     where: Expression
     window: Window
+    grouping: Grouping | None = None
+    having: Expression = TRUE
+    distinct: bool = False
+    order_by: tuple[SortKey, ...] = ()
+    limit: int | None = None
+    offset: int = 0
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -38,12 +97,26 @@ class Query:
         """Equal for equal predicates over one stream: the normal form as text."""
         return json.dumps(to_json(self.where), separators=(",", ":"))
 
+    @property
+    def grouping_key(self) -> str:
+        """Equal for equal groupings."""
+        form = None if self.grouping is None else _grouping_json(self.grouping)
+        return json.dumps(form, separators=(",", ":"))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "stream": self.stream,
             "outputs": [[output.name, to_json(output.expression)] for output in self.outputs],
             "where": to_json(self.where),
-            "window": self.window.to_json(),
+            "window": window_to_json(self.window),
+            "grouping": None if self.grouping is None else _grouping_json(self.grouping),
+            "having": to_json(self.having),
+            "distinct": self.distinct,
+            "order_by": [
+                [to_json(key.expression), key.descending, key.nulls_first] for key in self.order_by
+            ],
+            "limit": self.limit,
+            "offset": self.offset,
         }
 
     @classmethod
@@ -52,5 +125,41 @@ class Query:
             stream=form["stream"],
             outputs=tuple(Output(name, from_json(expr)) for name, expr in form["outputs"]),
             where=from_json(form["where"]),
-            window=Window.from_json(form["window"]),
+            window=window_from_json(form["window"]),
+            grouping=None if form["grouping"] is None else _grouping(form["grouping"]),
+            having=from_json(form["having"]),
+            distinct=form["distinct"],
+            order_by=tuple(SortKey(from_json(key[0]), key[1], key[2]) for key in form["order_by"]),
+            limit=form["limit"],
+            offset=form["offset"],
         )
+
+
+def _grouping_json(grouping: Grouping) -> dict[str, Any]:
+    return {
+        "keys": [to_json(key) for key in grouping.keys],
+        "aggregates": [
+            [
+                aggregate.function.value,
+                None if aggregate.argument is None else to_json(aggregate.argument),
+                aggregate.distinct,
+                str(aggregate.type),
+            ]
+            for aggregate in grouping.aggregates
+        ],
+    }
+
+
+def _grouping(form: Mapping[str, Any]) -> Grouping:
+    return Grouping(
+        tuple(from_json(key) for key in form["keys"]),
+        tuple(
+            Aggregate(
+                Function(function),
+                None if argument is None else from_json(argument),
+                distinct,
+                parse_type(type_),
+            )
+            for function, argument, distinct, type_ in form["aggregates"]
+        ),
+    )

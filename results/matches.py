@@ -35,6 +35,13 @@ class MatchPieces:
     def nbytes(self) -> int:
         return int(self.table.nbytes)
 
+    def every(self, predicate: int) -> Iterator[tuple[int, bytes]]:
+        """The block and the bitmap of each piece of a predicate."""
+        low, high = np.searchsorted(self.predicates, [predicate, predicate + 1])
+        bitmaps = self.table.column("bitmap")
+        for row in range(int(low), int(high)):
+            yield int(self.blocks[row]), bitmaps[row].as_py()
+
     def find(self, predicate: int, block: int) -> Iterator[Lows]:
         """The matches of a predicate in a block, piece by piece."""
         low, high = np.searchsorted(self.predicates, [predicate, predicate + 1])

@@ -1,7 +1,7 @@
-"""A window over time: which timestamps belong to the answer at an instant NOW.
+"""Windows: which rows of a stream belong to the answer at an instant NOW.
 
-Half-open inside: `[begin, end)` in microseconds. The language says both ends belong to the
-window; the binder adds the microsecond, once.
+Half-open inside: `[begin, end)`, in microseconds of ts or in row ids. The language says both ends
+belong to a window; the binder adds the one, once.
 """
 
 from __future__ import annotations
@@ -13,43 +13,104 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An instant: `offset` itself, or NOW + offset where it is relative."""
+    """A point: `offset` itself, or the present plus `offset` where it is relative."""
 
     offset: int
     relative: bool
 
-    def at(self, now: int) -> int:
-        return now + self.offset if self.relative else self.offset
+    def at(self, present: int) -> int:
+        return present + self.offset if self.relative else self.offset
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """`begin` None: from the first row retained. `end` None: up to and including NOW."""
+class TimeWindow:
+    """`begin` None: from the first row retained. `end` None: up to and including NOW.
+
+    With `slide`, NOW is first set back to a multiple of it, counted from 1970-01-01 UTC.
+    """
 
     begin: Bound | None = None
     end: Bound | None = None
+    slide: int | None = None
 
     def at(self, now: int, retain: int | None = None) -> tuple[int | None, int]:
-        """`[begin, end)` at NOW. Rows after NOW wait, rows past the retention are gone.
+        """`[begin, end)` of ts. Rows after NOW wait, rows past the retention are gone.
 
-        The interval is empty where begin >= end.
+        The retention counts from NOW itself, not from where `slide` has set it back to. The
+        interval is empty where begin >= end.
         """
-        limit = now + 1
-        end = limit if self.end is None else min(self.end.at(now), limit)
-        begins = [] if self.begin is None else [self.begin.at(now)]
+        present = now if self.slide is None else now - now % self.slide
+        limit = present + 1
+        end = limit if self.end is None else min(self.end.at(present), limit)
+        begins = [] if self.begin is None else [self.begin.at(present)]
         if retain is not None:
             begins.append(now - retain + 1)
         return (max(begins) if begins else None), end
 
-    def to_json(self) -> dict[str, Any]:
-        return {"begin": _bound_json(self.begin), "end": _bound_json(self.end)}
 
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Window:
-        return cls(_bound(form["begin"]), _bound(form["end"]))
+@dataclass(frozen=True, slots=True)
+class RowWindow:
+    """Over the stream's own counter: row ids in `[begin, end)`, of rows with ts up to NOW.
+
+    A relative bound counts from LAST, the greatest row id at the answer's position.
+    """
+
+    begin: Bound
+    end: Bound
+
+    def at(self, last: int) -> tuple[int, int]:
+        """`[begin, end)` of row ids, where `last` is LAST, or -1 for a stream without rows."""
+        return max(self.begin.at(last), 0), min(self.end.at(last), last + 1)
 
 
-UNBOUNDED = Window()
+@dataclass(frozen=True, slots=True)
+class CountWindow:
+    """The newest `rows` by (ts, row_id) with ts up to NOW; for each partition where there are any.
+
+    With `slide`, the newest rows are left out that are more than a multiple of it: of n rows of
+    the stream with ts up to NOW, retained or not, the first n - n % slide count.
+    """
+
+    rows: int
+    slide: int | None = None
+    partition_by: tuple[str, ...] = ()
+
+
+Window = TimeWindow | RowWindow | CountWindow
+
+UNBOUNDED = TimeWindow()
+
+
+def window_to_json(window: Window) -> dict[str, Any]:
+    match window:
+        case TimeWindow(begin, end, slide):
+            return {
+                "kind": "time",
+                "begin": _bound_json(begin),
+                "end": _bound_json(end),
+                "slide": slide,
+            }
+        case RowWindow(begin, end):
+            return {"kind": "row", "begin": _bound_json(begin), "end": _bound_json(end)}
+        case CountWindow(rows, slide, partition_by):
+            return {
+                "kind": "count",
+                "rows": rows,
+                "slide": slide,
+                "partition_by": list(partition_by),
+            }
+
+
+def window_from_json(form: Mapping[str, Any]) -> Window:
+    match form["kind"]:
+        case "time":
+            return TimeWindow(_bound(form["begin"]), _bound(form["end"]), form["slide"])
+        case "row":
+            return RowWindow(Bound(*form["begin"]), Bound(*form["end"]))
+        case "count":
+            return CountWindow(form["rows"], form["slide"], tuple(form["partition_by"]))
+        case kind:
+            raise ValueError(f"a window of an unknown kind: {kind}")
 
 
 def _bound_json(bound: Bound | None) -> list[Any] | None:

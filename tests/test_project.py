@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "40a8c5adda86f7bdb17dca4b995bb575ea9102bd06bf5e72028c9fd83c71ff86"
+WIRE = "b236b0acb9c70a3702dc0909f285826075dc4bc3e45dc1d050f7360382669e5a"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -1,7 +1,9 @@
-"""psoup register, register-many, invoke, list, unregister."""
+"""psoup register, register-many, invoke, ask, list, unregister."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from client_sdk import Client, Registration
+from client_sdk import Client, Knowledge, Registration
 from psoup.cli.connection import Connection
 from psoup.cli.output import FORMATS, as_json, grid, note, write_answer
 from psoup.cli.problems import fail, refuse
@@ -83,23 +85,58 @@ def _table(path: Path) -> pa.Table:
         fail(f"{path}: {error}")
 
 
+def answer_options(command: Callable[..., None]) -> Callable[..., None]:
+    """As of when, and how the answer is shown: the same for every command that gives one."""
+    for option in reversed(
+        [
+            click.option("--as-of", metavar="INSTANT", help="The answer as of then."),
+            click.option(
+                "--known",
+                type=click.Choice(["then", "today"]),
+                default="then",
+                show_default=True,
+                help="Rows accepted by then, or all of today.",
+            ),
+            click.option(
+                "--format",
+                "form",
+                type=click.Choice(FORMATS),
+                default="table",
+                show_default=True,
+            ),
+            click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path)),
+            click.option("--limit", type=click.IntRange(min=1), default=40, show_default=True),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def _moment(
+    as_of: str | None, known: str, form: str, output: Path | None
+) -> tuple[datetime | None, Knowledge]:
+    """What the options mean together, or wrong usage."""
+    if form == "arrow" and output is None:
+        fail("--format arrow needs --output FILE")
+    if known == "today" and as_of is None:
+        fail("--known today needs --as-of: without it everything is known anyway")
+    moment = None if as_of is None else instant(as_of)
+    return moment, "today" if known == "today" else "then"
+
+
 @click.command()
 @click.argument("query", metavar="HANDLE|KEY")
 @click.option("--window", help='Another window, as "BEGIN NOW - 1 HOUR END NOW".')
-@click.option("--as-of", metavar="INSTANT", help="The answer as of then.")
-@click.option("--known", type=click.Choice(["then", "today"]), default="then", show_default=True)
 @click.option("--wait", is_flag=True, help="Until the engine has matched everything.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--limit", type=click.IntRange(min=1), default=40, show_default=True)
+@answer_options
 @click.pass_obj
 def invoke(
     connection: Connection,
     query: str,
     window: str | None,
+    wait: bool,
     as_of: str | None,
     known: str,
-    wait: bool,
     form: str,
     output: Path | None,
     limit: int,
@@ -112,18 +149,52 @@ def invoke(
     psoup invoke dear --as-of 2026-11-16T09:00 --format json
     psoup invoke dear --format arrow --output answer.arrow
     """
-    if form == "arrow" and output is None:
-        fail("--format arrow needs --output FILE")
-    if known == "today" and as_of is None:
-        fail("--known today needs --as-of: without it everything is known anyway")
+    moment, knowledge = _moment(as_of, known, form, output)
     with (
         connection.client() as client,
         client.invoke_stream(
             resolve(client, query, connection.owner),
             window=window,
-            as_of=None if as_of is None else instant(as_of),
-            knowledge="today" if known == "today" else "then",
+            as_of=moment,
+            knowledge=knowledge,
             wait_for_engine=wait,
+            timeout=connection.timeout,
+        ) as answer,
+    ):
+        write_answer(answer, form, output, limit)
+
+
+@click.command()
+@click.argument("sql", required=False)
+@click.option("--file", "-f", type=FILE, help="Read the SQL from a file.")
+@click.option("--param", multiple=True, metavar="NAME[:TYPE]=VALUE", help="A value for :name.")
+@answer_options
+@click.pass_obj
+def ask(
+    connection: Connection,
+    sql: str | None,
+    file: Path | None,
+    param: tuple[str, ...],
+    as_of: str | None,
+    known: str,
+    form: str,
+    output: Path | None,
+    limit: int,
+) -> None:
+    """The answer of a query, once, without registering it.
+
+    \b
+    psoup ask "SELECT symbol, avg(price) AS mean FROM trades GROUP BY symbol RANGE 1 HOUR"
+    psoup ask "SELECT * FROM trades WHERE symbol = :s ROWS 100" --param s=IBM --format csv
+    """
+    moment, knowledge = _moment(as_of, known, form, output)
+    with (
+        connection.client() as client,
+        client.ask_stream(
+            sql_text(sql, file),
+            parameters=parameters(param),
+            as_of=moment,
+            knowledge=knowledge,
             timeout=connection.timeout,
         ) as answer,
     ):

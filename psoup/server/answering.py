@@ -1,26 +1,31 @@
-"""Invoke: waits where it must, plans, computes, and streams what came out."""
+"""Invoke and Ask: wait where they must, plan, compute, and stream what came out."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-from datastem.schema import StreamSchema
 from psoup.server.core import Core
 from psoup.server.describing import columns_message
-from psoup.server.errors import BadRequest, NotReached, StreamDropped
-from psoup.server.invoke import Answer, Interval, Plan, answer, read_query
-from psoup.server.matcher import Matcher, Uncovered, Work
-from psoup.server.names import default_name
+from psoup.server.errors import BadRequest, NotReached
+from psoup.server.invoke import Answer, Plan, answer
+from psoup.server.matcher import Matcher, Uncovered
 from psoup.server.pieces import pieces
-from psoup.server.proposals import find_registration
-from psoup.server.registering import check_text
-from psoup.server.values import BadValue, from_duration, from_instant, to_instant
-from psoup.store import CorruptStore, Position, StreamState
+from psoup.server.planning import (
+    Look,
+    Terms,
+    make_plan,
+    matcher_of,
+    of_registration,
+    of_text,
+)
+from psoup.server.values import from_duration, from_instant
+from psoup.store import CorruptStore, Position
 from psoup.v1 import psoup_pb2 as pb
-from querystem.language import bind_window
-from results.window import Window
+from results.choice import by_time
+from results.region import Region
+from results.window import TimeWindow
 
 # Answer this much before the caller's deadline, so that the reason arrives in time.
 _MARGIN = 0.05
@@ -42,18 +47,44 @@ class Deadline:
         return max(0.0, self.at - time.monotonic())
 
 
+Find = Callable[[], Awaitable[Look]]
+
+
 async def invoke(
     core: Core, request: pb.InvokeRequest, seconds: float | None
 ) -> AsyncIterator[pb.InvokeResponse]:
     """`seconds` is what is left of the call's own deadline, if it has one."""
+
+    async def find() -> Look:
+        if request.handle not in core.follower.state.registrations:
+            await core.follower.catch_up()
+        return lambda: of_registration(core, request)
+
+    async for message in _stream(core, request, find, seconds):
+        yield message
+
+
+async def ask(
+    core: Core, request: pb.AskRequest, seconds: float | None
+) -> AsyncIterator[pb.InvokeResponse]:
+    """The same for a query that is not registered. Nothing is written."""
+
+    async def find() -> Look:
+        return await of_text(core, request)
+
+    async for message in _stream(core, request, find, seconds):
+        yield message
+
+
+async def _stream(
+    core: Core, request: Terms, find: Find, seconds: float | None
+) -> AsyncIterator[pb.InvokeResponse]:
     started = time.perf_counter()
     deadline = Deadline.after(seconds, core.settings.wait)
     if request.encoding not in pb.Encoding.values():
         raise BadRequest("an encoding this server does not know", field="encoding")
     await _reach(core, request, deadline)
-    if request.handle not in core.follower.state.registrations:
-        await core.follower.catch_up()
-    plan, found, messages = await _answer(core, request, deadline)
+    plan, found, messages = await _answer(core, request, await find(), deadline)
     header = _header(core, plan, found, int((time.perf_counter() - started) * 1e6))
     yield pb.InvokeResponse(header=header)
     message, last = messages.first
@@ -80,7 +111,7 @@ class _Messages:
 # ---- waiting
 
 
-async def _reach(core: Core, request: pb.InvokeRequest, deadline: Deadline) -> None:
+async def _reach(core: Core, request: Terms, deadline: Deadline) -> None:
     if not request.least_position:
         return
     least = core.store.positions.decode(request.least_position)
@@ -101,12 +132,12 @@ def _show(position: Position) -> str:
 
 
 async def _answer(
-    core: Core, request: pb.InvokeRequest, deadline: Deadline
+    core: Core, request: Terms, look: Look, deadline: Deadline
 ) -> tuple[Plan, Answer, _Messages]:
     """Again with the newest epoch where a file is gone, once; or each time the engine moves."""
     retried = False
     while True:
-        plan = make_plan(core, request)
+        plan = make_plan(core, request, look())
         try:
             return plan, *await core.in_thread(_compute, core, plan, request)
         except (FileNotFoundError, CorruptStore):
@@ -129,99 +160,13 @@ async def _wait_for_engine(core: Core, plan: Plan, deadline: Deadline) -> None:
             )
 
 
-def _compute(core: Core, plan: Plan, request: pb.InvokeRequest) -> tuple[Answer, _Messages]:
-    matcher = Matcher(
-        plan.predicate_id,
-        plan.stream_id,
-        plan.query.where,
-        plan.view,
-        core.store.table("matches").root,
-        core.known,
-        core.match_cache,
-        Work(None if request.wait_for_engine else core.settings.compute_rows),
-    )
-    found = answer(plan, matcher)
-    limit = core.settings.piece_bytes
-    return found, _Messages(pieces(found.rows, plan.query.columns, request.encoding, limit))
-
-
-# ---- planning
-
-
-def make_plan(core: Core, request: pb.InvokeRequest) -> Plan:
-    """Everything of one moment: nothing here waits."""
-    tenant = default_name(request.tenant, "tenant", core.settings)
-    state, view = core.follower.state, core.follower.view
-    registration = find_registration(state, tenant, request.handle)
-    stream = state.streams[registration.stream_id]
-    if stream.dropped:
-        raise StreamDropped(
-            f"stream {stream.schema.name} was dropped, and its rows with it",
-            hint="unregister this query",
-        )
-    query = read_query(registration.query)
-    window = query.window
-    if request.window:
-        check_text(core, request.window)
-        window = bind_window(request.window, stream.schema)
-    current = now_of(core, stream)
-    as_of = _as_of(core, request)
-    now = current if as_of is None else as_of
-    today = request.knowledge == pb.KNOWLEDGE_TODAY
-    interval, notes = _interval(window, stream.schema, now, current)
-    return Plan(
-        query,
-        stream.schema,
-        stream.id,
-        registration.predicate_id,
-        core.follower.stems[stream.id].view(),
-        view,
-        state.position,
-        now,
-        interval,
-        as_of if as_of is not None and not today and as_of < state.clock else None,
-        notes,
-    )
-
-
-def now_of(core: Core, stream: StreamState) -> int | None:
-    """NOW of a stream: the clock, or the greatest ts reached; None before there is one."""
-    if stream.schema.ordered_by is not None:
-        return stream.reached
-    return max(core.clock(), core.follower.state.clock)
-
-
-def _as_of(core: Core, request: pb.InvokeRequest) -> int | None:
-    if not request.HasField("as_of"):
-        return None
-    try:
-        as_of = to_instant(request.as_of)
-    except BadValue as bad:
-        raise BadRequest(f"as_of {bad}", reason=bad.reason, field="as_of") from None
-    if as_of > max(core.clock(), core.follower.state.clock):
-        raise BadRequest(
-            "as_of lies in the future; nothing is known then",
-            reason="OUT_OF_RANGE",
-            field="as_of",
-            hint="leave it out to ask for now",
-        )
-    return as_of
-
-
-def _interval(
-    window: Window, schema: StreamSchema, now: int | None, current: int | None
-) -> tuple[Interval | None, tuple[str, ...]]:
-    """What is retained is retained at the stream's own NOW, whatever instant is asked about."""
-    if now is None or current is None:
-        return None, ("the stream has no rows yet, so it has no NOW",)
-    begin, end = window.at(now)
-    notes: tuple[str, ...] = ()
-    if schema.retain is not None:
-        oldest = max(now, current) - schema.retain + 1
-        if begin is not None and begin < oldest:
-            notes = ("the window began before the retention; what is left is shown",)
-        begin = oldest if begin is None else max(begin, oldest)
-    return Interval(begin, end), notes
+def _compute(core: Core, plan: Plan, request: Terms) -> tuple[Answer, _Messages]:
+    waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
+    limit = None if waits else core.settings.compute_rows
+    matcher = matcher_of(core, plan, limit, Matcher)
+    found = answer(plan, matcher, core.summaries)
+    size = core.settings.piece_bytes
+    return found, _Messages(pieces(found.rows, plan.query.columns, request.encoding, size))
 
 
 # ---- the header
@@ -242,12 +187,12 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
     )
     if plan.now is not None:
         header.now.CopyFrom(from_instant(plan.now))
-    if plan.interval is not None:
-        _window_ends(header, plan.interval)
+    if plan.now is not None and isinstance(plan.window, TimeWindow):
+        _window_ends(header, by_time(plan.window, plan.now, plan.oldest, 0))
     return header
 
 
-def _window_ends(header: pb.AnswerHeader, interval: Interval) -> None:
-    if interval.begin is not None:
-        header.window_begin.CopyFrom(from_instant(interval.begin))
-    header.window_end.CopyFrom(from_instant(interval.end - 1))
+def _window_ends(header: pb.AnswerHeader, region: Region) -> None:
+    if region.begin is not None:
+        header.window_begin.CopyFrom(from_instant(region.begin))
+    header.window_end.CopyFrom(from_instant(region.end - 1))

@@ -12,6 +12,8 @@ from psoup.server.appender import Appender
 from psoup.server.follower import Follower
 from psoup.server.matchfiles import MatchCache
 from psoup.server.settings import Settings
+from psoup.server.summaries import Summaries
+from psoup.server.unregistered import Unregistered
 from psoup.store import Store
 from results.known import Known
 
@@ -33,14 +35,21 @@ class Core:
         self.started = time.monotonic()
         self.follower = Follower(store, settings)
         self.appender = Appender(self.follower, settings, clock)
-        self.known = Known(settings.memory // 8)
+        self.known = Known(settings.memory // 16)
+        self.summaries = Summaries(settings.memory // 16)
         self.match_cache = MatchCache(settings.memory // 8)
+        self.unregistered = Unregistered()
         self._threads = ThreadPoolExecutor(settings.workers, "answer")
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def cache_bytes(self) -> int:
-        return self.follower.memory.used + self.known.used + self.match_cache.used
+        return (
+            self.follower.memory.used
+            + self.known.used
+            + self.summaries.used
+            + self.match_cache.used
+        )
 
     async def start(self) -> None:
         """Returns when the state is at the tail of the log. Raises StoreError."""

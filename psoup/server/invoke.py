@@ -1,6 +1,6 @@
-"""An answer: window → candidate rows → matches → rows in order → outputs.
+"""An answer: window → rows → matches → groups or rows → outputs in order.
 
-`plan` looks at the follower on the event loop and takes what it needs, all of one moment;
+`plan` looks at the follower on the event loop and takes what it needs, all of one horizon;
 `answer` computes from that alone, in any thread. So an answer is of exactly one position.
 """
 
@@ -11,41 +11,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 
 from datastem.blocks import Int64s, Part
-from datastem.codec import query_view
+from datastem.codec import query_view, stem_schema
 from datastem.schema import StreamSchema
 from datastem.stem import StemView
+from psoup.server.choosing import Choice, Horizon, choose
+from psoup.server.folding import Fold
 from psoup.server.matcher import Matcher
+from psoup.server.summaries import Summaries
 from psoup.server.view import EpochView
 from psoup.store import START, Position
-from querystem.expressions import ColumnRef, Expression, columns_of
-from querystem.kernel import evaluate
-from querystem.query import Query
-from results.answer import order
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Rows with ts in `[begin, end)`; `begin` None is the beginning of time."""
-
-    begin: int | None
-    end: int
-
-    @property
-    def empty(self) -> bool:
-        return self.begin is not None and self.begin >= self.end
+from querystem.aggregate import Partial, finish, merge, partial
+from querystem.expressions import Expression, columns_of
+from querystem.query import Grouping, Query
+from querystem.shape import shape
+from results.region import Region
+from results.window import Window
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one answer is made of. `interval` None: NOW does not exist yet, so no row is in it.
+    """What one answer is made of. `now` None: NOW does not exist yet, so no row is in it.
 
+    `window` may be another than the query's. Rows with a ts below `oldest` are not retained.
     `known_at` cuts the rows to those accepted by that instant.
     """
 
     query: Query
+    window: Window
     schema: StreamSchema
     stream_id: int
     predicate_id: int
@@ -53,7 +49,7 @@ class Plan:
     view: EpochView
     position: Position
     now: int | None
-    interval: Interval | None
+    oldest: int | None
     known_at: int | None
     notes: tuple[str, ...]
 
@@ -73,11 +69,28 @@ def read_query(form: str) -> Query:
     return Query.from_json(json.loads(form))
 
 
-def answer(plan: Plan, matcher: Matcher) -> Answer:
+def answer(plan: Plan, matcher: Matcher, summaries: Summaries) -> Answer:
     """Raises FileNotFoundError where the engine has removed a file the plan names."""
+    choice, position = window_rows(plan, summaries)
+    rows = shape(plan.query, matching(plan, matcher, choice, summaries))
+    return Answer(rows, position, matcher.work.rows)
+
+
+def window_rows(plan: Plan, summaries: Summaries) -> tuple[Choice, Position]:
+    """The rows of the window, and the position they are of."""
     high, position = _known(plan)
-    selected = list(_select(plan, matcher, high))
-    return Answer(_project(plan, selected), position, matcher.work.rows)
+    if plan.now is None:
+        return Choice(Region(None, (0, 0), 0, 0)), position
+    horizon = Horizon(plan.now, plan.oldest, high)
+    return choose(plan.window, plan.stem, horizon, summaries, plan.stream_id), position
+
+
+def matching(plan: Plan, matcher: Matcher, choice: Choice, summaries: Summaries) -> pa.RecordBatch:
+    """What `shape` takes: those of the rows that match, or their groups."""
+    selection = _Selection(plan, matcher, choice)
+    if plan.query.grouping is None:
+        return query_view(selection.rows())
+    return finish(plan.query.grouping, selection.groups(plan.query.grouping, summaries))
 
 
 def _known(plan: Plan) -> tuple[int, Position]:
@@ -87,54 +100,71 @@ def _known(plan: Plan) -> tuple[int, Position]:
     return high, START if position is None else Position.unpack(position)
 
 
-def _select(plan: Plan, matcher: Matcher, high: int) -> Iterator[pa.RecordBatch]:
-    """The rows of the answer, part by part, with the columns it needs."""
-    interval = plan.interval
-    if interval is None or interval.empty:
-        return
-    needed = _needed(plan)
-    for part in plan.stem.probe(interval.begin, interval.end, high):
-        lo, hi = part.span(interval.begin, interval.end)
-        if lo >= hi:
-            continue
-        places = part.find(matcher.match(part, lo, hi))
-        if not part.in_order:
-            places = _in_time(part, places, interval)
-        if len(places):
-            yield part.rows.select(needed).take(pa.array(places))
+@dataclass(frozen=True)
+class _Selection:
+    """The chosen rows that match, with the columns the query reads."""
+
+    plan: Plan
+    matcher: Matcher
+    choice: Choice
+
+    def rows(self) -> pa.RecordBatch:
+        columns = self._columns(self._read_by_outputs())
+        found = [
+            part.rows.select(columns).take(pa.array(places))
+            for part in self._parts()
+            if len(places := self._places(part))
+        ]
+        return pa.concat_batches(found or [self._nothing(columns)])
+
+    def groups(self, grouping: Grouping, summaries: Summaries) -> Partial:
+        columns = self._columns([*grouping.keys, *_arguments(grouping)])
+
+        def of(part: Part, among: Int64s | None = None) -> Partial:
+            rows = part.rows.select(columns).take(pa.array(self._places(part, among)))
+            return partial(grouping, query_view(rows))
+
+        if self.choice.ids is not None:
+            found = [of(part) for part in self._parts()]
+        else:
+            subject = (self.plan.predicate_id, self.plan.query.grouping_key)
+            region = self.choice.region
+            found = Fold(summaries, subject, self.plan.stem, region, of, merge).values()
+        return merge(found or [partial(grouping, query_view(self._nothing(columns)))])
+
+    def _parts(self) -> Iterator[Part]:
+        region = self.choice.region
+        if region.empty:
+            return
+        for part in self.plan.stem.probe(region.begin, region.end, region.hi):
+            if part.stop > region.lo:
+                yield part
+
+    def _places(self, part: Part, among: Int64s | None = None) -> Int64s:
+        """Where in the part the rows stand; of those at `among`, ascending, if it is given."""
+        region = self.choice.region
+        lo, hi = part.span(region.begin, region.end)
+        if among is not None:
+            lo, hi = max(lo, int(part.ids[among[0]])), min(hi, int(part.ids[among[-1]]) + 1)
+        lo, hi = max(lo, region.lo, part.first), min(hi, region.hi)
+        places = self.choice.places(part, self.matcher.match(part, lo, max(lo, hi)))
+        if among is None or len(among) == len(part.ids):
+            return places
+        return np.intersect1d(places, among, assume_unique=True)
+
+    def _nothing(self, columns: list[str]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([], stem_schema(self.plan.schema)).select(columns)
+
+    def _read_by_outputs(self) -> list[Expression]:
+        query = self.plan.query
+        outputs = [output.expression for output in query.outputs]
+        return [*outputs, *[key.expression for key in query.order_by]]
+
+    def _columns(self, expressions: list[Expression]) -> list[str]:
+        used = {name for one in expressions for name in columns_of(one)}
+        declared = [column.name for column in self.plan.schema.columns if column.name in used]
+        return ["_row_id", "_ts", *declared]
 
 
-def _in_time(part: Part, places: Int64s, interval: Interval) -> Int64s:
-    ts = part.ts[places]
-    inside = ts < interval.end
-    if interval.begin is not None:
-        inside &= ts >= interval.begin
-    return places[inside]
-
-
-def _needed(plan: Plan) -> list[str]:
-    used = {name for output in plan.query.outputs for name in columns_of(output.expression)}
-    declared = [column.name for column in plan.schema.columns if column.name in used]
-    return ["_row_id", "_ts", *declared]
-
-
-def _project(plan: Plan, selected: list[pa.RecordBatch]) -> pa.RecordBatch:
-    names = [output.name for output in plan.query.outputs]
-    if not selected:
-        empty = [pa.array([], output.expression.type.arrow) for output in plan.query.outputs]
-        return pa.RecordBatch.from_arrays(empty, names=names)
-    rows = query_view(_ordered(pa.concat_batches(selected)))
-    columns = [_output(output.expression, rows) for output in plan.query.outputs]
-    return pa.RecordBatch.from_arrays(columns, names=names)
-
-
-def _output(expression: Expression, rows: pa.RecordBatch) -> pa.Array:
-    if isinstance(expression, ColumnRef):
-        return rows.column(expression.name)
-    return evaluate(expression, rows)
-
-
-def _ordered(rows: pa.RecordBatch) -> pa.RecordBatch:
-    ts = rows.column("_ts").view(pa.int64()).to_numpy()
-    places = order(ts, rows.column("_row_id").to_numpy())
-    return rows if places is None else rows.take(pa.array(places))
+def _arguments(grouping: Grouping) -> list[Expression]:
+    return [one.argument for one in grouping.aggregates if one.argument is not None]

@@ -28,10 +28,10 @@ _MAX_LEASE = 100 * 366 * 24 * 3600
 async def register(core: Core, request: pb.RegisterRequest) -> tuple[Registered, Query]:
     """Raises QueryError, ServerError. Durable when it returns."""
 
-    def prepared(lookup: Lookup) -> list[Prepared]:
+    def prepared(found: Found) -> list[Prepared]:
         values = to_scalars(request.parameters)
         limit = core.settings.query_bytes
-        query = bind_query(request.sql, lookup, values, max_text=limit)
+        query = bind_query(request.sql, found.lookup, values, max_text=limit, names=found.names)
         return [Prepared(request.client_key, to_json(values), query)]
 
     check_name(request.client_key, "client_key", core.settings)
@@ -44,19 +44,18 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
     if request.WhichOneof("table") is None:
         raise BadRequest("RegisterMany needs a table of values", field="table")
 
-    def prepared(lookup: Lookup) -> list[Prepared]:
-        return _prepare_many(core, request, lookup)
+    def prepared(found: Found) -> list[Prepared]:
+        return _prepare_many(core, request, found)
 
     _, registered = await _register(core, request, prepared)
     return registered
 
 
-Lookup = Callable[[str], StreamSchema | None]
 _Request = pb.RegisterRequest | pb.RegisterManyRequest
 
 
 async def _register(
-    core: Core, request: _Request, prepared: Callable[[Lookup], list[Prepared]]
+    core: Core, request: _Request, prepared: Callable[[Found], list[Prepared]]
 ) -> tuple[RegisterAll, Registered]:
     tenant = default_name(request.tenant, "tenant", core.settings)
     owner = default_name(request.owner, "owner", core.settings)
@@ -64,26 +63,33 @@ async def _register(
     lease = _lease(core, request.lease if request.HasField("lease") else None)
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        found = _Found(core.follower.state, tenant)
-        ready = await core.in_thread(prepared, found.lookup)
-        assert found.stream is not None, "binding a text looks its stream up"
-        proposal = RegisterAll(tenant, owner, found.stream.id, request.sql, lease, ready)
+        found = Found(core.follower.state, tenant)
+        ready = await core.in_thread(prepared, found)
+        proposal = RegisterAll(tenant, owner, found.bound.id, request.sql, lease, ready)
         with contextlib.suppress(Stale):
             return proposal, await core.appender.submit(proposal)
     raise BadRequest("the stream was dropped and created again, over and over")
 
 
-class _Found:
-    """Remembers which stream a text was bound to."""
+class Found:
+    """The streams of a tenant; remembers which one a text was bound to."""
 
     def __init__(self, state: State, tenant: str) -> None:
         self._state = state
         self._tenant = tenant
-        self.stream: StreamState | None = None
+        self._stream: StreamState | None = None
+
+    @property
+    def bound(self) -> StreamState:
+        assert self._stream is not None, "binding a text looks its stream up"
+        return self._stream
 
     def lookup(self, name: str) -> StreamSchema | None:
-        self.stream = self._state.find_stream(self._tenant, name)
-        return None if self.stream is None else self.stream.schema
+        self._stream = self._state.find_stream(self._tenant, name)
+        return None if self._stream is None else self._stream.schema
+
+    def names(self) -> list[str]:
+        return [name for tenant, name in list(self._state.stream_names) if tenant == self._tenant]
 
 
 def check_text(core: Core, text: str) -> None:
@@ -110,7 +116,7 @@ def _lease(core: Core, lease: Duration | None) -> int:
     return lease.seconds * SECOND + lease.nanos // 1000
 
 
-def _prepare_many(core: Core, request: pb.RegisterManyRequest, lookup: Lookup) -> list[Prepared]:
+def _prepare_many(core: Core, request: pb.RegisterManyRequest, found: Found) -> list[Prepared]:
     limits = core.settings.batch
     table = (
         read_table(request.arrow, limits.batch_bytes)
@@ -128,7 +134,8 @@ def _prepare_many(core: Core, request: pb.RegisterManyRequest, lookup: Lookup) -
         )
     types, batch = parameter_table(table, limits)
     keyed = types.pop(_KEY_COLUMN, None) is not None
-    template = prepare(request.sql, lookup, types, max_text=core.settings.query_bytes)
+    limit = core.settings.query_bytes
+    template = prepare(request.sql, found.lookup, types, max_text=limit, names=found.names)
     ready = []
     for values in batch.to_pylist():
         key = values.pop(_KEY_COLUMN, None) if _KEY_COLUMN in values else None

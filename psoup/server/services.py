@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import grpc
 from google.rpc import status_pb2
 
-from psoup.server.answering import invoke, now_of
+from psoup.server.answering import ask, invoke
 from psoup.server.core import Core
 from psoup.server.describing import (
     columns_message,
@@ -22,7 +22,9 @@ from psoup.server.describing import (
     stream_message,
 )
 from psoup.server.errors import FAMILIES, internal_status, status_of
+from psoup.server.explaining import explain
 from psoup.server.names import default_name
+from psoup.server.planning import now_of
 from psoup.server.proposals import Define, Drop, UnregisterOne, find_registration, find_stream
 from psoup.server.publishing import publish
 from psoup.server.publishstream import publish_stream
@@ -197,6 +199,17 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     ) -> AsyncIterator[pb.InvokeResponse]:
         async for response in invoke(self._core, request, context.time_remaining()):
             yield response
+
+    @streaming
+    async def Ask(
+        self, request: pb.AskRequest, context: Context
+    ) -> AsyncIterator[pb.InvokeResponse]:
+        async for response in ask(self._core, request, context.time_remaining()):
+            yield response
+
+    @unary
+    async def Explain(self, request: pb.ExplainRequest) -> pb.Explanation:
+        return await explain(self._core, request)
 
     @unary
     async def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:

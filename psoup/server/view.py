@@ -41,6 +41,15 @@ class EpochView:
             if _may_hold(file, "block", block) and _may_hold(file, "predicate_id", predicate)
         ]
 
+    def files_of(self, stream_id: int, predicate: int) -> list[DataFile]:
+        """The files that hold all matches of a predicate."""
+        return [
+            file
+            for (stream, _), files in self.match_files.items()
+            for file in files
+            if stream == stream_id and _may_hold(file, "predicate_id", predicate)
+        ]
+
 
 EMPTY = EpochView(GENESIS, 0, {}, Snapshot(0), {}, {})
 

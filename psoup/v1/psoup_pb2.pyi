@@ -20,10 +20,23 @@ class Knowledge(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     KNOWLEDGE_UNSPECIFIED: _ClassVar[Knowledge]
     KNOWLEDGE_TODAY: _ClassVar[Knowledge]
+
+class Access(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACCESS_UNSPECIFIED: _ClassVar[Access]
+    ACCESS_LOOKED_UP: _ClassVar[Access]
+    ACCESS_SEARCHED: _ClassVar[Access]
+    ACCESS_COMPARED: _ClassVar[Access]
+    ACCESS_EVALUATED: _ClassVar[Access]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_ARROW: Encoding
 KNOWLEDGE_UNSPECIFIED: Knowledge
 KNOWLEDGE_TODAY: Knowledge
+ACCESS_UNSPECIFIED: Access
+ACCESS_LOOKED_UP: Access
+ACCESS_SEARCHED: Access
+ACCESS_COMPARED: Access
+ACCESS_EVALUATED: Access
 
 class DefineRequest(_message.Message):
     __slots__ = ("tenant", "owner", "sql")
@@ -323,6 +336,31 @@ class InvokeRequest(_message.Message):
     wait_for_engine: bool
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., wait_for_engine: _Optional[bool] = ...) -> None: ...
 
+class AskRequest(_message.Message):
+    __slots__ = ("tenant", "sql", "parameters", "as_of", "knowledge", "least_position", "encoding")
+    class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
+    KNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
+    LEAST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    sql: str
+    parameters: _containers.MessageMap[str, Value]
+    as_of: _timestamp_pb2.Timestamp
+    knowledge: Knowledge
+    least_position: bytes
+    encoding: Encoding
+    def __init__(self, tenant: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ...) -> None: ...
+
 class InvokeResponse(_message.Message):
     __slots__ = ("header", "rows", "arrow")
     HEADER_FIELD_NUMBER: _ClassVar[int]
@@ -360,6 +398,90 @@ class AnswerHeader(_message.Message):
     elapsed: _duration_pb2.Duration
     notes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., computed_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("tenant", "handle", "window")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    handle: bytes
+    window: str
+    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ...) -> None: ...
+
+class Explanation(_message.Message):
+    __slots__ = ("predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run")
+    PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FACTORS_FIELD_NUMBER: _ClassVar[int]
+    OTHER_PREDICATES_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_PREDICATES_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ROWS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    predicate_id: int
+    registration_count: int
+    factors: _containers.RepeatedCompositeFieldContainer[Factor]
+    other_predicates: int
+    compared_predicates: int
+    stored: StoredMatches
+    matched_rows: int
+    stream_rows: int
+    epoch: int
+    run: ExplainedRun
+    def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ...) -> None: ...
+
+class Factor(_message.Message):
+    __slots__ = ("text", "access", "operand", "constant_count", "shared_by")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
+    OPERAND_FIELD_NUMBER: _ClassVar[int]
+    CONSTANT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SHARED_BY_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    access: Access
+    operand: str
+    constant_count: int
+    shared_by: int
+    def __init__(self, text: _Optional[str] = ..., access: _Optional[_Union[Access, str]] = ..., operand: _Optional[str] = ..., constant_count: _Optional[int] = ..., shared_by: _Optional[int] = ...) -> None: ...
+
+class StoredMatches(_message.Message):
+    __slots__ = ("file_count", "piece_count", "block_count", "byte_count", "row_count")
+    FILE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PIECE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    file_count: int
+    piece_count: int
+    block_count: int
+    byte_count: int
+    row_count: int
+    def __init__(self, file_count: _Optional[int] = ..., piece_count: _Optional[int] = ..., block_count: _Optional[int] = ..., byte_count: _Optional[int] = ..., row_count: _Optional[int] = ...) -> None: ...
+
+class ExplainedRun(_message.Message):
+    __slots__ = ("considered_rows", "computed_rows", "answer_rows", "answer_bytes", "stages")
+    CONSIDERED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    considered_rows: int
+    computed_rows: int
+    answer_rows: int
+    answer_bytes: int
+    stages: _containers.RepeatedCompositeFieldContainer[Stage]
+    def __init__(self, considered_rows: _Optional[int] = ..., computed_rows: _Optional[int] = ..., answer_rows: _Optional[int] = ..., answer_bytes: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ...) -> None: ...
+
+class Stage(_message.Message):
+    __slots__ = ("name", "duration")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DURATION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    duration: _duration_pb2.Duration
+    def __init__(self, name: _Optional[str] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

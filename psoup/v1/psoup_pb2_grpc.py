@@ -89,6 +89,16 @@ class PsoupStub:
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.InvokeRequest.SerializeToString,
                 response_deserializer=psoup_dot_v1_dot_psoup__pb2.InvokeResponse.FromString,
                 _registered_method=True)
+        self.Ask = channel.unary_stream(
+                '/psoup.v1.Psoup/Ask',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.AskRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.InvokeResponse.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/psoup.v1.Psoup/Explain',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.Explanation.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/psoup.v1.Psoup/Status',
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.StatusRequest.SerializeToString,
@@ -175,6 +185,23 @@ class PsoupServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Ask(self, request, context):
+        """The answer of a query that is not registered, once, as Invoke would give it. Nothing is
+        written. Matches of an equal predicate that is registered are used; other rows are computed
+        on the spot, within the same limit, and remembered for a while.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """How a registration is matched, what it shares with others, what is stored for it, and where
+        the time of one invoke goes: it makes that invoke, and leaves the rows out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -238,6 +265,16 @@ def add_PsoupServicer_to_server(servicer, server):
                     servicer.Invoke,
                     request_deserializer=psoup_dot_v1_dot_psoup__pb2.InvokeRequest.FromString,
                     response_serializer=psoup_dot_v1_dot_psoup__pb2.InvokeResponse.SerializeToString,
+            ),
+            'Ask': grpc.unary_stream_rpc_method_handler(
+                    servicer.Ask,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.AskRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.InvokeResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.ExplainRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.Explanation.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -542,6 +579,60 @@ class Psoup:
             '/psoup.v1.Psoup/Invoke',
             psoup_dot_v1_dot_psoup__pb2.InvokeRequest.SerializeToString,
             psoup_dot_v1_dot_psoup__pb2.InvokeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Ask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/psoup.v1.Psoup/Ask',
+            psoup_dot_v1_dot_psoup__pb2.AskRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.InvokeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/Explain',
+            psoup_dot_v1_dot_psoup__pb2.ExplainRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.Explanation.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,7 +18,8 @@ from querystem.kernel.cuts import END, START
 from querystem.kernel.vector import Mask, Vector
 
 # Up to here a comparison for each constant is faster than finding each row's place among them.
-_FEW = 24
+FEW_CUTS = 24
+FEW_TEXTS = FEW_CUTS // 4
 _INT64_DIGITS = 18
 
 
@@ -83,7 +84,7 @@ def _dtype(type_: Type) -> npt.DTypeLike:
 
 def _below(values: npt.NDArray[Any], valid: Mask | None, cuts: npt.NDArray[Any]) -> Words:
     """Line 0 is empty, line i + 1 the rows below cut i, the last line every valid row."""
-    if len(cuts) <= _FEW:
+    if len(cuts) <= FEW_CUTS:
         return _below_few(values, valid, cuts)
     last = len(cuts) + 1
     lines = np.searchsorted(cuts, values, side="right") + 1
@@ -128,7 +129,7 @@ class MemberAxis:
         nodes, texts = self._plan
         length = rows.stop - rows.start
         column = operand.values if len(operand) == 1 else operand.values[rows]
-        if len(nodes) <= _FEW // 4 or len(operand) == 1:
+        if len(nodes) <= FEW_TEXTS or len(operand) == 1:
             for node, text in zip(nodes, texts, strict=True):
                 equal = pc.equal(column, text).fill_null(False).to_numpy(zero_copy_only=False)
                 into[node] = pack(np.broadcast_to(equal, length))

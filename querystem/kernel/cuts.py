@@ -18,7 +18,7 @@ from datastem.types import Kind, Type
 from querystem.expressions import Literal, Op
 from querystem.kernel.integers import INT64_MAX, INT64_MIN
 
-_EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
+EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
 
 
 class Edge(enum.Enum):
@@ -80,7 +80,7 @@ def cuts_of(constant: Literal, type_: Type) -> Cuts:
         case Kind.TIMESTAMP:
             return _integer_cuts(to_micros(value))
         case Kind.DATE:
-            return _integer_cuts(value.toordinal() - _EPOCH_DAY)
+            return _integer_cuts(value.toordinal() - EPOCH_DAY)
         case Kind.TEXT:
             return Cuts(value, f"{value}\0")
         case Kind.BOOLEAN:

@@ -1,8 +1,9 @@
 """The query language: text to bound queries, windows and definitions.
 
-    scan ─> statements                                  CREATE STREAM, DROP STREAM
-    scan ─> parse (dialect) ─> select (bind) ─> templates     SELECT
-                          └──> windows                  BEGIN … END …, RANGE, UNBOUNDED
+    scan ─> statements                                            CREATE STREAM, DROP STREAM
+    scan ─> parse (dialect) ─> select ─> templates (filling)      SELECT
+                               ├─> outputs, grouping, ordering    its clauses (bind)
+                               └─> windows                        BEGIN … END …, RANGE, ROWS, …
 
 Everything here raises `QueryError` and nothing else for a text it refuses.
 """
@@ -20,7 +21,8 @@ from querystem.language.errors import (
     UnknownStream,
     WindowProblem,
 )
-from querystem.language.select import Lookup
+from querystem.language.expression_texts import expression_text
+from querystem.language.select import Lookup, Names
 from querystem.language.statements import (
     CreateStream,
     DropStream,
@@ -29,13 +31,15 @@ from querystem.language.statements import (
     stream_sql,
 )
 from querystem.language.templates import Template, bind_query, prepare
-from querystem.language.windows import bind_window, window_text
+from querystem.language.window_texts import window_text
+from querystem.language.windows import bind_window
 
 __all__ = [
     "BindProblem",
     "CreateStream",
     "DropStream",
     "Lookup",
+    "Names",
     "NotYet",
     "QueryError",
     "Span",
@@ -50,6 +54,7 @@ __all__ = [
     "WindowProblem",
     "bind_query",
     "bind_window",
+    "expression_text",
     "parse_statement",
     "prepare",
     "stream_sql",

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
+from querystem.language.aggregates import is_aggregate, misplaced
 from querystem.language.arithmetic import arithmetic, negative
 from querystem.language.casts import explicit_cast
 from querystem.language.coerce import compare, need, need_number, settle, unify
 from querystem.language.errors import (
     BindProblem,
-    NotYet,
     Span,
     SyntaxProblem,
     TypeProblem,
@@ -38,16 +38,19 @@ class Binder:
 
     `types` are the columns a name may mean, `stream` the name that may stand before the point,
     `parameters` the types of `:name`; None is the type of a parameter that is always NULL.
+    `clause` and `outputs`, the names that are only outputs', are for messages.
     """
 
     types: Mapping[str, Type]
     stream: str
     parameters: Mapping[str, Type | None]
+    clause: str = "SELECT"
+    outputs: Collection[str] = ()
     used: dict[str, Span] = field(default_factory=dict)
     _depth: int = 0
 
     def condition(self, node: exp.Expr) -> Typed:
-        return self._boolean(node, "WHERE")
+        return self._boolean(node, self.clause)
 
     def bind(self, node: exp.Expr) -> Typed:
         """Raises QueryError."""
@@ -99,6 +102,9 @@ class Binder:
         type_ = self.parameters[name]
         return null(span) if type_ is None else Typed(Parameter(name, type_), span)
 
+    def _aggregate(self, node: exp.Expr) -> Typed:
+        raise misplaced(node, self.clause)
+
     def _column(self, node: exp.Expr) -> Typed:
         consume(node, "this", "table")
         span = node_span(node)
@@ -110,9 +116,14 @@ class Binder:
         name = identifier(node.this)
         if name not in self.types:
             raise UnknownColumn(
-                f"there is no column {name} in {self.stream}", span, hint=suggest(name, self.types)
+                f"there is no column {name} in {self.stream}", span, hint=self._meant(name)
             )
         return Typed(ColumnRef(name, self.types[name]), span)
+
+    def _meant(self, name: str) -> str:
+        if name in self.outputs:
+            return f"{name} is an output; {self.clause} sees the columns: repeat its expression"
+        return suggest(name, self.types)
 
     def check_qualifier(self, node: exp.Expr) -> None:
         table = node.args.get("table")
@@ -257,9 +268,11 @@ class Binder:
             raise BindProblem("function names are not quoted", span)
         if name == "+":
             return need_number(self.bind(node.expressions[0]), "+")
-        if name.lower() == "count" or any(isinstance(arg, exp.Star) for arg in node.expressions):
-            raise NotYet(
-                f"the aggregate {name.lower()}", span, hint="select the rows and count them"
+        if is_aggregate(node):
+            return self._aggregate(node)
+        if any(isinstance(arg, exp.Distinct) for arg in node.expressions):
+            raise SyntaxProblem(
+                "DISTINCT stands in aggregates, or after SELECT", node_span(node.expressions[0])
             )
         return bind_function(name.lower(), [self.bind(arg) for arg in node.expressions], span)
 

@@ -76,7 +76,7 @@ def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
     """All of one type: that of CASE, COALESCE, NULLIF."""
     typed = [value for value in values if not value.open]
     if not typed:
-        raise TypeProblem("NULL alone has no type", span, hint="give it one: CAST(NULL AS BIGINT)")
+        raise _untyped(span)
     beside = _guide(typed)
     settled = [settle(value, beside) if beside and not value.open else value for value in values]
     common: Type | None = None
@@ -99,6 +99,17 @@ def _guide(values: Sequence[Typed]) -> Type | None:
 
 def _is_text_constant(value: Typed) -> bool:
     return isinstance(value.node, Literal) and value.type.kind is Kind.TEXT
+
+
+def need_type(value: Typed) -> Typed:
+    """Raises TypeProblem for NULL, which nothing here gives a type."""
+    if value.open:
+        raise _untyped(value.span)
+    return value
+
+
+def _untyped(span: Span) -> TypeProblem:
+    return TypeProblem("NULL alone has no type", span, hint="give it one: CAST(NULL AS BIGINT)")
 
 
 def need(value: Typed, kind: Kind, what: str) -> Typed:

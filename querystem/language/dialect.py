@@ -7,6 +7,7 @@ with a position.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from sqlglot import exp, parser, tokens
@@ -65,7 +66,7 @@ PSoupTokenizer._KEYWORD_TRIE = new_trie(
 
 
 class PSoupParser(parser.Parser):
-    """SELECT, FROM and WHERE are ours; sqlglot's grammar of expressions stands below them."""
+    """The clauses of SELECT are ours; sqlglot's grammar of expressions stands below them."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
@@ -98,12 +99,64 @@ class PSoupParser(parser.Parser):
     def _parse_statement(self) -> exp.Expr | None:
         first = self._curr
         self._expect(TokenType.SELECT, "SELECT")
-        self._match(TokenType.ALL)
+        distinct = self._distinct()
         outputs = self._parse_csv(self._output)
-        source = self._parse_from()
-        where = self._parse_where()
-        select = self.expression(exp.Select(expressions=outputs, from_=source, where=where))
-        return self._spread(first, select)
+        select = exp.Select(
+            expressions=outputs,
+            distinct=distinct,
+            from_=self._parse_from(),
+            where=self._parse_where(),
+            group=self._clause(TokenType.GROUP_BY, self._group),
+            having=self._clause(TokenType.HAVING, self._having),
+            order=self._clause(TokenType.ORDER_BY, self._order),
+            limit=self._clause(TokenType.LIMIT, self._limit),
+            offset=self._clause(TokenType.OFFSET, self._offset),
+        )
+        return self._spread(first, self.expression(select))
+
+    def _distinct(self) -> exp.Expr | None:
+        if self._match(TokenType.DISTINCT):
+            distinct = self.expression(exp.Distinct(), self._prev)
+            if self._curr.token_type == TokenType.ON:
+                self.raise_error("all outputs are compared by DISTINCT, not some of them")
+            return distinct
+        self._match(TokenType.ALL)
+        return None
+
+    def _clause(self, word: TokenType, parse: Callable[[], exp.Expr]) -> exp.Expr | None:
+        return parse() if self._match(word) else None
+
+    def _group(self) -> exp.Expr:
+        return self.expression(exp.Group(expressions=self._listed(self._parse_disjunction)))
+
+    def _having(self) -> exp.Expr:
+        return self.expression(exp.Having(this=self._needed(self._parse_disjunction())))
+
+    def _order(self) -> exp.Expr:
+        return self.expression(exp.Order(expressions=self._listed(self._sort_key)))
+
+    def _sort_key(self) -> exp.Expr | None:
+        """NULLs come as PostgreSQL has them: last, or first where DESC turns the order round."""
+        value = self._parse_disjunction()
+        if value is None:
+            return None
+        descending = bool(self._match_text_seq("DESC"))
+        if not descending:
+            self._match_text_seq("ASC")
+        nulls_first = descending
+        if self._match_text_seq("NULLS"):
+            nulls_first = bool(self._match_text_seq("FIRST"))
+            if not nulls_first and not self._match_text_seq("LAST"):
+                self.raise_error("expected FIRST or LAST after NULLS")
+        return self.expression(exp.Ordered(this=value, desc=descending, nulls_first=nulls_first))
+
+    def _limit(self) -> exp.Expr:
+        if self._curr.token_type == TokenType.ALL:
+            self.raise_error("expected a number; without LIMIT all rows are answered")
+        return self.expression(exp.Limit(expression=self._needed(self._parse_disjunction())))
+
+    def _offset(self) -> exp.Expr:
+        return self.expression(exp.Offset(expression=self._needed(self._parse_disjunction())))
 
     def _output(self) -> exp.Expr | None:
         value = self._parse_disjunction()
@@ -167,7 +220,15 @@ class PSoupParser(parser.Parser):
         return self._spread(first, super()._parse_function_call(*args, **kwargs))
 
     def _parse_function_args(self, alias: bool = False) -> list[exp.Expr]:
-        return self._parse_csv(self._parse_disjunction)
+        if not self._match(TokenType.DISTINCT):
+            return self._parse_csv(self._parse_disjunction)
+        word = self._prev
+        args = self._listed(self._parse_disjunction)
+        return [self.expression(exp.Distinct(expressions=args), word)]
+
+    def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
+        """Nothing follows the parentheses of a call: no FILTER, no IGNORE NULLS, no OVER."""
+        return this
 
     def _parse_paren(self) -> exp.Expr | None:
         first = self._curr
@@ -195,6 +256,9 @@ class PSoupParser(parser.Parser):
         while self._match(sep):
             items.append(self._needed(parse_method()))
         return items
+
+    def _listed(self, parse_method: Any) -> list[Any]:
+        return self._parse_csv(lambda: self._needed(parse_method()))
 
     def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
         if self._tokens[self._index - 2].token_type == TokenType.NOT:

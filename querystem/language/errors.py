@@ -3,7 +3,8 @@
     QueryError
     ├── SyntaxProblem         SYNTAX, TEXT_TOO_LONG, NESTED_TOO_DEEP, WRONG_STATEMENT, NOT_SUPPORTED
     │   └── NotYet            NOT_YET
-    ├── BindProblem           BAD_NAME, DUPLICATE_NAME, BAD_OPTION, TOO_MANY_COLUMNS
+    ├── BindProblem           BAD_NAME, DUPLICATE_NAME, BAD_OPTION, TOO_MANY_COLUMNS, NOT_GROUPED,
+    │   │                     NOT_SELECTED, MISPLACED_AGGREGATE
     │   ├── UnknownStream     UNKNOWN_STREAM
     │   ├── UnknownColumn     UNKNOWN_COLUMN
     │   ├── UnknownFunction   UNKNOWN_FUNCTION

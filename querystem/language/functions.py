@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, TEXT, TIMESTAMP, Kind, Type, decimal_type
 from querystem.expressions import Literal, Op
+from querystem.language.aggregates import AGGREGATES
 from querystem.language.coerce import cast, comparable, need, need_number, unify
-from querystem.language.errors import NotYet, Span, SyntaxProblem, TypeProblem, UnknownFunction
+from querystem.language.errors import Span, SyntaxProblem, TypeProblem, UnknownFunction
 from querystem.language.literals import Typed
 from querystem.language.normal import call
 from querystem.language.words import suggest, words
@@ -145,7 +146,6 @@ FUNCTIONS = {
     "upper": Function(1, 1, _text(Op.UPPER, TEXT)),
 }
 
-_AGGREGATES = words("count sum avg min max stddev first last")
 _CLOCKS = words("now current_timestamp current_date current_time localtimestamp")
 _INSTEAD = {
     "substr": "substring",
@@ -159,6 +159,17 @@ _INSTEAD = {
     "ucase": "upper",
     "date_part": "extract",
     "mod": "the operator %",
+    "mean": "avg",
+    "average": "avg",
+    "total": "sum",
+    "stdev": "stddev",
+    "any_value": "first",
+    "arbitrary": "first",
+    "first_value": "first",
+    "last_value": "last",
+    "approx_count_distinct": "count(DISTINCT …)",
+    "variance": "stddev(x) * stddev(x)",
+    "var_samp": "stddev(x) * stddev(x)",
     "if": "CASE WHEN … THEN … ELSE … END",
     "iif": "CASE WHEN … THEN … ELSE … END",
     "try_cast": "CAST, which gives NULL for what can't be converted",
@@ -181,9 +192,7 @@ def refuse_clock(span: Span) -> SyntaxProblem:
 def _unknown(name: str, span: Span) -> SyntaxProblem | UnknownFunction:
     if is_clock(name):
         return refuse_clock(span)
-    if name in _AGGREGATES:
-        return NotYet(f"the aggregate {name}", span, hint="select the rows and aggregate them")
-    known = [*FUNCTIONS, "cast"]
+    known = [*FUNCTIONS, *AGGREGATES, "cast"]
     hint = f"write {_INSTEAD[name]}" if name in _INSTEAD else suggest(name, known)
     return UnknownFunction(f"there is no function {name[:60]}", span, hint=hint)
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from querystem.language.clauses import AFTER_FROM, ORDER, window_start
 from querystem.language.dialect import PSoup, Refused
 from querystem.language.errors import NotYet, SyntaxProblem
 from querystem.language.later import refuse_later
 from querystem.language.scan import MAX_TEXT, Reader, scan, span_of
 from querystem.language.statements import wrong_statement
 from querystem.language.windows import WINDOW_WORDS
+from querystem.language.words import nearest
 
 _DIALECT = PSoup()
 
@@ -30,7 +32,7 @@ def parse_query(text: str, max_text: int = MAX_TEXT) -> Parsed:
     """Raises SyntaxProblem, NotYet."""
     tokens = scan(text, max_text)
     _check_statement(tokens, len(text))
-    cut = _window_start(tokens)
+    cut = window_start(tokens)
     refuse_later(tokens, cut)
     return Parsed(_select(tokens[:cut], text), tokens[cut:])
 
@@ -51,22 +53,6 @@ def _check_statement(tokens: Sequence[Token], end: int) -> None:
     raise wrong_statement(reader)
 
 
-def _window_start(tokens: Sequence[Token]) -> int:
-    """The index of the first window word outside parentheses, after FROM."""
-    depth, after_from = 0, False
-    for index, token in enumerate(tokens):
-        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
-        if depth == 0 and token.token_type == TokenType.FROM:
-            after_from = True
-        elif depth == 0 and after_from and _is_window_word(token):
-            return index
-    return len(tokens)
-
-
-def _is_window_word(token: Token) -> bool:
-    return token.token_type == TokenType.VAR and token.text.upper() in WINDOW_WORDS
-
-
 def _select(tokens: list[Token], text: str) -> exp.Select:
     try:
         trees = _DIALECT.parser().parse(tokens, text)
@@ -84,6 +70,39 @@ def _problem(refused: Refused, tokens: Sequence[Token]) -> SyntaxProblem:
         return SyntaxProblem("the query ends too early", span_of(tokens[-1]))
     if message.startswith("Required") and token is tokens[-1]:
         return SyntaxProblem(f"something is missing after {token.text[:60]}", span_of(token))
+    hint = _hint(token, tokens)
     if message.startswith(("Invalid expression", "Required")):
         message = f"did not expect {token.text[:60]!r} here"
-    return SyntaxProblem(message[:1].lower() + message[1:], span_of(token))
+        hint = hint or _meant(token, tokens)
+    return SyntaxProblem(message[:1].lower() + message[1:], span_of(token), hint=hint)
+
+
+def _hint(token: Token, tokens: Sequence[Token]) -> str:
+    """What to write instead of the refused word, or of the one before it."""
+    words = _last_words(token, tokens)
+    return next((_INSTEAD[word] for word in reversed(words) if word in _INSTEAD), "")
+
+
+def _meant(token: Token, tokens: Sequence[Token]) -> str:
+    if token.token_type in AFTER_FROM:
+        return f"the order is {ORDER}"
+    words = [word for word in _last_words(token, tokens) if word not in _WORDS]
+    found = next(filter(None, (nearest(word, _WORDS, 0.75) for word in words)), None)
+    return f"did you mean {found}?" if found else ""
+
+
+def _last_words(token: Token, tokens: Sequence[Token]) -> list[str]:
+    at = next((index for index, other in enumerate(tokens) if other is token), 0)
+    return [word.text.upper() for word in tokens[max(0, at - 1) : at + 1]]
+
+
+_WORDS = [*sorted(WINDOW_WORDS), "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET"]
+_INSTEAD = {
+    "FETCH": "write LIMIT number",
+    "TOP": "write LIMIT number after ORDER BY",
+    "FILTER": "write the condition inside: count(CASE WHEN condition THEN 1 END)",
+    "IGNORE": "aggregates leave NULLs out",
+    "RESPECT": "aggregates leave NULLs out",
+    "ON": "ROWS 1 PARTITION BY column at the end of the query is the newest row of each",
+    "QUALIFY": "ROWS 5 PARTITION BY column at the end of the query is the newest five of each",
+}

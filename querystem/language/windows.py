@@ -1,6 +1,6 @@
-"""The window clause: text to `Window`, and back.
+"""The window clause: text to `Window`.
 
-`BEGIN x END y` includes both ends; inside, a window is half-open. The microsecond is added here.
+`BEGIN x END y` includes both ends; inside, a window is half-open. The one is added here.
 """
 
 from __future__ import annotations
@@ -9,26 +9,33 @@ from collections.abc import Sequence
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from datastem.instants import format_instant, to_micros
+from datastem.instants import to_micros
 from datastem.schema import StreamSchema
-from querystem.language.durations import UNITS, read_duration, write_duration
+from querystem.language.durations import read_duration, write_duration
 from querystem.language.errors import (
     NotYet,
     Span,
     SyntaxProblem,
     TypeProblem,
+    UnknownColumn,
     WindowProblem,
     located,
 )
 from querystem.language.moments import TIMESTAMP_FORM, read_timestamp
 from querystem.language.scan import Reader, scan, span_of
-from results.window import UNBOUNDED, Bound, Window
+from querystem.language.words import nearest, suggest
+from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
 
 # At the end of a query the first of these, outside parentheses, begins the window.
 WINDOW_WORDS = frozenset({"BEGIN", "RANGE", "ROWS", "UNBOUNDED", "REFRESH", "SLIDE"})
+MAX_ROWS = 2**31
+MAX_ROW_ID = 2**62
 
-_LARGER = 2 * max(UNITS.values())
-_KINDS = "write BEGIN … END …, RANGE duration, or UNBOUNDED"
+_KINDS = "write BEGIN … END …, RANGE duration, ROWS number, or UNBOUNDED"
+_BEGINNINGS = ("BEGIN", "RANGE", "ROWS", "UNBOUNDED")
+_ENDS = "write 'YYYY-MM-DD HH:MM', NOW - 1 HOUR, ROW 1000 or ROW LAST - 99"
+_ROWS = "write ROWS 100, ROWS 100 SLIDE 10 or ROWS 5 PARTITION BY column; RANGE takes a duration"
+_ONE_MEASURE = "write ROW at both ends, or an instant at both"
 
 
 def bind_window(text: str, schema: StreamSchema) -> Window:
@@ -40,136 +47,226 @@ def bind_window(text: str, schema: StreamSchema) -> Window:
 def read_window(tokens: Sequence[Token], end: int, schema: StreamSchema) -> Window:
     """Raises WindowProblem where the window reaches past the stream's retention."""
     reader = Reader(tokens, end)
-    span = reader.span
-    if reader.take("BEGIN"):
-        window = _begin_end(reader, span)
-    elif reader.take("RANGE"):
-        window = _range(reader, span)
-    elif reader.take("UNBOUNDED"):
-        window = UNBOUNDED
-    elif reader.sees("ROWS"):
-        raise NotYet("ROWS windows", reader.span, hint=_KINDS)
-    elif reader.sees("REFRESH"):
-        window = UNBOUNDED
-    else:
-        reader.fail("expected a window", hint=_KINDS)
-    _refuse_later(reader)
+    window = _window(reader, schema)
+    if reader.sees("REFRESH"):
+        raise NotYet(
+            "REFRESH", reader.span, hint="without REFRESH the answer is as fresh as the log"
+        )
+    _refuse_option(reader)
     reader.finish(hint="a window stands at the end of the query")
     check_retention(window, schema, span_of(tokens[0]).to(span_of(tokens[-1])))
     return window
 
 
 def check_retention(window: Window, schema: StreamSchema, span: Span | None) -> None:
-    """A row is retained while ts > NOW - RETAIN. A constant that has aged past it is no error."""
-    if schema.retain is None:
+    """Refuses a time window that at some NOW holds instants no longer retained, whatever arrives.
+
+    A row is retained while ts > NOW - RETAIN. SLIDE sets a window back by up to a microsecond less
+    than itself. A constant that has aged past the retention is no error, and windows over row ids
+    or counts hold what is left.
+    """
+    if schema.retain is None or not isinstance(window, TimeWindow):
         return
     begin, end = window.begin, window.end
     oldest = begin.offset if begin and begin.relative else 0
     newest = end.offset - 1 if end and end.relative else 0
-    if min(oldest, newest) > -schema.retain:
+    behind = window.slide - 1 if window.slide else 0
+    if min(oldest, newest) - behind > -schema.retain:
         return
     limit = write_duration(schema.retain)
     raise WindowProblem(
         f"the window reaches past the retention: {schema.name} keeps a row for {limit}",
         span,
-        hint=f"RANGE {limit} is the longest; BEGIN NOW - x needs x shorter than {limit}, because"
-        " its first instant belongs to the window",
+        hint=_slide_hint(limit) if window.slide else _retention_hint(limit),
         reason="WINDOW_PAST_RETENTION",
     )
 
 
-def window_text(window: Window) -> str:
-    """The clause in normal form; binding it again gives the same window."""
-    if window == UNBOUNDED:
-        return "UNBOUNDED"
-    begin, end = window.begin, window.end
-    if begin and begin.relative and end is None and _reads_as_range(begin.offset):
-        return f"RANGE {write_duration(1 - begin.offset)}"
-    last = Bound(0, True) if end is None else Bound(end.offset - 1, end.relative)
-    first = "'0001-01-01 00:00:00'" if begin is None else _bound_text(begin)
-    return f"BEGIN {first} END {_bound_text(last)}"
+def _retention_hint(limit: str) -> str:
+    return (
+        f"RANGE {limit} is the longest; BEGIN NOW - x needs x shorter than {limit}, because"
+        " its first instant belongs to the window"
+    )
+
+
+def _slide_hint(limit: str) -> str:
+    return f"RANGE and SLIDE together must not exceed {limit}: SLIDE sets the window back"
+
+
+def _window(reader: Reader, schema: StreamSchema) -> Window:
+    span = reader.span
+    if reader.take("BEGIN"):
+        return _begin_end(reader, span)
+    if reader.take("RANGE"):
+        return _range(reader, span)
+    if reader.take("ROWS"):
+        return _rows(reader, schema)
+    if reader.take("UNBOUNDED") or reader.sees("REFRESH"):
+        return UNBOUNDED
+    near = nearest(reader.token.text.upper(), _BEGINNINGS) if reader.token else None
+    reader.fail("expected a window", hint=f"did you mean {near}?" if near else _KINDS)
 
 
 def _begin_end(reader: Reader, span: Span) -> Window:
-    begin = _bound(reader, "BEGIN")
+    begin, by_row = _bound(reader, "BEGIN")
     reader.need("END", hint="a window has both: BEGIN … END …")
-    end = _bound(reader, "END")
-    span = span.to(reader.span)
+    end_span = reader.span
+    end, by_row_too = _bound(reader, "END")
+    if by_row != by_row_too:
+        raise WindowProblem(
+            "the window begins by time and ends by row" if by_row_too
+            else "the window begins by row and ends by time",
+            end_span,
+            hint=_ONE_MEASURE,
+        )  # fmt: skip
     if begin.relative == end.relative and begin.offset > end.offset:
         raise WindowProblem(
-            "the window begins after it ends, so it is always empty", span, hint="swap the two"
+            "the window begins after it ends, so it is always empty",
+            span.to(reader.span),
+            hint="swap the two",
         )
-    if end == Bound(0, True):
-        return Window(begin, None)
-    return Window(begin, Bound(end.offset + 1, end.relative))
+    past = Bound(end.offset + 1, end.relative)
+    if by_row:
+        return RowWindow(begin, past)
+    return TimeWindow(begin, None if end == Bound(0, True) else past)
 
 
-def _bound(reader: Reader, side: str) -> Bound:
-    span = reader.span
+def _bound(reader: Reader, side: str) -> tuple[Bound, bool]:
+    """A first or last point, and whether it is a row's."""
+    if reader.take("ROW"):
+        return _row(reader, side), True
     if reader.take("NOW"):
-        return _relative(reader, side)
-    if reader.sees("ROW"):
-        raise NotYet("windows over the row counter", span, hint=_KINDS)
-    if reader.sees(":"):
-        raise NotYet("a parameter in a window", span, hint="write the window out; it is not shared")
+        return _back(reader, side, "NOW"), False
+    _refuse_parameter(reader)
+    return _instant(reader, side), False
+
+
+def _instant(reader: Reader, side: str) -> Bound:
+    span = reader.span
     reader.take("TIMESTAMP")
     token = reader.take_kind(TokenType.STRING)
     if token is None:
-        reader.fail(
-            f"expected an instant after {side}", hint="write 'YYYY-MM-DD HH:MM' or NOW - 1 HOUR"
-        )
+        reader.fail(f"expected an instant after {side}", hint=_ENDS)
     try:
         return Bound(to_micros(read_timestamp(token.text)), False)
     except ValueError as problem:
         raise TypeProblem(str(problem), span, hint=TIMESTAMP_FORM, reason="BAD_LITERAL") from None
 
 
-def _relative(reader: Reader, side: str) -> Bound:
+def _row(reader: Reader, side: str) -> Bound:
+    if reader.take("LAST"):
+        return _back(reader, side, "ROW LAST")
+    return Bound(_number(reader, f"{side} ROW", 0, MAX_ROW_ID, hint=_ENDS), False)
+
+
+def _back(reader: Reader, side: str, present: str) -> Bound:
+    """What follows NOW or ROW LAST: nothing, or how far before it."""
     span = reader.span
     if reader.sees("+"):
         raise WindowProblem(
-            f"{side} may not lie in the future of NOW",
+            f"{side} may not lie in the future of {present}",
             span,
-            hint=f"write {side} NOW or {side} NOW - duration; rows after NOW wait for it",
+            hint=f"write {side} {present} or {side} {present} - {_BEFORE[present]}",
         )
     if reader.sees("("):
-        raise SyntaxProblem("NOW is not a function", span, hint="write NOW without parentheses")
+        raise SyntaxProblem(
+            f"{present.split()[-1]} is not a function", span, hint="write it without parentheses"
+        )
     if not reader.take("-"):
         return Bound(0, True)
-    return Bound(-read_duration(reader), True)
+    if present == "NOW":
+        return Bound(-read_duration(reader), True)
+    return Bound(-_number(reader, "ROW LAST -", 0, MAX_ROW_ID), True)
+
+
+_BEFORE = {"NOW": "duration; rows after NOW wait for it", "ROW LAST": "number"}
 
 
 def _range(reader: Reader, span: Span) -> Window:
+    _refuse_parameter(reader)
     width = read_duration(reader)
     if width == 0:
         raise WindowProblem(
             "RANGE 0 is always empty", span, hint="BEGIN NOW END NOW is one instant"
         )
-    return Window(Bound(1 - width, True), None)
+    begin = Bound(1 - width, True)
+    slide_span = reader.take("SLIDE")
+    if slide_span is None:
+        return TimeWindow(begin)
+    _refuse_parameter(reader)
+    slide = read_duration(reader)
+    if slide == 0:
+        raise WindowProblem(
+            "SLIDE 0 never moves", slide_span, hint="without SLIDE the window moves with NOW"
+        )
+    return TimeWindow(begin, None, slide)
 
 
-def _refuse_later(reader: Reader) -> None:
-    for word, hint in _LATER.items():
+def _rows(reader: Reader, schema: StreamSchema) -> Window:
+    rows = _number(reader, "ROWS", 1, MAX_ROWS, hint=_ROWS)
+    slide_span = reader.span
+    slide = _number(reader, "SLIDE", 1, MAX_ROWS, hint=_ROWS) if reader.take("SLIDE") else None
+    if not reader.take("PARTITION BY"):
+        if reader.token is not None and not reader.sees("REFRESH"):
+            reader.unexpected(hint=_ROWS)
+        return CountWindow(rows, slide)
+    partition_by = _columns(reader, schema)
+    if reader.sees("SLIDE"):
+        slide_span = reader.span
+    elif slide is None:
+        return CountWindow(rows, None, partition_by)
+    raise NotYet("SLIDE with PARTITION BY", slide_span, hint="leave one of the two out")
+
+
+def _columns(reader: Reader, schema: StreamSchema) -> tuple[str, ...]:
+    known = [column.name for column in schema.columns]
+    names: list[str] = []
+    while True:
+        name, span = reader.need_name("a column after PARTITION BY")
+        if name not in known:
+            raise UnknownColumn(
+                f"there is no column {name} in {schema.name} to partition by",
+                span,
+                hint=suggest(name, known),
+            )
+        if name in names:
+            raise WindowProblem(
+                f"PARTITION BY has {name} twice", span, hint="leave the second one out"
+            )
+        names.append(name)
+        if not reader.take(","):
+            return tuple(names)
+
+
+def _number(reader: Reader, after: str, least: int, most: int, hint: str = "") -> int:
+    _refuse_parameter(reader)
+    token, span = reader.token, reader.span
+    if token is None or token.token_type != TokenType.NUMBER:
+        reader.fail(f"expected a number after {after}", hint=hint)
+    reader.skip()
+    plain = token.text.isascii() and token.text.isdigit() and len(token.text) < 40
+    number = int(token.text) if plain else None
+    if number is None or not least <= number <= most:
+        raise WindowProblem(
+            f"{after} takes a whole number from {least} to {most:,}, not {token.text[:60]}", span
+        )
+    return number
+
+
+def _refuse_parameter(reader: Reader) -> None:
+    if reader.sees(":"):
+        raise NotYet(
+            "a parameter in a window", reader.span, hint="write the window out; it is not shared"
+        )
+
+
+def _refuse_option(reader: Reader) -> None:
+    for word, hint in _OPTIONS.items():
         if reader.sees(word):
-            raise NotYet(word, reader.span, hint=hint)
+            raise SyntaxProblem(f"this window takes no {word}", reader.span, hint=hint)
 
 
-_LATER = {
-    "SLIDE": "without SLIDE the window moves with NOW",
-    "REFRESH": "without REFRESH the answer is as fresh as the log",
-    "PARTITION BY": "",
+_OPTIONS = {
+    "SLIDE": "SLIDE follows RANGE duration or ROWS number",
+    "PARTITION BY": "PARTITION BY follows ROWS number",
 }
-
-
-def _reads_as_range(offset: int) -> bool:
-    return offset <= 0 and _unit_size(1 - offset) > _unit_size(-offset)
-
-
-def _unit_size(micros: int) -> int:
-    return max(size for size in UNITS.values() if micros % size == 0) if micros else _LARGER
-
-
-def _bound_text(bound: Bound) -> str:
-    if not bound.relative:
-        return f"'{format_instant(bound.offset)}'"
-    return f"NOW - {write_duration(-bound.offset)}" if bound.offset else "NOW"

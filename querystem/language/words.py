@@ -54,9 +54,14 @@ def write_name(name: str) -> str:
     return f'"{name}"' if name in RESERVED else name
 
 
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The known name that this one may have been meant for."""
+    return next(iter(difflib.get_close_matches(name, sorted(known), 1, likeness)), None)
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """A hint: the nearest known name, or all of them where they are few."""
     names = sorted(known)
-    if near := difflib.get_close_matches(name, names, n=1):
-        return f"did you mean {near[0]}?"
+    if near := nearest(name, names):
+        return f"did you mean {near}?"
     return "known are " + ", ".join(names[:20]) + (", …" if len(names) > 20 else "")

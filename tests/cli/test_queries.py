@@ -123,6 +123,32 @@ def test_another_window_and_an_earlier_instant(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("trades")
+def test_a_query_is_asked_without_registering_it(run: Run, tmp_path: Path) -> None:
+    sql = "SELECT symbol, price FROM trades WHERE symbol = :s"
+    shown = run("ask", sql, "--param", "s=IBM")
+    assert "99.5" in shown.stdout
+    assert "1 rows at 2026-01-05 09:09:00" in shown.stderr
+    (tmp_path / "query.sql").write_text("SELECT size FROM trades")
+    lines = ["--format", "jsonl", "--as-of", "2026-01-05T09:00"]
+    assert len(run("ask", "--file", str(tmp_path / "query.sql"), *lines).stdout.splitlines()) == 1
+    run("ask", sql, "--format", "arrow", code=2)
+    run("ask", code=2)
+    assert "prise" in run("ask", "SELECT prise FROM trades", code=1).stderr
+    assert "no registrations yet" in run("list").stderr
+
+
+@pytest.mark.usefixtures("trades")
+def test_a_registration_is_explained(run: Run) -> None:
+    run("register", "--key", "dear", "SELECT symbol FROM trades WHERE price > 100")
+    shown = run("explain", "dear").stdout
+    for part in ("predicate 1", "WHERE price > 100", "evaluated", "3 rows considered", "encode"):
+        assert part in shown
+    found = json.loads(run("explain", "dear", "--json").stdout)
+    assert (found["run"]["answer_rows"], found["epoch"]) == (1, 0)
+    run("explain", "nothing", code=1)
+
+
+@pytest.mark.usefixtures("trades")
 def test_a_bad_query_is_underlined(run: Run) -> None:
     shown = run("register", "SELECT symbol FROM trades WHERE prise > 1", code=1).stderr
     lines = shown.splitlines()

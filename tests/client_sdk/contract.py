@@ -119,6 +119,50 @@ class ClientContract:
         answer = client.invoke(client.register(f"SELECT b, a FROM {name}"))
         assert answer.to_arrow().to_pydict() == {"b": ["x", None], "a": [1, 2]}
 
+    def test_a_query_is_answered_without_registering_it(self, client: Client) -> None:
+        name = trades(client)
+        client.publish(name, [trade("IBM", 1.0, 0), trade("DEC", 2.0, 30), trade("DEC", 3.0, 60)])
+        sql = f"SELECT price FROM {name} WHERE symbol = :which BEGIN NOW - 10 MINUTES END NOW"
+        assert client.ask(sql, parameters={"which": "DEC"}).rows == [{"price": 3.0}]
+        then = client.ask(
+            sql,
+            parameters={"which": "DEC"},
+            as_of=BASE + timedelta(minutes=31),
+            knowledge="today",
+        )
+        assert then.rows == [{"price": 2.0}]
+        with client.ask_stream(f"SELECT * FROM {name}") as answer:
+            assert sum(batch.num_rows for batch in answer) == 3
+        assert not [each for each in client.registrations() if each.stream == name]
+
+    def test_a_bad_question_says_where(self, client: Client) -> None:
+        name = trades(client)
+        with pytest.raises(QueryProblem) as caught:
+            client.ask(f"SELECT prise FROM {name}")
+        assert (caught.value.line, caught.value.column) == (1, len("SELECT ") + 1)
+
+    def test_a_registration_is_explained(self, client: Client) -> None:
+        name = trades(client)
+        client.publish(name, [trade("IBM", 1.0, 0), trade("DEC", 2.0, 30), trade("DEC", 3.0, 60)])
+        query = client.register(f"SELECT price FROM {name} WHERE symbol LIKE 'D%'")
+        found = client.explain(query)
+        assert (found.registration_count, found.stream_rows, found.run.answer_rows) == (1, 3, 2)
+        assert [factor.access for factor in found.factors] == ["evaluated"]
+        assert [name for name, _ in found.run.stages] == [
+            "plan",
+            "window",
+            "match",
+            "take",
+            "shape",
+            "encode",
+        ]
+        recent = client.explain(query, window="BEGIN NOW - 10 MINUTES END NOW")
+        assert recent.run.answer_rows == 1
+        everything = client.register(f"SELECT price FROM {name}")
+        assert client.explain(everything).factors == ()
+        with pytest.raises(NotFound):
+            client.explain(bytes(16))
+
     def test_a_window_is_applied_when_asking(self, client: Client) -> None:
         name = trades(client)
         query = client.register(f"SELECT size FROM {name} BEGIN NOW - 10 MINUTES END NOW")

@@ -38,6 +38,7 @@ _CREATE = re.compile(
 _DROP = re.compile(r"\s*DROP STREAM (\w+)\s*", re.I)
 _WINDOW = re.compile(r"\b(?:BEGIN NOW - (\d+) (SECOND|MINUTE|HOUR)S? END NOW|UNBOUNDED)\s*$", re.I)
 _QUERY = re.compile(r"\s*SELECT (.*?) FROM (\w+)\b(.*)", re.S | re.I)
+STAGES = ("plan", "window", "match", "take", "shape", "encode")
 _ARROW_NAMES = {"bool": "BOOLEAN", "int64": "BIGINT", "double": "DOUBLE", "string": "TEXT"}
 
 
@@ -257,9 +258,40 @@ class FakeStore:
     # ---- answers
 
     def Invoke(self, request: pb.InvokeRequest) -> Iterator[pb.InvokeResponse]:
+        yield from self._answer(self._registration(request.handle), request.window, request)
+
+    def Ask(self, request: pb.AskRequest) -> Iterator[pb.InvokeResponse]:
+        stream = self._parts(request.sql)[1]
+        asked = pb.Registration(sql=request.sql, parameters=request.parameters, stream=stream)
+        yield from self._answer(asked, "", request)
+
+    def Explain(self, request: pb.ExplainRequest) -> pb.Explanation:
+        """Nothing is stored or indexed here: everything is evaluated."""
         registration = self._registration(request.handle)
+        table, _ = self._evaluate(registration, request.window, None)
+        rows = self._stream(registration.stream).rows.num_rows
+        _, _, where = self._parts(registration.sql)
+        run = pb.ExplainedRun(
+            considered_rows=rows,
+            computed_rows=rows,
+            answer_rows=table.num_rows,
+            answer_bytes=table.nbytes,
+            stages=[pb.Stage(name=name) for name in STAGES],
+        )
+        factor = pb.Factor(text=where.strip(), access=pb.ACCESS_EVALUATED)
+        return pb.Explanation(
+            predicate_id=1,
+            registration_count=1,
+            factors=[factor] if where.strip() else [],
+            stream_rows=rows,
+            run=run,
+        )
+
+    def _answer(
+        self, registration: pb.Registration, window: str, request: pb.InvokeRequest | pb.AskRequest
+    ) -> Iterator[pb.InvokeResponse]:
         as_of = moment(request.as_of) if request.HasField("as_of") else None
-        table, columns = self._evaluate(registration, request.window, as_of)
+        table, columns = self._evaluate(registration, window, as_of)
         header = pb.AnswerHeader(
             position=b"%08d" % self._version,
             now=timestamp(as_of or self._now(registration.stream)),

@@ -50,6 +50,14 @@ class LoopbackServicer(psoup_pb2_grpc.PsoupServicer):
         except PsoupError as error:
             _abort(context, error)
 
+    def Ask(
+        self, request: pb.AskRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.InvokeResponse]:
+        try:
+            yield from self._store.Ask(request)
+        except PsoupError as error:
+            _abort(context, error)
+
 
 def _unary(name: str) -> Callable[..., Any]:
     def handle(self: LoopbackServicer, request: Any, context: grpc.ServicerContext) -> Any:

@@ -18,7 +18,7 @@ from tests.docs.markdown import ROOT, blocks, code, read, table
 
 PAGE = read("docs/language.md")
 # What `:name` stands for in the examples.
-VALUES: dict[str, Scalar] = {"symbol": "IBM", "least": 184.5, "since": "2026-11-16"}
+VALUES: dict[str, Scalar] = {"symbol": "IBM", "least": 184.5, "since": "2026-11-16", "top": 10}
 
 
 class Catalog:

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from querystem.expressions import Scalar
 from querystem.query import Query
 from tests.oracle.evaluator import evaluate_row
+from tests.oracle.grouping import compare, identity, naive_groups
+from tests.oracle.windows import naive_window
 
 Row = Mapping[str, Any]
 
 
 def naive_rows(query: Query, rows: Iterable[Row], now: int, retain: int | None = None) -> list[Row]:
-    """The rows in the answer at NOW, by (ts, row_id).
+    """The rows in the window at NOW that satisfy WHERE, by (ts, row_id).
 
     A row has its declared columns, `ts` in microseconds and `row_id`.
     """
-    begin, end = query.window.at(now, retain)
-    inside = [row for row in rows if (begin is None or begin <= row["ts"]) and row["ts"] < end]
-    chosen = [row for row in inside if evaluate_row(query.where, row) is True]
-    return sorted(chosen, key=lambda row: (row["ts"], row["row_id"]))
+    inside = naive_window(query.window, rows, now, retain)
+    return [row for row in inside if evaluate_row(query.where, row) is True]
 
 
 def naive_answer(
     query: Query, rows: Iterable[Row], now: int, retain: int | None = None
 ) -> list[tuple[Scalar, ...]]:
     """The answer at NOW: for each row the values of the query's outputs."""
-    return [
-        tuple(evaluate_row(output.expression, row) for output in query.outputs)
-        for row in naive_rows(query, rows, now, retain)
-    ]
+    found: Sequence[Row] = naive_rows(query, rows, now, retain)
+    if query.grouping is not None:
+        found = naive_groups(query.grouping, found)
+    found = [row for row in found if evaluate_row(query.having, row) is True]
+    if query.distinct:
+        firsts: dict[Any, Row] = {}
+        for row in found:
+            firsts.setdefault(_place(query, row), row)
+        found = list(firsts.values())
+    found = sorted(found, key=functools.cmp_to_key(functools.partial(_order, query)))
+    end = None if query.limit is None else query.offset + query.limit
+    return [_outputs(query, row) for row in found[query.offset : end]]
+
+
+def _outputs(query: Query, row: Row) -> tuple[Scalar, ...]:
+    return tuple(evaluate_row(output.expression, row) for output in query.outputs)
+
+
+def _place(query: Query, row: Row) -> tuple[Any, ...]:
+    return tuple(identity(value) for value in _outputs(query, row))
+
+
+def _order(query: Query, left: Row, right: Row) -> int:
+    for key in query.order_by:
+        one, other = (evaluate_row(key.expression, row) for row in (left, right))
+        if sign := compare(one, other, key.descending, key.nulls_first):
+            return sign
+    return 0

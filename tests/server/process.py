@@ -93,11 +93,12 @@ class ServerProcess:
         """The answer in Arrow."""
         fields = self._with(fields)
         request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW, **fields)
-        header, *rest = self.stub.Invoke(request, timeout=30)
-        assert header.HasField("header")
-        table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
-        assert table.num_rows == header.header.row_count
-        return header.header, table
+        return _in_arrow(*self.stub.Invoke(request, timeout=30))
+
+    def ask(self, sql: str, **fields: Any) -> tuple[pb.AnswerHeader, pa.Table]:
+        """The answer of a query that is not registered, in Arrow."""
+        request = pb.AskRequest(sql=sql, encoding=pb.ENCODING_ARROW, **self._with(fields))
+        return _in_arrow(*self.stub.Ask(request, timeout=30))
 
     def values(self, handle: bytes, **fields: Any) -> list[list[Any]]:
         """The answer in typed values."""
@@ -111,6 +112,15 @@ class ServerProcess:
 
     def _with(self, fields: dict[str, Any]) -> dict[str, Any]:
         return {"tenant": self.tenant, **fields}
+
+
+def _in_arrow(
+    header: pb.InvokeResponse, *rest: pb.InvokeResponse
+) -> tuple[pb.AnswerHeader, pa.Table]:
+    assert header.HasField("header")
+    table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
+    assert table.num_rows == header.header.row_count
+    return header.header, table
 
 
 def ipc(table: pa.Table) -> bytes:

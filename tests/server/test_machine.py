@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
 from datastem.instants import SECOND, from_micros
-from psoup.server.answering import invoke
+from psoup.server.answering import ask, invoke
 from psoup.server.core import Core
 from psoup.server.proposals import Define, UnregisterOne
 from psoup.server.publishing import publish
@@ -37,11 +37,21 @@ from tests.server.process import ipc
 START = 1_700_000_000 * SECOND
 SQL = "CREATE STREAM s (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS"
 CONDITIONS = ("a > 3", "a % 3 = 1 OR b = 'x'", "b IS NULL", "NOT (a <= 5 AND b LIKE 'y%')", "TRUE")
+SELECTS = (
+    "SELECT a, b, row_id FROM s WHERE {}",
+    "SELECT count(*) AS n, sum(a) AS total, max(b) AS most, last(a) AS newest FROM s WHERE {}",
+    "SELECT b, count(a) AS n, min(a) AS least FROM s WHERE {} GROUP BY b ORDER BY b NULLS FIRST",
+    "SELECT row_id, a FROM s WHERE {} ORDER BY a DESC NULLS LAST, row_id LIMIT 3 OFFSET 1",
+    "SELECT DISTINCT b FROM s WHERE {}",
+)
 WINDOWS = (
     "RANGE 5 SECONDS",
     "BEGIN NOW - 30 SECONDS END NOW - 3 SECONDS",
     f"BEGIN '{from_micros(START):%Y-%m-%d %H:%M:%S}' END NOW",
     "UNBOUNDED",
+    "ROWS 7",
+    "ROWS 2 PARTITION BY b",
+    "BEGIN ROW LAST - 9 END ROW LAST",
 )
 
 T = TypeVar("T")
@@ -99,11 +109,12 @@ class Soup(RuleBasedStateMachine):
     @rule(
         target=standing,
         server=st.integers(0, 1),
+        select=st.sampled_from(SELECTS),
         where=st.sampled_from(CONDITIONS),
         window=st.sampled_from(WINDOWS),
     )
-    def register(self, server: int, where: str, window: str) -> Standing:
-        text = f"SELECT a, b, row_id FROM s WHERE {where} {window}"
+    def register(self, server: int, select: str, where: str, window: str) -> Standing:
+        text = f"{select.format(where)} {window}"
         registered, _ = self._run(register(self.cores[server], pb.RegisterRequest(sql=text)))
         return Standing(registered.handles[0], bind_query(text, lambda _: self.schema))
 
@@ -125,17 +136,26 @@ class Soup(RuleBasedStateMachine):
         core = self.cores[server]
         self._run(core.follower.catch_up())
         request = pb.InvokeRequest(handle=asked.handle, window=window, encoding=pb.ENCODING_ARROW)
-        table = self._run(_answer(core, request))
-        got = [tuple(row.values()) for row in table.to_pylist()]
-        assert got == self._naive(asked.query, window)
+        assert self._run(_answer(invoke(core, request, None))) == self._naive(asked.query, window)
+
+    @rule(
+        server=st.integers(0, 1),
+        select=st.sampled_from(SELECTS),
+        where=st.sampled_from(CONDITIONS),
+        window=st.sampled_from(WINDOWS),
+    )
+    def ask(self, server: int, select: str, where: str, window: str) -> None:
+        """Registered by someone or not, and whatever was computed for it before."""
+        text = f"{select.format(where)} {window}"
+        request = pb.AskRequest(sql=text, encoding=pb.ENCODING_ARROW)
+        query = bind_query(text, lambda _: self.schema)
+        answered = self._run(_answer(ask(self.cores[server], request, None)))
+        assert answered == self._naive(query, "")
 
     def _naive(self, query: Query, window: str) -> list[tuple[Any, ...]]:
-        if not self.rows:
-            return []
         if window:
-            bound = bind_window(window, self.schema)
-            query = Query(query.stream, query.outputs, query.where, bound)
-        now = max(known["ts"] for known in self.rows)
+            query = replace(query, window=bind_window(window, self.schema))
+        now = max((known["ts"] for known in self.rows), default=0)
         return naive_answer(query, self.rows, now, self.schema.retain)
 
     def _start(self) -> Core:
@@ -148,9 +168,10 @@ class Soup(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
 
-async def _answer(core: Core, request: pb.InvokeRequest) -> pa.Table:
-    _, *parts = [part async for part in invoke(core, request, None)]
-    return pa.ipc.open_stream(b"".join(part.arrow for part in parts)).read_all()
+async def _answer(messages: AsyncIterator[pb.InvokeResponse]) -> list[tuple[Any, ...]]:
+    _, *parts = [part async for part in messages]
+    table = pa.ipc.open_stream(b"".join(part.arrow for part in parts)).read_all()
+    return [tuple(row.values()) for row in table.to_pylist()]
 
 
 TestSoup = Soup.TestCase

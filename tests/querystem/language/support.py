@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from datastem.instants import format_instant, to_micros
 from datastem.schema import StreamSchema
 from datastem.types import Kind
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Parameter, Scalar
-from querystem.language import CreateStream, bind_query, parse_statement
-from querystem.query import Query
+from querystem.expressions import (
+    TRUE,
+    Call,
+    ColumnRef,
+    Expression,
+    Literal,
+    Op,
+    Parameter,
+    Scalar,
+)
+from querystem.language import CreateStream, bind_query, parse_statement, window_text
+from querystem.language.words import write_name
+from querystem.query import Aggregate, Grouping, Query, SortKey, aggregate_name, key_name
+from results.window import UNBOUNDED
 
 TRADES_SQL = (
     "CREATE STREAM trades (symbol TEXT, venue TEXT, price DOUBLE, size BIGINT, at TIMESTAMP,"
     " day DATE, ok BOOLEAN, amount DECIMAL(10,2), fee DECIMAL(38,10)) ORDERED BY at RETAIN 30 DAYS"
 )
+
+
+NAMES: Mapping[str, str] = {}
 
 
 def schema_of(sql: str) -> StreamSchema:
@@ -42,17 +57,67 @@ def value(expression: str, **parameters: Scalar) -> Expression:
     return bind(f"SELECT {expression} AS x FROM trades", **parameters).outputs[0].expression
 
 
-def show(expression: Expression) -> str:
-    """Text that binds to the same expression. Every call is in parentheses."""
+def show(expression: Expression, names: Mapping[str, str] = NAMES) -> str:
+    """Text that binds to the same expression. Every call is in parentheses.
+
+    `names` has the text of columns that have no name of their own.
+    """
     match expression:
         case ColumnRef(name, _):
-            return name
+            return names.get(name, name)
         case Parameter(name, _):
             return f":{name}"
         case Literal():
             return _literal(expression)
         case Call():
-            return f"({_call(expression)})"
+            return f"({_call(expression, names)})"
+
+
+def show_query(query: Query) -> str:
+    """Text that binds to the same query."""
+    names = NAMES if query.grouping is None else _group_names(query.grouping)
+    outputs = [f"{show(o.expression, names)} AS {write_name(o.name)}" for o in query.outputs]
+    parts = [f"SELECT {'DISTINCT ' if query.distinct else ''}{', '.join(outputs)}"]
+    parts.append(f"FROM {query.stream}")
+    if query.where != TRUE:
+        parts.append(f"WHERE {show(query.where)}")
+    if query.grouping is not None and query.grouping.keys:
+        parts.append(f"GROUP BY {', '.join(show(key) for key in query.grouping.keys)}")
+    if query.having != TRUE:
+        parts.append(f"HAVING {show(query.having, names)}")
+    if query.order_by:
+        parts.append(f"ORDER BY {', '.join(_sort_key(key, names) for key in query.order_by)}")
+    if query.limit is not None:
+        parts.append(f"LIMIT {query.limit}")
+    if query.offset:
+        parts.append(f"OFFSET {query.offset}")
+    if query.window != UNBOUNDED:
+        parts.append(window_text(query.window))
+    return "\n".join(parts)
+
+
+def _group_names(grouping: Grouping) -> dict[str, str]:
+    keys = {key_name(number): show(key) for number, key in enumerate(grouping.keys)}
+    aggregates = {
+        aggregate_name(number): _aggregate(aggregate)
+        for number, aggregate in enumerate(grouping.aggregates)
+    }
+    return keys | aggregates
+
+
+def _aggregate(aggregate: Aggregate) -> str:
+    if aggregate.argument is None:
+        return aggregate.function.value
+    distinct = "DISTINCT " if aggregate.distinct else ""
+    return f"{aggregate.function.value}({distinct}{show(aggregate.argument)})"
+
+
+def _sort_key(key: SortKey, names: Mapping[str, str]) -> str:
+    """A column is written with its stream: alone it would be an output's name."""
+    text = show(key.expression, names)
+    text = f"{TRADES.name}.{text}" if text.isidentifier() else text
+    direction = "DESC" if key.descending else "ASC"
+    return f"{text} {direction} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
 
 
 def _literal(literal: Literal) -> str:
@@ -76,8 +141,8 @@ def _literal(literal: Literal) -> str:
     return str(value)
 
 
-def _call(call: Call) -> str:
-    args = [show(arg) for arg in call.args]
+def _call(call: Call, names: Mapping[str, str]) -> str:
+    args = [show(arg, names) for arg in call.args]
     match call.op:
         case Op.AND | Op.OR:
             return f" {call.op.value.upper()} ".join(args)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from querystem.language import QueryError, bind_window, parse_statement, window_text
-from tests.querystem.language.support import TRADES, bind, show, where
+from tests.querystem.language.support import TRADES, bind, show, show_query, where
 
 GOLDEN = Path(__file__).parent / "golden"
 _ARROW, _NEXT = "-" * 20, "=" * 20
@@ -37,6 +37,10 @@ def test_normal_forms():
 
 def test_windows():
     check("windows.txt", lambda text: window_text(bind_window(text, TRADES)))
+
+
+def test_queries():
+    check("queries.txt", lambda text: show_query(bind(text)))
 
 
 def refusal(attempt: Callable[[], object]) -> str:

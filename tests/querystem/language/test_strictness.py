@@ -34,8 +34,23 @@ QUERIES = [
     "SELECT CAST ( size AS DECIMAL ( 10 , 2 ) ) AS x FROM trades WHERE day < DATE '2026-01-01'",
     "SELECT extract ( hour FROM ts ) AS h FROM trades WHERE coalesce ( size , 0 ) % 3 = 1",
     "SELECT substring ( symbol FROM 1 FOR 2 ) AS x FROM trades WHERE round ( price , 1 ) / 2 > 1",
+    "SELECT symbol , avg ( price ) AS mean FROM trades GROUP BY symbol HAVING count ( * ) > 3",
+    "SELECT count ( DISTINCT symbol ) , sum ( size ) / count ( * ) AS x FROM trades WHERE ok",
+    "SELECT size % 3 AS k , first ( price ) FROM trades GROUP BY k , venue ORDER BY k DESC LIMIT 5",
+    "SELECT DISTINCT symbol , price FROM trades ORDER BY price NULLS FIRST , 1 LIMIT 10 OFFSET 2",
+    "SELECT * FROM trades ORDER BY price * size DESC NULLS LAST , row_id ASC OFFSET 3",
+    "SELECT size IS DISTINCT FROM 1 AS a , max ( price ) FROM trades GROUP BY 1 ORDER BY 2",
 ]
-WINDOWS = ["RANGE 10 MINUTES", "BEGIN NOW - 1 HOUR END NOW", "BEGIN '2026-01-01' END NOW - 5"]
+WINDOWS = [
+    "RANGE 10 MINUTES",
+    "BEGIN NOW - 1 HOUR END NOW",
+    "BEGIN '2026-01-01' END NOW - 5",
+    "BEGIN ROW 10 END ROW LAST",
+    "BEGIN ROW LAST - 9 END ROW LAST - 2",
+    "RANGE 10 MINUTES SLIDE 1 MINUTE",
+    "ROWS 100 SLIDE 10",
+    "ROWS 5 PARTITION BY symbol , venue",
+]
 WORDS = sorted({word for query in QUERIES for word in query.split()})
 PIECES = [
     *WORDS,
@@ -186,6 +201,8 @@ def test_ordinary_words_are_names(name: str) -> None:
     schema = schema_of(f"CREATE STREAM s ({name} BIGINT)")
     text = f"SELECT {name}, s.{name} + {name} AS b FROM s WHERE {name} > 1 AND NOT {name} IN (2, 3)"
     assert [column.name for column in bind_query(text, lambda _: schema).columns] == [name, "b"]
+    text = f"SELECT {name}, max({name}) AS b FROM s GROUP BY {name} ORDER BY {name} DESC, b"
+    assert len(bind_query(f"{text} ROWS 3 PARTITION BY {name}", lambda _: schema).order_by) == 2
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
@@ -232,18 +249,12 @@ def test_text_has_a_limit() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT * FROM trades BEGIN ROW 1000 END ROW LAST",
-        "SELECT * FROM trades BEGIN ROW LAST - 99 END ROW LAST",
-        "SELECT * FROM trades RANGE 10 MINUTES SLIDE 1 MINUTE",
-        "SELECT * FROM trades ROWS 100",
-        "SELECT * FROM trades ROWS 100 SLIDE 10",
-        "SELECT * FROM trades ROWS 5 PARTITION BY room",
+        "SELECT * FROM trades ROWS 5 PARTITION BY symbol SLIDE 2",
         "SELECT * FROM trades WINDOW (RANGE 1 HOUR) AS t, q WINDOW (ROWS 1 PARTITION BY s) AS q",
         "SELECT * FROM trades REFRESH EVERY 5 MINUTES",
         "SELECT * FROM trades REFRESH ON alarms WHERE kind = 'police'",
-        "SELECT symbol, count(distinct price) FROM trades GROUP BY symbol HAVING count(*) > 1",
-        "SELECT first(price), last(price), stddev(price) FROM trades",
-        "SELECT price FROM trades ORDER BY price LIMIT 5 OFFSET 2",
+        "SELECT stddev(DISTINCT price) FROM trades",
+        "SELECT sum(price) OVER (PARTITION BY symbol ORDER BY at) FROM trades",
         "SELECT price FROM trades LEFT JOIN quotes ON trades.symbol = quotes.symbol",
         "SELECT price FROM trades EXCEPT ALL SELECT price FROM trades",
         "SELECT price FROM trades INTERSECT SELECT price FROM trades",

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from datastem.instants import DAY, HOUR, MAX_INSTANT, MIN_INSTANT, MINUTE, SECOND, to_micros
-from datastem.schema import StreamSchema
+from datastem.schema import Column, StreamSchema
+from datastem.types import DOUBLE, TEXT
 from querystem.language import QueryError, WindowProblem, bind_window, window_text
 from querystem.language.durations import write_duration
 from querystem.language.moments import read_timestamp
-from results.window import UNBOUNDED, Bound, Window
+from results.window import (
+    UNBOUNDED,
+    Bound,
+    CountWindow,
+    RowWindow,
+    TimeWindow,
+    Window,
+    window_from_json,
+    window_to_json,
+)
 from tests.querystem.language.support import TRADES
 
-FOREVER = StreamSchema("t", ())
+FOREVER = StreamSchema("t", (Column("t_1", TEXT), Column("order", TEXT), Column("x", DOUBLE)))
 NINE = to_micros(read_timestamp("2026-11-16 09:00"))
 
 
@@ -23,16 +35,30 @@ NINE = to_micros(read_timestamp("2026-11-16 09:00"))
     [
         (
             "BEGIN '2026-11-16 09:00' END '2026-11-16 10:00'",
-            Window(Bound(NINE, False), Bound(NINE + HOUR + 1, False)),
+            TimeWindow(Bound(NINE, False), Bound(NINE + HOUR + 1, False)),
         ),
-        ("BEGIN '2026-11-16 09:00' END NOW", Window(Bound(NINE, False), None)),
+        ("BEGIN '2026-11-16 09:00' END NOW", TimeWindow(Bound(NINE, False), None)),
         (
             "BEGIN NOW - 1 HOUR END NOW - 10 MINUTES",
-            Window(Bound(-HOUR, True), Bound(1 - 10 * MINUTE, True)),
+            TimeWindow(Bound(-HOUR, True), Bound(1 - 10 * MINUTE, True)),
         ),
-        ("RANGE 10 MINUTES", Window(Bound(1 - 10 * MINUTE, True), None)),
-        ("BEGIN NOW END NOW", Window(Bound(0, True), None)),
-        ("BEGIN NOW - 0 END NOW - 0 SECONDS", Window(Bound(0, True), None)),
+        ("RANGE 10 MINUTES", TimeWindow(Bound(1 - 10 * MINUTE, True), None)),
+        ("BEGIN NOW END NOW", TimeWindow(Bound(0, True), None)),
+        ("BEGIN NOW - 0 END NOW - 0 SECONDS", TimeWindow(Bound(0, True), None)),
+        (
+            "RANGE 10 MINUTES SLIDE 1 MINUTE",
+            TimeWindow(Bound(1 - 10 * MINUTE, True), None, MINUTE),
+        ),
+        ("RANGE 10 SLIDE 60", TimeWindow(Bound(1 - 10 * SECOND, True), None, MINUTE)),
+        ("BEGIN ROW 1000 END ROW LAST", RowWindow(Bound(1000, False), Bound(1, True))),
+        ("BEGIN ROW LAST - 99 END ROW LAST", RowWindow(Bound(-99, True), Bound(1, True))),
+        ("BEGIN ROW LAST - 9 END ROW LAST - 5", RowWindow(Bound(-9, True), Bound(-4, True))),
+        ("begin row 0 end row 0", RowWindow(Bound(0, False), Bound(1, False))),
+        ("BEGIN ROW LAST END ROW 7", RowWindow(Bound(0, True), Bound(8, False))),
+        ("ROWS 100", CountWindow(100)),
+        ("ROWS 100 SLIDE 10", CountWindow(100, 10)),
+        ("ROWS 5 PARTITION BY t_1", CountWindow(5, None, ("t_1",))),
+        ('rows 5 partition\n by "t_1", "order"', CountWindow(5, None, ("t_1", "order"))),
         ("UNBOUNDED", UNBOUNDED),
         ("unbounded;", UNBOUNDED),
     ],
@@ -41,11 +67,17 @@ def test_both_ends_belong_to_the_window(text: str, window: Window) -> None:
     assert bind_window(text, FOREVER) == window
 
 
+def time_window(text: str, schema: StreamSchema = FOREVER) -> TimeWindow:
+    window = bind_window(text, schema)
+    assert isinstance(window, TimeWindow)
+    return window
+
+
 def test_a_row_leaves_at_the_first_instant_it_is_out() -> None:
     ts = NINE
 
     def holds(text: str, now: int) -> bool:
-        begin, end = bind_window(text, FOREVER).at(now)
+        begin, end = time_window(text).at(now)
         return (begin is None or begin <= ts) and ts < end
 
     assert holds("RANGE 10 MINUTES", ts) and holds("RANGE 10 MINUTES", ts + 10 * MINUTE - 1)
@@ -53,6 +85,47 @@ def test_a_row_leaves_at_the_first_instant_it_is_out() -> None:
     assert holds("BEGIN NOW - 10 MINUTES END NOW", ts + 10 * MINUTE)
     assert not holds("BEGIN NOW - 10 MINUTES END NOW", ts + 10 * MINUTE + 1)
     assert not holds("UNBOUNDED", ts - 1)
+
+
+def test_a_slide_stands_until_the_next() -> None:
+    window = time_window("RANGE 10 MINUTES SLIDE 1 MINUTE")
+    assert window.at(NINE) == window.at(NINE + MINUTE - 1) == (NINE + 1 - 10 * MINUTE, NINE + 1)
+    assert window.at(NINE + MINUTE) == (NINE + 1 - 9 * MINUTE, NINE + MINUTE + 1)
+
+
+def test_both_rows_belong_to_the_window() -> None:
+    window = bind_window("BEGIN ROW LAST - 99 END ROW LAST", FOREVER)
+    assert isinstance(window, RowWindow) and window.at(1000) == (901, 1001)
+    window = bind_window("BEGIN ROW 3 END ROW 5", FOREVER)
+    assert isinstance(window, RowWindow) and window.at(1000) == (3, 6)
+
+
+rows = st.one_of(
+    st.builds(Bound, st.integers(-(2**62), 0), st.just(True)),
+    st.builds(Bound, st.integers(0, 2**62), st.just(False)),
+)
+counts = st.integers(1, 2**31)
+names = st.lists(st.sampled_from(["t_1", "order", "x"]), unique=True)
+
+
+@given(
+    st.one_of(
+        st.builds(
+            TimeWindow,
+            st.builds(Bound, st.integers(-(10**15), 0), st.just(True)),
+            st.none(),
+            st.integers(1, 10**15),
+        ),
+        st.builds(
+            lambda begin, end: RowWindow(begin, Bound(end.offset + 1, end.relative)), rows, rows
+        ).filter(lambda w: w.begin.relative != w.end.relative or w.begin.offset < w.end.offset),
+        st.builds(CountWindow, counts, st.none() | counts),
+        st.builds(CountWindow, counts, st.none(), names.map(tuple)),
+    )
+)
+def test_any_other_window_written_as_text_binds_to_itself(window: Window) -> None:
+    assert bind_window(window_text(window), FOREVER) == window
+    assert window_from_json(json.loads(json.dumps(window_to_json(window)))) == window
 
 
 bounds = st.one_of(
@@ -66,14 +139,14 @@ def test_a_window_written_as_text_binds_to_itself(begin: Bound, end: Bound) -> N
     if begin.relative == end.relative and begin.offset > end.offset:
         begin, end = end, begin
     last = None if end == Bound(0, True) else Bound(end.offset + 1, end.relative)
-    window = Window(begin, last)
+    window = TimeWindow(begin, last)
     assert bind_window(window_text(window), FOREVER) == window
 
 
 @given(st.integers(1, 10**16))
 def test_a_range_written_as_text_binds_to_itself(micros: int) -> None:
     window = bind_window(f"RANGE {write_duration(micros)}", FOREVER)
-    assert window == Window(Bound(1 - micros, True), None)
+    assert window == TimeWindow(Bound(1 - micros, True), None)
     assert bind_window(window_text(window), FOREVER) == window
     assert bind_window(f"RANGE {micros // SECOND}.{micros % SECOND:06d}", FOREVER) == window
 
@@ -83,14 +156,34 @@ def test_a_window_is_refused_exactly_where_a_row_it_holds_is_no_longer_kept(
     over: int, form: str
 ) -> None:
     text = form.format(write_duration(30 * DAY + over))
-    begin = bind_window(text, FOREVER).at(0)[0]
+    begin = time_window(text).at(0)[0]
     assert begin is not None and TRADES.retain is not None
     if begin > -TRADES.retain:
-        assert bind_window(text, TRADES).begin == Bound(begin, True)
+        assert time_window(text, TRADES).begin == Bound(begin, True)
     else:
         with pytest.raises(WindowProblem, match="30 DAYS") as caught:
             bind_window(text, TRADES)
         assert caught.value.reason == "WINDOW_PAST_RETENTION"
+
+
+@given(st.integers(1, 10), st.integers(-3, 3))
+def test_a_slide_is_refused_exactly_where_it_may_be_set_back_past_the_retention(
+    slide: int, over: int
+) -> None:
+    text = f"RANGE {write_duration(30 * DAY + over)} SLIDE {write_duration(slide)}"
+    window = time_window(text)
+    reaches = [window.at(now)[0] - now for now in range(slide)]  # type: ignore[operator]
+    assert TRADES.retain is not None
+    if min(reaches) > -TRADES.retain:
+        assert bind_window(text, TRADES) == window
+    else:
+        with pytest.raises(WindowProblem, match="past the retention"):
+            bind_window(text, TRADES)
+
+
+def test_windows_of_rows_hold_what_is_left() -> None:
+    for text in ("BEGIN ROW 0 END ROW LAST", "ROWS 2147483648", "BEGIN ROW LAST - 9 END ROW LAST"):
+        bind_window(text, TRADES)
 
 
 def test_a_landmark_may_age_past_the_retention() -> None:
@@ -119,7 +212,7 @@ def test_a_landmark_may_age_past_the_retention() -> None:
     ],
 )
 def test_durations(written: str, micros: int) -> None:
-    assert bind_window(f"RANGE {written}", FOREVER).begin == Bound(1 - micros, True)
+    assert time_window(f"RANGE {written}").begin == Bound(1 - micros, True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""Which rows a window holds, before WHERE is asked: a region, or a set of row ids in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.blocks import Int64s, Part
+from datastem.stem import StemView
+from psoup.server.folding import Fold
+from psoup.server.summaries import Summaries
+from querystem.equality import canonical, codes
+from results.choice import by_count, by_row, by_time, reach
+from results.newest import Run, newest_of_each
+from results.region import Region
+from results.window import UNBOUNDED, CountWindow, RowWindow, TimeWindow, Window
+
+_FOREVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The rows of the region; where there are `ids`, only those, ascending."""
+
+    region: Region
+    ids: Int64s | None = None
+
+    def places(self, part: Part, ids: Int64s) -> Int64s:
+        """Where in the part the chosen ones of its rows with these ascending ids stand."""
+        if self.ids is not None:
+            low, high = np.searchsorted(self.ids, [part.first, part.stop])
+            ids = np.intersect1d(ids, self.ids[low:high], assume_unique=True)
+        places = part.find(ids)
+        inside = self.region.holds(part.ts[places], part.ids[places])
+        return places if inside.all() else places[inside]
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """When and how far: NOW, the least ts retained then, and the next row id."""
+
+    now: int
+    oldest: int | None
+    high: int
+
+
+def choose(
+    window: Window, stem: StemView, horizon: Horizon, summaries: Summaries, stream_id: int
+) -> Choice:
+    now, oldest, high = horizon.now, horizon.oldest, horizon.high
+    match window:
+        case TimeWindow():
+            return Choice(by_time(window, now, oldest, high))
+        case RowWindow():
+            return Choice(by_row(window, now, oldest, high))
+        case CountWindow():
+            past = by_time(UNBOUNDED, now, oldest, high)
+            total = _total(stem, horizon) if window.slide is not None else 0
+            runs = _newest_runs(stem, past, reach(window, total))
+            region = by_count(window, past, runs, total)
+            if not window.partition_by:
+                return Choice(region)
+            return Choice(region, _partitions(window, stem, region, summaries, stream_id))
+
+
+def _total(stem: StemView, horizon: Horizon) -> int:
+    """How many rows with ts up to NOW there ever were: row ids count them."""
+    waiting = sum(
+        int((part.ts > horizon.now).sum())
+        for part in stem.probe(horizon.now + 1, _FOREVER, horizon.high)
+    )
+    return horizon.high - waiting
+
+
+def _newest_runs(stem: StemView, past: Region, count: int) -> list[Run]:
+    """Runs that hold the newest `count` rows of the region, newest blocks first, and few others."""
+    if not count or past.empty:
+        return []
+    numbers = stem.numbers(past.begin, past.end, past.hi)
+    tops = {number: stem.latest(number) for number in numbers}
+    numbers.sort(key=lambda number: -tops[number])
+    runs: list[Run] = []
+    for place, number in enumerate(numbers):
+        runs += [run for part in stem.parts(number, past.hi) if (run := _run(part, past))]
+        next_top = tops[numbers[place + 1]] if place + 1 < len(numbers) else -_FOREVER
+        if _rows_after(runs, next_top, count):
+            break
+    return runs
+
+
+def _rows_after(runs: Sequence[Run], instant: int, count: int) -> bool:
+    """Whether at least `count` of the rows are later than the instant."""
+    if sum(len(run.ts) for run in runs if run.high > instant) < count:
+        return False
+    return count <= sum(
+        len(run.ts) if run.low > instant else int((run.ts > instant).sum())
+        for run in runs
+        if run.high > instant
+    )
+
+
+def _run(part: Part, past: Region) -> Run | None:
+    if past.contains(*part.bounds, part.first, part.stop):
+        return Run(part.ts, part.ids, *part.bounds)
+    kept = past.holds(part.ts, part.ids)
+    ts, ids = part.ts[kept], part.ids[kept]
+    return Run(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
+
+
+# ---- partitions
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest rows of each partition of some run."""
+
+    ids: Int64s
+    ts: Int64s
+    keys: tuple[pa.Array, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.ids.nbytes + self.ts.nbytes + sum(key.nbytes for key in self.keys))
+
+    def cut(self, count: int) -> _Newest:
+        code, _ = codes(self.keys, len(self.ids))
+        places = newest_of_each(code, self.ts, self.ids, count)
+        if len(places) == len(self.ids):
+            return self
+        keys = tuple(key.take(pa.array(places)) for key in self.keys)
+        return _Newest(self.ids[places], self.ts[places], keys)
+
+
+def _partitions(
+    window: CountWindow, stem: StemView, region: Region, summaries: Summaries, stream_id: int
+) -> Int64s:
+    def of(part: Part, places: Int64s) -> _Newest:
+        places = places[region.holds(part.ts[places], part.ids[places])]
+        rows = part.rows.select(list(window.partition_by)).take(pa.array(places))
+        keys = tuple(canonical(rows.column(name)) for name in window.partition_by)
+        return _Newest(part.ids[places], part.ts[places], keys).cut(window.rows)
+
+    def merge(parts: Sequence[_Newest]) -> _Newest:
+        if len(parts) == 1:
+            return parts[0]
+        every = _Newest(
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.ts for part in parts]),
+            tuple(pa.concat_arrays(k) for k in zip(*(part.keys for part in parts), strict=True)),
+        )
+        return every.cut(window.rows)
+
+    subject = ("newest", stream_id, window.partition_by, window.rows)
+    found = Fold(summaries, subject, stem, region, of, merge).values()
+    return np.sort(merge(found).ids) if found else np.empty(0, np.int64)

@@ -1,0 +1,204 @@
+"""Explain: how a registration is matched, what it shares, what is stored, where the time goes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datastem.blocks import Int64s, Part
+from psoup.server.core import Core
+from psoup.server.files import match_groups, read_match_group
+from psoup.server.invoke import Plan, matching, window_rows
+from psoup.server.matcher import Matcher
+from psoup.server.pieces import arrow_pieces
+from psoup.server.planning import make_plan, matcher_of, of_registration
+from psoup.server.values import from_duration
+from psoup.store import CorruptStore, Predicate
+from psoup.v1 import psoup_pb2 as pb
+from querystem.expressions import Expression, from_json
+from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
+from querystem.index.formula import Factor
+from querystem.language import expression_text
+from querystem.shape import shape
+from results.bitmap import Lows, decode
+from results.matches import MatchPieces
+from results.ranges import intersect, size
+
+# Each predicate that is looked at is parsed anew, so that nothing has to be kept for this.
+_LOOKED_AT = 5_000
+
+
+async def explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
+    """Raises what Invoke raises. Runs one invoke, within the same limits."""
+    await core.follower.catch_up()
+    try:
+        return await _explain(core, request)
+    except (FileNotFoundError, CorruptStore):
+        await core.follower.refresh()
+        return await _explain(core, request)
+
+
+async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
+    stages = Stages()
+    invoke = pb.InvokeRequest(tenant=request.tenant, handle=request.handle, window=request.window)
+    with stages.time("plan"):
+        asked = of_registration(core, invoke)
+        plan = make_plan(core, invoke, asked)
+    predicates = list(core.follower.state.predicates.values())
+    found = core.follower.state.predicates[plan.predicate_id]
+    message = pb.Explanation(
+        predicate_id=found.id,
+        registration_count=found.registrations,
+        matched_rows=size(
+            intersect(0, asked.stream.high, plan.view.covering(found.stream_id).ranges(found.id))
+        ),
+        stream_rows=asked.stream.high,
+        epoch=plan.view.epoch.number,
+    )
+    await core.in_thread(_complete, core, message, plan, predicates, stages)
+    return message
+
+
+def _complete(
+    core: Core,
+    message: pb.Explanation,
+    plan: Plan,
+    predicates: Sequence[Predicate],
+    stages: Stages,
+) -> None:
+    message.run.CopyFrom(_run(core, plan, stages))
+    others = [
+        one for one in predicates if one.stream_id == plan.stream_id and one.id != plan.predicate_id
+    ]
+    compared = others[-_LOOKED_AT:]
+    message.factors.extend(_factors(plan.query.where, compared))
+    message.other_predicates = len(others)
+    message.compared_predicates = len(compared)
+    message.stored.CopyFrom(_stored(core, plan))
+
+
+# ---- how it is matched
+
+
+_ACCESS = {
+    Access.LOOKED_UP: pb.ACCESS_LOOKED_UP,
+    Access.SEARCHED: pb.ACCESS_SEARCHED,
+    Access.COMPARED: pb.ACCESS_COMPARED,
+    Access.EVALUATED: pb.ACCESS_EVALUATED,
+}
+
+
+def _factors(where: Expression, others: Sequence[Predicate]) -> list[pb.Factor]:
+    mine = factors_of(where)
+    sharing: Counter[Factor] = Counter()
+    beside: dict[Expression, set[Factor]] = {
+        operand: set() for factor in mine if (operand := operand_of(factor)) is not None
+    }
+    for theirs in [mine, *(factors_of(from_json(json.loads(other.key))) for other in others)]:
+        sharing.update(theirs)
+        for factor in theirs:
+            operand = operand_of(factor)
+            if operand is not None and operand in beside:
+                beside[operand].add(factor)
+    return [_factor(factor, beside, sharing[factor] - 1) for factor in mine]
+
+
+def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: int) -> pb.Factor:
+    operand = operand_of(factor)
+    constants = 0 if operand is None else constants_of(beside[operand])
+    return pb.Factor(
+        text=factor_text(factor),
+        access=_ACCESS[access_of(factor, constants)],
+        operand="" if operand is None else expression_text(operand),
+        constant_count=constants,
+        shared_by=shared_by,
+    )
+
+
+# ---- what is stored
+
+
+def _stored(core: Core, plan: Plan) -> pb.StoredMatches:
+    """Read past the cache, which is for answers."""
+    root, message = core.store.table("matches").root, pb.StoredMatches()
+    matched: dict[int, list[Lows]] = {}
+    for file in plan.view.files_of(plan.stream_id, plan.predicate_id):
+        held = 0
+        for group, (lo, hi) in enumerate(match_groups(root / file.path)):
+            if not lo <= plan.predicate_id < hi:
+                continue
+            pieces = MatchPieces(read_match_group(root / file.path, group))
+            for block, bitmap in pieces.every(plan.predicate_id):
+                held += 1
+                message.byte_count += len(bitmap)
+                matched.setdefault(block, []).append(decode(bitmap))
+        message.file_count += bool(held)
+        message.piece_count += held
+    message.block_count = len(matched)
+    message.row_count = sum(len(np.unique(np.concatenate(found))) for found in matched.values())
+    return message
+
+
+# ---- where the time goes
+
+
+@dataclass
+class Stages:
+    """Seconds by name, in the order they began."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+
+class _Watched(Matcher):
+    """Notes how many rows it is asked about, and for how long."""
+
+    considered = 0
+    seconds = 0.0
+
+    def match(self, part: Part, lo: int, hi: int) -> Int64s:
+        started = time.perf_counter()
+        found = super().match(part, lo, hi)
+        self.seconds += time.perf_counter() - started
+        first, last = np.searchsorted(part.ids, [lo, hi])
+        self.considered += int(last - first)
+        return found
+
+
+def _run(core: Core, plan: Plan, stages: Stages) -> pb.ExplainedRun:
+    matcher = matcher_of(core, plan, core.settings.compute_rows, _Watched)
+    with stages.time("window"):
+        choice, _ = window_rows(plan, core.summaries)
+    stages.seconds["match"] = 0.0
+    rest = "take" if plan.query.grouping is None else "aggregate"
+    with stages.time(rest):
+        rows = matching(plan, matcher, choice, core.summaries)
+    stages.seconds["match"] = matcher.seconds
+    stages.seconds[rest] -= matcher.seconds
+    with stages.time("shape"):
+        rows = shape(plan.query, rows)
+    with stages.time("encode"):
+        encoded = sum(map(len, arrow_pieces(rows, core.settings.piece_bytes)))
+    return pb.ExplainedRun(
+        considered_rows=matcher.considered,
+        computed_rows=matcher.work.rows,
+        answer_rows=rows.num_rows,
+        answer_bytes=encoded,
+        stages=[
+            pb.Stage(name=name, duration=from_duration(max(0, round(seconds * 1e6))))
+            for name, seconds in stages.seconds.items()
+        ],
+    )

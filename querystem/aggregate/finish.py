@@ -1,0 +1,118 @@
+"""From what was kept to the values: here, and nowhere before, anything is rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.types import Kind, Type
+from querystem.aggregate.counts import Counts
+from querystem.aggregate.distinct import Distinct
+from querystem.aggregate.extremes import Ends, Extremes
+from querystem.aggregate.limbs import MOST_TERMS
+from querystem.aggregate.needs import Need, needs, needs_of
+from querystem.aggregate.partial import Partial, State
+from querystem.aggregate.rounding import averages, deviations, to_doubles, to_integers
+from querystem.aggregate.sums import MINUS, NAN, PLUS, Sums
+from querystem.aggregate.terms import DOUBLE_UNIT
+from querystem.equality import Int64s
+from querystem.kernel import integers
+from querystem.kernel.arithmetic import fit
+from querystem.kernel.vector import Vector, to_arrow
+from querystem.ordering import ascending, sort, with_nulls
+from querystem.query import Aggregate, Function, Grouping, aggregate_name, key_name
+
+
+def finish(grouping: Grouping, partial: Partial) -> pa.RecordBatch:
+    """One row for each group, by its keys ascending with NULLs last.
+
+    Columns are `key_name(n)`, then `aggregate_name(n)`. Without keys there is one row.
+    """
+    kept = dict(zip(needs(grouping), partial.states, strict=True))
+    columns = {key_name(number): key for number, key in enumerate(partial.keys)}
+    for number, aggregate in enumerate(grouping.aggregates):
+        columns[aggregate_name(number)] = _finish(aggregate, kept, partial.groups)
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    rankers = [
+        ranker
+        for expression, key in zip(grouping.keys, partial.keys, strict=True)
+        for ranker in with_nulls(key, ascending(key, expression.type), first=False)
+    ]
+    return rows.take(pa.array(sort(rankers, np.arange(partial.groups))))
+
+
+def _finish(aggregate: Aggregate, kept: Mapping[Need, State], groups: int) -> pa.Array:
+    states = [kept[need] for need in needs_of(aggregate)]
+    match states:
+        case [Extremes(values) | Ends(values)]:
+            return values
+        case [Distinct() as distinct]:
+            states = _of_distinct(aggregate, distinct)
+    match states:
+        case [Counts(numbers)]:
+            return pa.array(numbers)
+        case [Counts(numbers), Sums() as sums, *squares]:
+            return to_arrow(_number(aggregate, numbers, sums, squares), groups)
+    raise AssertionError(aggregate)
+
+
+def _of_distinct(aggregate: Aggregate, distinct: Distinct) -> list[State]:
+    counts = Counts.of(distinct.codes, distinct.groups)
+    if aggregate.function is Function.COUNT or aggregate.argument is None:
+        return [counts]
+    kinds = [False, True] if aggregate.function is Function.STDDEV else [False]
+    return [counts, *[_distinct_sums(aggregate.argument.type, distinct, kind) for kind in kinds]]
+
+
+def _distinct_sums(type_: Type, distinct: Distinct, squared: bool) -> Sums:
+    groups = distinct.groups
+    slices = [
+        Sums.of(
+            distinct.values.slice(start, MOST_TERMS),
+            type_,
+            squared,
+            distinct.codes[start : start + MOST_TERMS],
+            groups,
+        )
+        for start in range(0, max(len(distinct.codes), 1), MOST_TERMS)
+    ]
+    return Sums.merge(slices, np.tile(np.arange(groups), len(slices)), groups)
+
+
+def _number(aggregate: Aggregate, counts: Int64s, sums: Sums, squares: list[Any]) -> Vector:
+    source, target = _source(aggregate), aggregate.type
+    unit = DOUBLE_UNIT if source.kind is Kind.DOUBLE else 0
+    if aggregate.function is Function.STDDEV:
+        values = deviations(sums.limbs, squares[0].limbs, counts, unit, source.scale)
+        return Vector(target, _with_flags(values, sums, NAN | PLUS | MINUS), counts > 1)
+    if aggregate.function is Function.AVG and target.kind is Kind.DECIMAL:
+        shifted = integers.multiply(
+            to_integers(sums.limbs), integers.constant(10 ** (target.scale - source.scale))
+        )
+        average = integers.divide_rounding(shifted, np.maximum(counts, 1))
+        return fit(average, target.scale, target, counts > 0)
+    if target.kind is Kind.DOUBLE:
+        is_sum = aggregate.function is Function.SUM
+        values = to_doubles(sums.limbs, unit) if is_sum else averages(sums.limbs, counts, unit)
+        return Vector(target, _with_flags(values, sums, NAN), counts > 0)
+    return fit(to_integers(sums.limbs), source.scale, target, counts > 0)
+
+
+def _source(aggregate: Aggregate) -> Type:
+    if aggregate.argument is None:
+        raise TypeError(f"{aggregate.function.value} needs an argument")
+    return aggregate.argument.type
+
+
+def _with_flags(values: Any, sums: Sums, nan: int) -> Any:
+    """`nan` are the flags that make it NaN alone; both infinities together do always."""
+    flags = sums.flags
+    if flags is None:
+        return values
+    values = np.where(flags & PLUS, np.inf, values)
+    values = np.where(flags & MINUS, -np.inf, values)
+    both = (flags & (PLUS | MINUS)) == PLUS | MINUS
+    return np.where((flags & nan).astype(np.bool_) | both, np.nan, values)

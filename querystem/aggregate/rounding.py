@@ -1,0 +1,138 @@
+"""Exact sums as values: integers, doubles rounded once, averages, deviations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from querystem.aggregate.limbs import BITS, Limbs, magnitude
+from querystem.equality import Int64s
+from querystem.kernel.integers import Integers, narrow
+
+Doubles = np.ndarray[Any, np.dtype[np.float64]]
+
+_LEAST_NORMAL = 2.0**-1022
+_EXTRA = 3  # digits below the unit that a quotient by a count is computed to
+
+
+def to_integers(limbs: Limbs) -> Integers:
+    """The sums in their own unit: int64 if all fit, else Python integers."""
+    digits = limbs.digits
+    if limbs.offset == 0 and digits.shape[1] == 1:
+        return digits[:, 0]
+    if limbs.offset == 0 and digits.shape[1] == 2 and not ((digits[:, 1] >> 31) + 1 >> 1).any():
+        return digits[:, 0] + (digits[:, 1] << BITS)
+    return narrow(_wide(limbs))
+
+
+def _wide(limbs: Limbs) -> Integers:
+    return _digits(limbs) << (BITS * limbs.offset)
+
+
+def _digits(limbs: Limbs) -> Integers:
+    """Python integers, in units of the lowest digit."""
+    total = limbs.digits[:, -1].astype(object)
+    for place in range(limbs.digits.shape[1] - 2, -1, -1):
+        total = (total << BITS) + limbs.digits[:, place].astype(object)
+    return total
+
+
+def to_doubles(limbs: Limbs, unit: int) -> Doubles:
+    """The sums times 2^unit, rounded to the nearest, ties to even; infinite past the greatest."""
+    digits, negative = magnitude(limbs.digits)
+    rest = np.zeros(len(digits), np.bool_)
+    return _signed(_rounded(digits, rest, BITS * limbs.offset + unit), negative)
+
+
+def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
+    """The sums times 2^unit by counts below 2^32, rounded once. Where a count is 0, anything."""
+    digits, negative = magnitude(limbs.digits)
+    divisor = np.maximum(counts, 1).astype(np.uint64)
+    padded = np.concatenate([np.zeros((len(digits), _EXTRA), np.int64), digits], axis=1)
+    rest = np.zeros(len(digits), np.uint64)
+    for place in range(padded.shape[1] - 1, -1, -1):
+        rest = (rest << np.uint64(BITS)) | padded[:, place].astype(np.uint64)
+        padded[:, place] = (rest // divisor).astype(np.int64)
+        rest %= divisor
+    exponent = BITS * (limbs.offset - _EXTRA) + unit
+    found = _rounded(padded, rest != 0, exponent)
+    for group in np.flatnonzero((found < 2 * _LEAST_NORMAL) & (digits != 0).any(axis=1)):
+        # Below the normal doubles the place to round at is another: rare enough for Python.
+        total = abs(int(_digits(Limbs(0, limbs.digits[group : group + 1]))[0]))
+        found[group] = _quotient(total, int(divisor[group]), BITS * limbs.offset + unit)
+    return _signed(found, negative)
+
+
+def deviations(sums: Limbs, squares: Limbs, counts: Int64s, unit: int, scale: int) -> Doubles:
+    """Of samples, rounded once; sums count in 2^unit / 10^scale, squares in its square.
+
+    One Python step for each group. NaN where a count is less than 2.
+    """
+    found = np.full(len(counts), np.nan)
+    chosen = np.flatnonzero(counts > 1)
+    base = BITS * min(squares.offset, 2 * sums.offset)
+    up = 2 * BITS * sums.offset - base, BITS * squares.offset - base
+    moments = (_digits(sums)[chosen], _digits(squares)[chosen], counts[chosen])
+    power = 100**scale
+    found[chosen] = [
+        _root(
+            count * (square << up[1]) - (one * one << up[0]),
+            count * (count - 1) * power,
+            unit + base // 2,
+        )
+        for one, square, count in zip(*(moment.tolist() for moment in moments), strict=True)
+    ]
+    return found
+
+
+def _root(numerator: int, denominator: int, unit: int) -> float:
+    """sqrt(numerator / denominator) * 2^unit: the last bit kept says whether any was cut off."""
+    if not numerator:
+        return 0.0
+    shift = max(0, 140 - numerator.bit_length() + denominator.bit_length())
+    shift += shift % 2
+    whole, rest = divmod(numerator << shift, denominator)
+    root = math.isqrt(whole)
+    inexact = rest or root * root != whole
+    return _quotient(root << 1 | bool(inexact), 1, unit - shift // 2 - 1)
+
+
+def _quotient(numerator: int, denominator: int, exponent: int) -> float:
+    """numerator / denominator * 2^exponent. Python rounds the quotient of integers once."""
+    up, down = max(exponent, 0), max(-exponent, 0)
+    try:
+        return (numerator << up) / (denominator << down)
+    except OverflowError:
+        return math.inf
+
+
+def _rounded(digits: Int64s, cut: Any, exponent: int) -> Doubles:
+    """Digits in `[0, 2^32)` times 2^exponent; `cut` where something below them is not zero.
+
+    Right wherever the result is a normal double, or exact.
+    """
+    groups, width = digits.shape
+    padded = np.concatenate([np.zeros((groups, 2), np.int64), digits], axis=1).astype(np.uint64)
+    top = width + 1 - np.argmax(padded[:, ::-1] != 0, axis=1)
+    row = np.arange(groups)
+    head = (padded[row, top] << np.uint64(32)) | padded[row, top - 1]
+    third = padded[row, top - 2]
+    below = np.cumsum(padded != 0, axis=1)
+    lower = np.where(top >= 3, below[row, np.maximum(top - 3, 0)], 0) > 0
+    # Bring the highest bit to the top; there are at most 31 zeros above it.
+    length = np.frexp(padded[row, top].astype(np.float64))[1]
+    lead = np.where(length, 32 - length, 0).astype(np.uint64)
+    head = (head << lead) | ((third << lead) >> np.uint64(32))
+    sticky = cut | lower | (((third << lead) & np.uint64(0xFFFFFFFF)) != 0)
+    kept, tail = head >> np.uint64(11), head & np.uint64(0x7FF)
+    odd = (kept & np.uint64(1)) == 1
+    kept += ((tail > 0x400) | ((tail == 0x400) & (sticky | odd))).astype(np.uint64)
+    place = 32 * (top - 3) - lead.astype(np.int64) + 11 + exponent
+    with np.errstate(over="ignore"):
+        return np.asarray(np.ldexp(kept.astype(np.float64), place.astype(np.int32)))
+
+
+def _signed(values: Doubles, negative: Any) -> Doubles:
+    return np.where(negative & (values != 0), -values, values)

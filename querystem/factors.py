@@ -1,0 +1,141 @@
+"""How the query SteM matches a predicate: its factors, and what finds the rows of each.
+
+Says of a predicate what `querystem.index` does with it, by the same formula and the same limits.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from datastem.instants import from_micros
+from datastem.types import Kind, Type
+from querystem.expressions import Expression
+from querystem.index.axes import FEW_CUTS, FEW_TEXTS
+from querystem.index.formula import (
+    Condition,
+    Every,
+    Factor,
+    Formula,
+    Interval,
+    Member,
+    Some,
+    cut_order,
+    formula_of,
+)
+from querystem.kernel.cuts import END, EPOCH_DAY, START
+from querystem.language.expression_texts import compared_text, expression_text, literal_text
+
+
+class Access(enum.Enum):
+    """What a factor costs a row of a batch, from the cheapest for many predicates on."""
+
+    LOOKED_UP = "one hash look-up, for all texts of the operand together"
+    SEARCHED = "one binary search, for all constants of the operand together"
+    COMPARED = "one comparison for each distinct constant of the operand"
+    EVALUATED = "an evaluation of its own, while its conjunction has rows left"
+
+
+def factors_of(where: Expression) -> tuple[Factor, ...]:
+    """The distinct factors in the order of the formula; none where all rows match, or no row."""
+    return tuple(dict.fromkeys(_leaves(formula_of(where))))
+
+
+def _leaves(formula: Formula) -> Iterator[Factor]:
+    if isinstance(formula, Every | Some):
+        for part in formula.parts:
+            yield from _leaves(part)
+    else:
+        yield formula
+
+
+def operand_of(factor: Factor) -> Expression | None:
+    """What the factor is indexed by; None for a condition that no index answers."""
+    return None if isinstance(factor, Condition) else factor.operand
+
+
+def constants_of(factors: Iterable[Factor]) -> int:
+    """The distinct constants that factors on one operand compare it with: texts, or cuts."""
+    found: set[Any] = set()
+    for factor in factors:
+        match factor:
+            case Interval(_, begin, end):
+                found |= {begin, end} - {START, END}
+            case Member(_, value):
+                found.add(value)
+    return len(found)
+
+
+def access_of(factor: Factor, constants: int) -> Access:
+    """`constants` are those of all factors on the same operand, in all predicates."""
+    match factor:
+        case Interval():
+            return Access.COMPARED if constants <= FEW_CUTS else Access.SEARCHED
+        case Member():
+            return Access.COMPARED if constants <= FEW_TEXTS else Access.LOOKED_UP
+        case Condition():
+            return Access.EVALUATED
+
+
+# ---- as text
+
+
+def factor_text(factor: Factor) -> str:
+    """A condition equal to the factor; comparisons may be written in another way than they were."""
+    match factor:
+        case Member(operand, value):
+            return f"{compared_text(operand)} = {literal_text(value)}"
+        case Condition(expression, wanted):
+            text = expression_text(expression)
+            return text if wanted else f"NOT ({text})"
+        case Interval(operand, begin, end):
+            return _interval_text(compared_text(operand), operand.type, begin, end)
+
+
+def _interval_text(name: str, type_: Type, begin: Any, end: Any) -> str:
+    if cut_order(begin) >= cut_order(end):
+        return "FALSE"
+    if begin is START and end is END:
+        return f"{name} IS NOT NULL"
+    if end == _next(begin, type_):
+        return f"{name} = {_shown(begin, type_)}"
+    parts = []
+    if begin is not START:
+        parts.append(f"{name} {_bound_text(begin, type_, '>=', '>')}")
+    if end is not END:
+        parts.append(f"{name} {_bound_text(end, type_, '<', '<=')}")
+    return " AND ".join(parts)
+
+
+def _bound_text(cut: Any, type_: Type, at: str, past: str) -> str:
+    """`> 184.5` is kept as "from the next double on": of the two, the shorter is shown."""
+    here = _shown(cut, type_)
+    if type_.kind is Kind.DOUBLE and math.isfinite(cut):
+        before = _shown(math.nextafter(cut, -math.inf), type_)
+        return f"{past} {before}" if len(before) < len(here) else f"{at} {here}"
+    return f"{at} {here}" if here else f"{past} {_shown(cut - 1, type_)}"
+
+
+def _next(cut: Any, type_: Type) -> Any:
+    if isinstance(cut, float):
+        return math.nextafter(cut, math.inf) if math.isfinite(cut) else None
+    return None if cut is START else cut + 1
+
+
+def _shown(cut: Any, type_: Type) -> str:
+    """Empty for the instant after the last one."""
+    try:
+        match type_.kind:
+            case Kind.TIMESTAMP:
+                return literal_text(from_micros(cut))
+            case Kind.DATE:
+                return literal_text(datetime.date.fromordinal(cut + EPOCH_DAY))
+            case Kind.DECIMAL:
+                return format(decimal.Decimal(cut).scaleb(-type_.scale), "f")
+    except (OverflowError, ValueError):
+        return ""
+    return literal_text(cut)

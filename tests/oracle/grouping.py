@@ -1,0 +1,123 @@
+"""Groups and aggregates: lists of values, summed as fractions."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+from datastem.types import Kind
+from querystem.expressions import Scalar
+from querystem.query import Aggregate, Function, Grouping, aggregate_name, key_name
+from tests.oracle import numbers
+from tests.oracle.evaluator import evaluate_row
+
+Row = Mapping[str, Any]
+
+# Repeats make no difference to these.
+_PICKING = (Function.MIN, Function.MAX, Function.FIRST, Function.LAST)
+_DIGITS = Context(prec=2500, Emin=-999999, Emax=999999)
+
+
+def identity(value: Any) -> Any:
+    """Equal for values that are one in a group: NaN for NaN, and -0.0 for 0.0."""
+    if isinstance(value, float):
+        return ("NaN",) if math.isnan(value) else value + 0.0
+    return value
+
+
+def naive_groups(grouping: Grouping, rows: Sequence[Row]) -> list[Row]:
+    """A row for each group, by its keys, NULLs last. `rows` are by (ts, row_id)."""
+    groups: dict[Any, list[Row]] = {} if grouping.keys else {(): []}
+    keys: dict[Any, list[Scalar]] = {}
+    for row in rows:
+        values = [evaluate_row(key, row) for key in grouping.keys]
+        place = tuple(identity(value) for value in values)
+        groups.setdefault(place, []).append(row)
+        keys[place] = [value + 0.0 if isinstance(value, float) else value for value in values]
+    made = [
+        {
+            **{key_name(n): value for n, value in enumerate(keys.get(place, []))},
+            **{
+                aggregate_name(n): naive_aggregate(aggregate, members)
+                for n, aggregate in enumerate(grouping.aggregates)
+            },
+        }
+        for place, members in groups.items()
+    ]
+    names = [key_name(n) for n in range(len(grouping.keys))]
+    return sorted(made, key=functools.cmp_to_key(functools.partial(_by_keys, names)))
+
+
+def compare(left: Any, right: Any, descending: bool, nulls_first: bool) -> int:
+    if left is None or right is None:
+        sign = int(left is None) - int(right is None)
+        return -sign if nulls_first else sign
+    sign = numbers.order(left, right)
+    return -sign if descending else sign
+
+
+def _by_keys(names: Sequence[str], left: Row, right: Row) -> int:
+    signs = (compare(left[name], right[name], False, False) for name in names)
+    return next((sign for sign in signs if sign), 0)
+
+
+def naive_aggregate(aggregate: Aggregate, rows: Sequence[Row]) -> Scalar:
+    if aggregate.function is Function.COUNT_ROWS or aggregate.argument is None:
+        return len(rows)
+    every = [evaluate_row(aggregate.argument, row) for row in rows]
+    values = [value for value in every if value is not None]
+    if aggregate.distinct and aggregate.function not in _PICKING:
+        values = list({identity(value): value for value in values}.values())
+    if aggregate.function is Function.COUNT:
+        return len(values)
+    if not values:
+        return None
+    return _of_values(aggregate, values)
+
+
+def _of_values(aggregate: Aggregate, values: list[Any]) -> Scalar:
+    match aggregate.function:
+        case Function.FIRST:
+            chosen: Scalar = values[0]
+            return chosen
+        case Function.LAST:
+            return _last(values)
+        case Function.MIN | Function.MAX:
+            ordered = sorted(values, key=functools.cmp_to_key(numbers.order))
+            return _last(ordered if aggregate.function is Function.MAX else ordered[::-1])
+        case Function.STDDEV:
+            return _deviation(values)
+    if special := [value for value in values if not _is_finite(value)]:
+        return float(sum(special))
+    total = sum((Fraction(value) for value in values), Fraction(0))
+    if aggregate.function is Function.AVG:
+        total = Fraction(total, len(values))
+    if aggregate.type.kind is Kind.DOUBLE:
+        return numbers.as_double(total)
+    return numbers.from_fraction(total, aggregate.type)
+
+
+def _last(values: list[Any]) -> Scalar:
+    chosen: Scalar = values[-1]
+    return chosen
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _deviation(values: list[Any]) -> Scalar:
+    if len(values) < 2:
+        return None
+    if not all(_is_finite(value) for value in values):
+        return math.nan
+    exact = [Fraction(value) for value in values]
+    mean = sum(exact, Fraction(0)) / len(exact)
+    squares = sum(((value - mean) * (value - mean) for value in exact), Fraction(0))
+    variance = squares / (len(exact) - 1)
+    quotient = _DIGITS.divide(Decimal(variance.numerator), Decimal(variance.denominator))
+    return float(_DIGITS.sqrt(quotient))

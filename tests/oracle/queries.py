@@ -1,0 +1,144 @@
+"""Random queries over one stream: every window, aggregates, order and limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from datastem.schema import StreamSchema
+from datastem.types import BIGINT, DOUBLE, Kind, Type, decimal_type
+from querystem.expressions import TRUE, ColumnRef, Expression
+from querystem.query import (
+    Aggregate,
+    Function,
+    Grouping,
+    Output,
+    Query,
+    SortKey,
+    aggregate_name,
+    key_name,
+)
+from results.window import Bound, CountWindow, RowWindow, TimeWindow, Window
+from tests.oracle.expressions import conditions, expressions
+from tests.oracle.strategies import Row, nullable
+
+# Rows stand at whole numbers from 0 to LAST_TS, so that many have the same ts.
+LAST_TS = 24
+
+WINDOW_KINDS = ("time", "row", "count", "partition")
+
+_NUMERIC = (Function.SUM, Function.AVG, Function.STDDEV)
+_ANY = (Function.COUNT, Function.MIN, Function.MAX, Function.FIRST, Function.LAST)
+
+
+@st.composite
+def timelines(draw: DrawFn, schema: StreamSchema, max_size: int = 24) -> list[Row]:
+    """Rows out of order and with equal ts, as the oracle takes them."""
+    columns = {column.name: nullable(column.type) for column in schema.columns}
+    fields = st.fixed_dictionaries({**columns, "ts": st.integers(0, LAST_TS)})
+    found: list[Row] = draw(st.lists(fields, max_size=max_size))
+    return [{**row, "row_id": place} for place, row in enumerate(found)]
+
+
+@st.composite
+def queries(draw: DrawFn, schema: StreamSchema, plain: bool = False) -> Query:
+    """With `plain`, everything selected, grouped and ordered by is a column."""
+    where = draw(st.one_of(st.just(TRUE), conditions(schema.types, depth=2)))
+    grouping = draw(st.one_of(st.none(), groupings(schema, plain)))
+    seen = _seen(schema, grouping)
+    outputs = draw(st.lists(_values(seen, plain), min_size=1, max_size=3))
+    return Query(
+        schema.name,
+        tuple(Output(f"o{number}", one) for number, one in enumerate(outputs)),
+        where,
+        draw(windows(schema)),
+        grouping,
+        draw(st.one_of(st.just(TRUE), conditions(seen, depth=1))) if grouping else TRUE,
+        draw(st.booleans()),
+        tuple(draw(st.lists(_sort_keys(seen, plain), max_size=3))),
+        draw(st.one_of(st.none(), st.integers(0, 6))),
+        draw(st.one_of(st.just(0), st.integers(0, 4))),
+    )
+
+
+def _seen(schema: StreamSchema, grouping: Grouping | None) -> dict[str, Type]:
+    """The columns that SELECT, HAVING and ORDER BY may use."""
+    if grouping is None:
+        return dict(schema.types)
+    keys = {key_name(n): key.type for n, key in enumerate(grouping.keys)}
+    found = {aggregate_name(n): one.type for n, one in enumerate(grouping.aggregates)}
+    return {**keys, **found}
+
+
+@st.composite
+def _values(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
+    name = draw(st.sampled_from(sorted(seen)))
+    if plain or draw(st.integers(0, 3)):
+        return ColumnRef(name, seen[name])
+    return draw(expressions(seen, seen[name], depth=1))
+
+
+def _sort_keys(seen: dict[str, Type], plain: bool) -> SearchStrategy[SortKey]:
+    return st.builds(SortKey, _values(seen, plain), st.booleans(), st.booleans())
+
+
+@st.composite
+def groupings(draw: DrawFn, schema: StreamSchema, plain: bool = False) -> Grouping:
+    seen = dict(schema.types)
+    keys = draw(st.lists(_values(seen, plain), max_size=2))
+    found = draw(st.lists(aggregates(seen, plain), min_size=0 if keys else 1, max_size=4))
+    return Grouping(tuple(keys), tuple(found))
+
+
+@st.composite
+def aggregates(draw: DrawFn, seen: dict[str, Type], plain: bool = False) -> Aggregate:
+    argument = draw(_values(seen, plain))
+    functions = [*_ANY, *(_NUMERIC if argument.type.is_numeric else ())]
+    function = draw(st.sampled_from([Function.COUNT_ROWS, *functions]))
+    if function is Function.COUNT_ROWS:
+        return Aggregate(function, None, False, BIGINT)
+    return Aggregate(function, argument, draw(st.booleans()), result(function, argument.type))
+
+
+def result(function: Function, type_: Type) -> Type:
+    match function:
+        case Function.COUNT | Function.COUNT_ROWS:
+            return BIGINT
+        case Function.STDDEV:
+            return DOUBLE
+        case Function.SUM if type_.kind is Kind.DECIMAL:
+            return decimal_type(38, type_.scale)
+        case Function.AVG:
+            scale = max(6, type_.scale)
+            return decimal_type(38, scale) if type_.kind is Kind.DECIMAL else DOUBLE
+    return type_
+
+
+def windows(schema: StreamSchema) -> SearchStrategy[Window]:
+    return st.sampled_from(WINDOW_KINDS).flatmap(lambda kind: windows_of(kind, schema))
+
+
+def windows_of(kind: str, schema: StreamSchema) -> SearchStrategy[Window]:
+    slides = st.one_of(st.none(), st.integers(1, 7))
+    match kind:
+        case "time":
+            return st.builds(TimeWindow, _optional(_bounds()), _optional(_bounds()), slides)
+        case "row":
+            return st.builds(RowWindow, _bounds(), _bounds())
+        case "count":
+            return st.builds(CountWindow, st.integers(1, 8), slides)
+    names = st.lists(st.sampled_from([column.name for column in schema.columns]), min_size=1)
+    return st.builds(CountWindow, st.integers(1, 3), st.none(), names.map(lambda n: tuple(n[:2])))
+
+
+def _bounds() -> SearchStrategy[Bound]:
+    return st.one_of(
+        st.builds(Bound, st.integers(0, LAST_TS), st.just(False)),
+        st.builds(Bound, st.integers(-LAST_TS, 1), st.just(True)),
+    )
+
+
+def _optional(strategy: SearchStrategy[Any]) -> SearchStrategy[Any]:
+    return st.one_of(st.none(), strategy)

@@ -1,0 +1,55 @@
+"""Which rows a window holds: sort them all, then count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from results.window import Bound, CountWindow, RowWindow, TimeWindow, Window
+from tests.oracle.grouping import identity
+
+Row = Mapping[str, Any]
+
+
+def naive_window(window: Window, rows: Iterable[Row], now: int, retain: int | None) -> list[Row]:
+    """By (ts, row_id). `rows` are all that were ever accepted."""
+    known = sorted(rows, key=lambda row: (row["ts"], row["row_id"]))
+    past = [row for row in known if row["ts"] <= now]
+    match window:
+        case TimeWindow():
+            chosen = [row for row in past if _in_time(window, row["ts"], now)]
+        case RowWindow(begin, end):
+            last = max((row["row_id"] for row in known), default=-1)
+            chosen = [
+                row for row in past if _point(begin, last) <= row["row_id"] < _point(end, last)
+            ]
+        case CountWindow(_, slide, _):
+            counted = past if slide is None else past[: len(past) // slide * slide]
+            return _newest(window, [row for row in counted if _retained(row, now, retain)])
+    return [row for row in chosen if _retained(row, now, retain)]
+
+
+def _retained(row: Row, now: int, retain: int | None) -> bool:
+    return retain is None or row["ts"] > now - retain
+
+
+def _point(bound: Bound, present: int) -> int:
+    return bound.offset + present if bound.relative else bound.offset
+
+
+def _in_time(window: TimeWindow, ts: int, now: int) -> bool:
+    present = now if window.slide is None else now // window.slide * window.slide
+    begins = window.begin is None or _point(window.begin, present) <= ts
+    ends = window.end is None or ts < _point(window.end, present)
+    return begins and ends and ts <= present
+
+
+def _newest(window: CountWindow, rows: list[Row]) -> list[Row]:
+    taken: dict[Any, int] = {}
+    chosen = []
+    for row in reversed(rows):
+        partition = tuple(identity(row[name]) for name in window.partition_by)
+        taken[partition] = taken.get(partition, 0) + 1
+        if taken[partition] <= window.rows:
+            chosen.append(row)
+    return chosen[::-1]

@@ -1,0 +1,127 @@
+"""DuckDB as a second opinion on groups, order and limits, where it means the same.
+
+Where it does not, and what is done about it here:
+- sums and averages of DOUBLE depend on the order of rows, and STDDEV is not exact: left out;
+- SUM of BIGINT is a HUGEINT, ours NULL where it overflows: cast with TRY_CAST;
+- AVG of DECIMAL is a DOUBLE, and SUM of DECIMAL past 38 digits an error: left out;
+- windows are ours alone: only the unbounded one is asked;
+- without ORDER BY it promises no order: every query is ordered to the last tie, groups by keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from datastem.types import BIGINT, Kind
+from querystem.expressions import TRUE, ColumnRef, Expression
+from querystem.query import Aggregate, Function, Query
+from results.window import UNBOUNDED
+from tests.evaluation import evaluate_parts
+from tests.oracle.queries import LAST_TS, queries, timelines
+from tests.oracle.strategies import schemas, to_batch
+from tests.querystem.test_queries_oracle import same
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+_NAIVE = pa.timestamp("us")
+_EXACT = {Function.COUNT: "count", Function.MIN: "min", Function.MAX: "max", Function.SUM: "sum"}
+_ENDS = {Function.FIRST: "first", Function.LAST: "last"}
+
+
+class MeansSomethingElse(Exception):
+    """The query is one of the differences above."""
+
+
+def column(expression: Expression) -> str:
+    if not isinstance(expression, ColumnRef):
+        raise TypeError(expression)
+    return f'"{expression.name}"'
+
+
+def aggregate(one: Aggregate) -> str:
+    if one.argument is None:
+        return "count(*)"
+    name = column(one.argument)
+    if one.function in _ENDS:
+        within = f"{_ENDS[one.function]}({name} ORDER BY ts, row_id)"
+        return f"{within} FILTER (WHERE {name} IS NOT NULL)"
+    if one.function not in _EXACT or (one.function is Function.SUM and one.type != BIGINT):
+        raise MeansSomethingElse(one.function.value)
+    inner = f"{_EXACT[one.function]}({'DISTINCT ' if one.distinct else ''}{name})"
+    return f"TRY_CAST({inner} AS BIGINT)" if one.function is Function.SUM else inner
+
+
+def translate(query: Query) -> str:
+    """A query over `s` without WHERE and HAVING, in DuckDB's SQL."""
+    source, ties = "s", ["ts", "row_id"]
+    if query.grouping is not None:
+        keys = [f'{column(key)} AS "$key{n}"' for n, key in enumerate(query.grouping.keys)]
+        values = [
+            f'{aggregate(one)} AS "$aggregate{n}"'
+            for n, one in enumerate(query.grouping.aggregates)
+        ]
+        grouped = ", ".join(column(key) for key in query.grouping.keys)
+        by = f"GROUP BY {grouped}" if keys else ""
+        source = f"(SELECT {', '.join([*keys, *values])} FROM s {by})"
+        ties = [f'"$key{n}" ASC NULLS LAST' for n in range(len(keys))]
+    order = [
+        f"{column(key.expression)} {'DESC' if key.descending else 'ASC'} "
+        f"NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+        for key in query.order_by
+    ]
+    outputs = ", ".join(column(output.expression) for output in query.outputs)
+    clause = f"ORDER BY {', '.join([*order, *ties])}" if order or ties else ""
+    limit = "" if query.limit is None else f"LIMIT {query.limit}"
+    return f"SELECT {outputs} FROM {source} {clause} {limit} OFFSET {query.offset}"
+
+
+@pytest.fixture(scope="module")
+def duck() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        yield connection
+
+
+def answer(
+    duck: duckdb.DuckDBPyConnection, sql: str, batch: pa.RecordBatch
+) -> list[tuple[Any, ...]]:
+    columns = [
+        array.cast(_NAIVE) if pa.types.is_timestamp(array.type) else array for array in batch
+    ]
+    duck.register("s", pa.table(columns, names=batch.schema.names))
+    return [
+        tuple(value.replace(tzinfo=UTC) if isinstance(value, datetime) else value for value in row)
+        for row in duck.execute(sql).fetchall()
+    ]
+
+
+@settings(max_examples=2 * settings().max_examples, suppress_health_check=_SLOW)
+@given(data=st.data())
+def test_differential_queries(duck: duckdb.DuckDBPyConnection, data: DataObject) -> None:
+    schema = data.draw(schemas().filter(lambda made: _is_shared(made)))
+    batch = to_batch(schema, data.draw(timelines(schema)))
+    for drawn in data.draw(st.lists(queries(schema, plain=True), min_size=4, max_size=4)):
+        query = replace(drawn, where=TRUE, having=TRUE, distinct=False, window=UNBOUNDED)
+        try:
+            sql = translate(query)
+        except MeansSomethingElse:
+            continue
+        ours = evaluate_parts(query, [batch.slice(0, 5), batch.slice(5)], LAST_TS)
+        theirs = answer(duck, sql, batch)
+        rows = [tuple(row.values()) for row in ours.to_pylist()]
+        assert len(rows) == len(theirs), sql
+        for left, right in zip(rows, theirs, strict=True):
+            assert all(same(a, b) for a, b in zip(left, right, strict=True)), (sql, rows, theirs)
+
+
+def _is_shared(schema: Any) -> bool:
+    """Python's DuckDB gives no dates or instants outside of its own calendar's comfort."""
+    return all(one.type.kind not in (Kind.DATE, Kind.TIMESTAMP) for one in schema.columns)

@@ -1,0 +1,153 @@
+"""What a server answers from kept summaries is what all rows say, whatever was asked before."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from datastem.codec import decode, encode, query_view
+from datastem.memory import Memory
+from datastem.schema import StreamSchema
+from datastem.stem import DataStem, Segment
+from psoup.server.invoke import Plan, answer
+from psoup.server.matcher import Matcher, Work
+from psoup.server.matchfiles import MatchCache
+from psoup.server.summaries import Summaries
+from psoup.server.view import EMPTY
+from psoup.store import START
+from querystem.aggregate import partial
+from querystem.language import CreateStream, bind_query, bind_window, parse_statement
+from results.known import Known
+from tests.evaluation import evaluate_parts
+
+ROWS = 3 * 65536 + 30_000
+BATCH = 10_000
+QUERIES = [
+    "SELECT count(*) AS n, sum(x) AS total, avg(x) AS mean FROM s WHERE b > 20",
+    "SELECT k, max(x) AS most, last(b) AS newest FROM s WHERE b > 20 GROUP BY k ORDER BY k",
+    "SELECT count(DISTINCT k) AS n, stddev(x) AS spread FROM s",
+    "SELECT k, row_id FROM s WHERE b > 97 ORDER BY x DESC LIMIT 7",
+]
+# Equal WHERE, equal predicate.
+PREDICATES = [0, 0, 1, 2]
+WINDOWS = [
+    "RANGE {0} MILLISECONDS",
+    "BEGIN NOW - {1} MILLISECONDS END NOW - {0} MILLISECONDS",
+    "ROWS {0}",
+    "ROWS {0} SLIDE 1000",
+    "BEGIN ROW {0} END ROW {1}",
+    "BEGIN ROW LAST - {0} END ROW LAST",
+    "ROWS 3 PARTITION BY k",
+    "UNBOUNDED",
+]
+
+
+def schema() -> StreamSchema:
+    sql = "CREATE STREAM s (k TEXT, x DOUBLE, b BIGINT, at TIMESTAMP) ORDERED BY at"
+    statement = parse_statement(sql)
+    assert isinstance(statement, CreateStream)
+    return statement.schema
+
+
+def batch(first: int, count: int, seed: int) -> pa.RecordBatch:
+    """Row n is of millisecond n, some are up to 20 seconds late."""
+    made = np.random.default_rng(seed + first)
+    at = np.arange(first, first + count) * 1000
+    late = made.random(count) < 0.02
+    at = np.where(late, np.maximum(at - made.integers(0, 20_000_000, count), 0), at)
+    columns = [
+        pa.array([f"key-{n}" for n in made.integers(0, 50, count)]),
+        pa.array(made.normal(100, 20, count)),
+        pa.array(made.integers(0, 100, count)),
+        pa.array(at).view(pa.timestamp("us", "UTC")),
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema().arrow)
+    return decode(schema(), encode(rows), first, first, first)
+
+
+class Bench:
+    """A stem whose first block is in files only, and what a server keeps beside it."""
+
+    def __init__(self) -> None:
+        self.schema = schema()
+        self.rows: list[pa.RecordBatch] = []
+        self.stem = DataStem(Memory(1 << 20), self._read)
+        self.known = Known(1 << 26)
+        self.summaries = Summaries(1 << 26)
+
+    def grow(self, count: int) -> None:
+        rows = batch(self.stem.high, count, 1)
+        self.rows.append(rows)
+        self.stem.insert(rows, self.stem.high + count)
+
+    def cover(self, high: int) -> None:
+        self.stem.cover(high, [Segment(0, high, 0, 1 << 60, "file")])
+
+    def _read(self, segments: Any, lo: int, hi: int) -> pa.RecordBatch:
+        return pa.concat_batches(self.rows).slice(lo, hi - lo)
+
+    def ask(
+        self, sql: str, window: str, now: int, predicate: int, retain: int | None = None
+    ) -> pa.RecordBatch:
+        query = bind_query(sql, {"s": self.schema}.get)
+        files, cache = Path(), MatchCache(1 << 20)
+        matcher = Matcher(predicate, 1, query.where, EMPTY, files, self.known, cache, Work(1 << 60))
+        plan = Plan(
+            query=query,
+            window=bind_window(window, self.schema),
+            schema=self.schema,
+            stream_id=1,
+            predicate_id=predicate,
+            stem=self.stem.view(),
+            view=EMPTY,
+            position=START,
+            now=now,
+            oldest=None if retain is None else now - retain + 1,
+            known_at=None,
+            notes=(),
+        )
+        return answer(plan, matcher, self.summaries).rows
+
+    def expected(self, sql: str, window: str, now: int, retain: int | None) -> pa.RecordBatch:
+        query = bind_query(f"{sql} {window}", {"s": self.schema}.get)
+        return evaluate_parts(query, [query_view(rows) for rows in self.rows], now, retain)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_differential_summaries_and_all_rows(seed: int) -> None:
+    made, bench = random.Random(seed), Bench()
+    while bench.stem.high < ROWS:
+        bench.grow(BATCH if bench.stem.high < 3 * 65536 else made.randrange(1, BATCH))
+        if bench.stem.high > 140_000:
+            bench.cover(131_072)
+        for _ in range(4 if bench.stem.high > 3 * 65536 else 0):
+            number = made.randrange(len(QUERIES))
+            low, high = sorted(made.randrange(1, bench.stem.high) for _ in range(2))
+            window = made.choice(WINDOWS).format(low, high)
+            now = (bench.stem.high - made.choice([1, 1, 5000])) * 1000
+            retain = made.choice([None, None, 100_000_000])
+            found = bench.ask(QUERIES[number], window, now, PREDICATES[number], retain)
+            expected = bench.expected(QUERIES[number], window, now, retain)
+            assert found.equals(expected), (number, window, now, retain)
+
+
+def test_what_is_kept_serves_other_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second window over the same blocks aggregates the chunks at its edges, and no more."""
+    bench, seen = Bench(), []
+
+    def counting(grouping: Any, rows: pa.RecordBatch) -> Any:
+        seen.append(rows.num_rows)
+        return partial(grouping, rows)
+
+    while bench.stem.high < ROWS:
+        bench.grow(BATCH)
+    now = (bench.stem.high - 1) * 1000
+    bench.ask(QUERIES[0], "RANGE 150000 MILLISECONDS", now, 0)
+    monkeypatch.setattr("psoup.server.invoke.partial", counting)
+    bench.ask(QUERIES[0], "RANGE 149999 MILLISECONDS", now, 0)
+    assert sum(seen) < 5 * 4096
