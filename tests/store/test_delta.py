@@ -106,3 +106,11 @@ def test_advance_gives_the_same_as_opening(folder: DeltaFolder) -> None:
         add(folder, version, version)
     assert folder.advance(early, 2) == folder.snapshot(2)
     assert folder.advance(early, 3) == folder.snapshot()
+
+
+def test_the_newest_version_is_found_from_any_earlier_one(folder: DeltaFolder) -> None:
+    for version in range(1, 20):
+        folder.commit(version, operation="TEST")
+        assert [folder.latest_version(seen) for seen in range(version + 1)] == [version] * (
+            version + 1
+        )
