@@ -61,8 +61,6 @@ class Scenario:
         self._names = 0
         self._restarts = {self._restart_server: 2, self._restart_engine: engine_restarts}
 
-    # ---- running
-
     def run(self, steps: int) -> Counter[str]:
         """Raises AssertionError with the story where an answer is wrong."""
         weights = {
@@ -119,8 +117,6 @@ class Scenario:
 
     def _live(self) -> Live:
         return self.streams[self.dice.choice(list(self.streams))]
-
-    # ---- definitions and queries
 
     def _create(self) -> None:
         if len(self.streams) >= MOST_STREAMS:
@@ -198,8 +194,6 @@ class Scenario:
             with pytest.raises(NotFound):
                 verb(handle)
         self.tally["unregistered"] += 1
-
-    # ---- data
 
     def _publish(self) -> None:
         live = self._live()
@@ -285,8 +279,6 @@ class Scenario:
             live.accepted.add(Batch(position, (), instant))
         self.tally["heartbeats"] += 1
 
-    # ---- answers
-
     def _invoke(self) -> None:
         label = self.dice.choice(list(self.questions))
         handle, question = self.questions[label]
@@ -365,8 +357,6 @@ class Scenario:
             assert answer.now == live.accepted.reached(position)
         else:
             assert all(row["ts"] <= answer.now for row in rows)
-
-    # ---- restarts
 
     def _restart_server(self) -> None:
         if not self._may(self._restart_server):
