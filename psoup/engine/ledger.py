@@ -18,7 +18,7 @@ import pyarrow as pa
 from psoup.engine.coverage import Coverage
 from psoup.engine.errors import SecondEngine
 from psoup.store.datafile import DataFile, write_data_file
-from psoup.store.delta import DeltaFolder, Snapshot
+from psoup.store.delta import Commit, DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, StreamMark
 from psoup.store.errors import Conflict
 from psoup.store.layout import ENGINE_TABLES
@@ -88,20 +88,18 @@ class Ledger:
     ) -> None:
         added, removed = list(added), list(removed)
         snapshot = self.tables[name]
+        version = snapshot.version + 1
         with only_engine():
             self.folder(name).commit(
-                snapshot.version + 1,
+                version,
                 added,
                 removed,
                 operation=operation,
                 data_change=data_change,
                 sync=self.store.sync,
             )
-        files = dict(snapshot.files)
-        for gone in removed:
-            files.pop(gone.path, None)
-        files.update((new.path, new) for new in added)
-        self.tables[name] = Snapshot(snapshot.version + 1, files)
+        made = Commit(version, tuple(added), tuple(file.path for file in removed))
+        self.tables[name] = snapshot.apply(made)
 
     def publish(self, kind: str, log_version: int | None = None) -> None:
         """Makes everything committed so far visible, as one epoch."""

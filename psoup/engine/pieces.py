@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 import pyroaring
 
 from datastem.codec import query_view
-from psoup.store.layout import MATCHES
+from psoup.store.layout import MATCHES, SEGMENT_BITS
 from querystem.index import QueryStem
 from results.bitmap import BLOCK_BITS, BLOCK_MASK, encode
 
-SEGMENT_BITS = BLOCK_BITS + 4
+# Of a row id, where the layout counts from a block.
+ROW_SEGMENT_BITS = BLOCK_BITS + SEGMENT_BITS
 
 _ORDER = [("predicate_id", "ascending"), ("block", "ascending"), ("lo", "ascending")]
 
@@ -77,7 +78,7 @@ def _pieces(stream_id: int, ids: Int64s, found: Any) -> pa.Table:
     count = len(matched)
     columns = [
         np.full(count, stream_id, np.int64),
-        np.full(count, block >> (SEGMENT_BITS - BLOCK_BITS), np.int64),
+        np.full(count, block >> SEGMENT_BITS, np.int64),
         np.array([predicate for predicate, _ in matched], np.int64),
         np.full(count, block, np.int64),
         np.full(count, lo, np.int64),

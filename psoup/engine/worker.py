@@ -89,7 +89,7 @@ def backfill(job: Job, work: Slice) -> list[Outcome]:
 def insert(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
     """Writes rows, ascending by id, as files of the stem; none reaches over a segment's edge."""
     name = stem_name(stream_id)
-    segments = rows.column("_row_id").to_numpy() >> pieces.SEGMENT_BITS
+    segments = rows.column("_row_id").to_numpy() >> pieces.ROW_SEGMENT_BITS
     return [
         Written(
             name,

@@ -10,11 +10,9 @@ import pyarrow.compute as pc
 
 from psoup.store import DataFile, Epoch, Snapshot, Store
 from psoup.store.epochs import GENESIS
-from psoup.store.layout import COVERAGE
+from psoup.store.layout import COVERAGE, SEGMENT_BITS
 from psoup.store.tables import read_files
 from results.coverage import Coverage
-
-SEGMENT_BITS = 4
 
 MatchFiles = Mapping[tuple[int, int], Sequence[DataFile]]
 

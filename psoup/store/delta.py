@@ -51,9 +51,7 @@ class Snapshot:
 
     def apply(self, commit: Commit) -> Snapshot:
         files = dict(self.files)
-        for path in commit.removed:
-            files.pop(path, None)
-        files.update((added.path, added) for added in commit.added)
+        _apply(commit, files)
         return Snapshot(commit.version, files)
 
 
@@ -168,9 +166,7 @@ class DeltaFolder:
                 if self._checkpoint_before(version) > snapshot.version:
                     return self.snapshot(version)
                 raise CorruptStore(f"{self.root.name}: version {number} is missing")
-            for path in commit.removed:
-                files.pop(path, None)
-            files.update((added.path, added) for added in commit.added)
+            _apply(commit, files)
         return Snapshot(version, files)
 
     def checkpoint(self) -> None:
@@ -215,3 +211,9 @@ class DeltaFolder:
         adds = pq.read_table(path, columns=["add"]).column("add").drop_null().to_pylist()
         files = [data_file(add | {"partitionValues": dict(add["partitionValues"])}) for add in adds]
         return Snapshot(version, {file.path: file for file in files})
+
+
+def _apply(commit: Commit, files: dict[str, DataFile]) -> None:
+    for path in commit.removed:
+        files.pop(path, None)
+    files.update((added.path, added) for added in commit.added)

@@ -107,6 +107,8 @@ MATCHES = pa.schema(
     ]
 )
 MATCHES_PARTITION = ("stream_id", "segment")
+# A segment is 16 blocks: `segment = block >> SEGMENT_BITS`.
+SEGMENT_BITS = 4
 
 EPOCHS = pa.schema(
     [

@@ -134,7 +134,7 @@ def _match_place(file: DataFile) -> tuple[int, int]:
 
 
 def _stem_place(stream_id: int) -> Place:
-    return lambda file: (stream_id, file.low["_row_id"] >> pieces.SEGMENT_BITS)
+    return lambda file: (stream_id, file.low["_row_id"] >> pieces.ROW_SEGMENT_BITS)
 
 
 def _first(file: DataFile) -> int:

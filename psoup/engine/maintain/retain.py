@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from psoup.engine.ledger import Ledger, stem_name
-from psoup.engine.pieces import SEGMENT_BITS
+from psoup.engine.pieces import ROW_SEGMENT_BITS
 from psoup.engine.settings import EngineSettings
 from psoup.store.datafile import DataFile
 from psoup.store.state import StreamState
@@ -62,7 +62,7 @@ def _clock(ledger: Ledger) -> int:
 def _orphans(ledger: Ledger) -> list[DataFile]:
     """Match files of segments without rows, and of dropped streams."""
     first = {
-        stream.id: ledger.floor(stream.id) >> SEGMENT_BITS
+        stream.id: ledger.floor(stream.id) >> ROW_SEGMENT_BITS
         for stream in ledger.state.streams.values()
         if not stream.dropped
     }
