@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 
 from psoup.engine.coverage import Cohort
+from psoup.engine.intake import tasks
 from psoup.engine.ledger import Ledger
 from psoup.engine.outcome import Undecodable, by_table
-from psoup.engine.spread import spread_fresh
-from psoup.engine.worker import Job
+from psoup.engine.settings import EngineSettings
+from psoup.engine.spread import spread
+from psoup.engine.worker import Intake, Job, fresh
 from psoup.store.events import Data, Entry
 from psoup.store.layout import COVERAGE
 from psoup.store.state import Touched
@@ -25,8 +27,8 @@ from psoup.store.tables import changed_rows
 log = logging.getLogger(__name__)
 
 
-def take_step(ledger: Ledger, frame: DataFrame, end: int) -> None:
-    """Consumes the log up to version `end`; `frame` holds those commits and no others."""
+def take_step(ledger: Ledger, spark: SparkSession, end: int, settings: EngineSettings) -> None:
+    """Consumes the log up to version `end`."""
     entries = _headers(ledger, end)
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
     born = ledger.state.next_predicate_id
@@ -36,7 +38,7 @@ def take_step(ledger: Ledger, frame: DataFrame, end: int) -> None:
     _write_changes(ledger, touched)
     _start_cohorts(ledger, touched, born, highs)
     if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
-        _insert_and_probe(ledger, frame)
+        _insert_and_probe(ledger, spark, end, settings)
     ledger.publish("step" if entries else "trim", end)
 
 
@@ -73,11 +75,19 @@ def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int,
     ledger.append("coverage", pa.concat_tables([COVERAGE.empty_table(), *rows]))
 
 
-def _insert_and_probe(ledger: Ledger, frame: DataFrame) -> None:
+def _insert_and_probe(
+    ledger: Ledger, spark: SparkSession, end: int, settings: EngineSettings
+) -> None:
     schemas = {
         stream.id: stream.schema for stream in ledger.state.streams.values() if not stream.dropped
     }
-    outcomes = spread_fresh(frame, job_of(ledger), schemas)
+    parallelism = spark.sparkContext.defaultParallelism
+    log_folder, start = ledger.store.log.folder, ledger.epoch.log_version
+    units = [
+        Intake(task, schemas)
+        for task in tasks(log_folder, start, end, parallelism, settings.task_bytes)
+    ]
+    outcomes = spread(spark, job_of(ledger), fresh, units)
     for outcome in outcomes:
         if isinstance(outcome, Undecodable):
             log.error("%s: its row ids stay empty", outcome.problem)

@@ -6,7 +6,7 @@ is in `predicates`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from datastem.codec import decode
 from datastem.errors import DecodeError
 from datastem.schema import StreamSchema
 from psoup.engine import pieces
+from psoup.engine.intake import Task
 from psoup.engine.ledger import stem_name
-from psoup.engine.outcome import Outcome, Undecodable, Written, to_batch
+from psoup.engine.outcome import Outcome, Undecodable, Written
 from psoup.engine.predicates import Ranges, predicates_of
 from psoup.store.datafile import write_data_file
 from psoup.store.events import Data, Entry
@@ -50,21 +51,26 @@ class Slice:
     paths: tuple[str, ...]
 
 
-def fresh(
-    job: Job, schemas: Mapping[int, StreamSchema], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """New rows: every log file named in `batches` is decoded, stored and matched."""
-    files = [pair for batch in batches for pair in zip(*batch.to_pydict().values(), strict=True)]
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Log files to take in, and the streams that live at the end of the step."""
+
+    files: Task
+    schemas: Mapping[int, StreamSchema]
+
+
+def fresh(job: Job, work: Intake) -> list[Outcome]:
+    """New rows: every log file is decoded, stored and matched."""
     rows: dict[int, list[pa.RecordBatch]] = {}
     outcomes: list[Outcome] = []
-    for version, path in files:
-        for entry in read_events(Path(path), version):
-            if isinstance(entry.event, Data) and entry.event.stream_id in schemas:
+    for file in work.files:
+        for entry in read_events(Path(file.path), file.version):
+            if isinstance(entry.event, Data) and entry.event.stream_id in work.schemas:
                 try:
-                    found = _rows(schemas[entry.event.stream_id], entry, entry.event)
+                    found = _rows(work.schemas[entry.event.stream_id], entry, entry.event)
                     rows.setdefault(entry.event.stream_id, []).append(found)
                 except DecodeError as error:
-                    outcomes.append(Undecodable(f"{error} (log version {version})"))
+                    outcomes.append(Undecodable(f"{error} (log version {file.version})"))
     known = predicates_of(job.root)
     known.advance(job.predicates)
     for stream_id, parts in rows.items():
@@ -72,7 +78,7 @@ def fresh(
         outcomes += insert(job, stream_id, pa.Table.from_batches([together]))
         stem = known.stem(stream_id)
         outcomes += write_pieces(job, stream_id, pieces.probe(stem.index, stream_id, together))
-    yield to_batch(outcomes)
+    return outcomes
 
 
 def backfill(job: Job, work: Slice) -> list[Outcome]:
