@@ -55,12 +55,33 @@ def write_data_file(
     low, high = _bounds(table, bounds)
     content = table.drop_columns([name for name in partition if name in table.column_names])
 
+    encodings = _encodings(content.schema)
+
     def write(target: Path) -> None:
-        pq.write_table(content, target, compression="snappy", row_group_size=row_group_rows)
+        pq.write_table(
+            content, target, compression="snappy", row_group_size=row_group_rows, **encodings
+        )
 
     write_durably(root / path, write, sync=sync)
     size = (root / path).stat().st_size
     return DataFile(path, size, table.num_rows, partition, low, high)
+
+
+def _encodings(schema: pa.Schema) -> dict[str, Any]:
+    """Differences for integers and instants, a dictionary for texts, the rest as it is.
+
+    Ids and instants ascend, so their differences are next to nothing (docs/architecture.md).
+    """
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    whole = [
+        field.name
+        for field in schema
+        if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type)
+    ]
+    return {
+        "use_dictionary": texts or False,
+        "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
+    }
 
 
 def _bounds(table: pa.Table, names: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
