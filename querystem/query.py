@@ -98,6 +98,18 @@ class Query:
         return json.dumps(to_json(self.where), separators=(",", ":"))
 
     @property
+    def form(self) -> str:
+        """Everything but the predicate, as text."""
+        form = self.to_json()
+        del form["where"]
+        return json.dumps(form, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, form: str, predicate_key: str) -> Query:
+        """The query whose `form` and `predicate_key` these are."""
+        return cls.from_json(json.loads(form) | {"where": json.loads(predicate_key)})
+
+    @property
     def grouping_key(self) -> str:
         """Equal for equal groupings."""
         form = None if self.grouping is None else _grouping_json(self.grouping)

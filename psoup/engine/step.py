@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
@@ -63,14 +64,13 @@ def _write_changes(ledger: Ledger, touched: Touched) -> None:
 
 
 def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int, int]) -> None:
-    live = ledger.state.predicates
-    new: dict[int, list[int]] = {}
-    for predicate in touched.predicates:
-        if predicate >= born and predicate in live:
-            new.setdefault(live[predicate].stream_id, []).append(predicate)
+    _, predicates = ledger.state.columns
+    new = predicates.having(np.array([one for one in touched.predicates if one >= born], np.int64))
+    ids = new.select(["stream_id", "predicate_id"]).group_by("stream_id")
+    spans = ids.aggregate([("predicate_id", "min"), ("predicate_id", "max")]).sort_by("stream_id")
     rows = [
-        ledger.coverage.start(stream, Cohort(min(ids), max(ids) + 1, highs.get(stream, 0)))
-        for stream, ids in sorted(new.items())
+        ledger.coverage.start(stream, Cohort(lo, hi + 1, highs.get(stream, 0)))
+        for stream, lo, hi in zip(*spans.to_pydict().values(), strict=True)
     ]
     ledger.append("coverage", pa.concat_tables([COVERAGE.empty_table(), *rows]))
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -64,9 +63,9 @@ class Answer:
 
 
 @lru_cache(maxsize=4096)
-def read_query(form: str) -> Query:
+def read_query(form: str, predicate_key: str) -> Query:
     """A registration's query. Parsing one costs more than answering it."""
-    return Query.from_json(json.loads(form))
+    return Query.read(form, predicate_key)
 
 
 def answer(plan: Plan, matcher: Matcher, summaries: Summaries) -> Answer:

@@ -16,7 +16,7 @@ from psoup.server.parameters import to_scalars
 from psoup.server.proposals import find_registration
 from psoup.server.registering import Found, check_text
 from psoup.server.values import BadValue, to_instant
-from psoup.store import StreamState
+from psoup.store import Registration, StreamState
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import bind_query, bind_window
 from querystem.query import Query
@@ -45,12 +45,17 @@ def of_registration(core: Core, request: pb.InvokeRequest) -> Asked:
     tenant = default_name(request.tenant, "tenant", core.settings)
     registration = find_registration(core.follower.state, tenant, request.handle)
     stream = _live(core, registration.stream_id)
-    query = read_query(registration.query)
+    query = query_of(core, registration)
     window = query.window
     if request.window:
         check_text(core, request.window)
         window = bind_window(request.window, stream.schema)
     return Asked(query, window, stream, registration.predicate_id)
+
+
+def query_of(core: Core, registration: Registration) -> Query:
+    predicate = core.follower.state.predicates[registration.predicate_id]
+    return read_query(registration.query, predicate.key)
 
 
 async def of_text(core: Core, request: pb.AskRequest) -> Look:
@@ -73,7 +78,7 @@ async def of_text(core: Core, request: pb.AskRequest) -> Look:
     stream_id, key = found.bound.id, query.predicate_key
 
     def look() -> Asked:
-        registered = core.follower.state.predicate_keys.get((stream_id, key))
+        registered = core.follower.state.predicates.find(stream_id, key)
         predicate = core.unregistered.id_of(stream_id, key) if registered is None else registered
         return Asked(query, query.window, _live(core, stream_id), predicate)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,9 +30,9 @@ from psoup.store import (
     StreamState,
     Unregister,
 )
+from psoup.store.columns import HANDLE_BYTES
 from querystem.query import Query
 
-HANDLE_BYTES = 16
 _HEADER_BYTES = 500
 
 
@@ -136,21 +135,16 @@ class RegisterAll:
                 one.parameters,
             )
             if other or seen.setdefault(one.client_key, one.parameters) != one.parameters:
-                raise KeyTaken(
-                    f"the client key {one.client_key!r} belongs to another query",
-                    field="client_key",
-                    got=one.client_key[:100],
-                    hint="unregister that query first, or use another key",
-                )
+                raise key_taken(one.client_key)
 
     def _known(self, state: State, one: Prepared) -> Registration | None:
         key = self.tenant, self.owner, one.client_key
-        handle = state.client_keys.get(key) if one.client_key else None
+        handle = state.registrations.find(*key) if one.client_key else None
         return None if handle is None else state.registrations[handle]
 
     def _append(self, draft: Draft, one: Prepared) -> tuple[bytes, Position]:
         key, state = one.query.predicate_key, draft.state
-        predicate_id = state.predicate_keys.get((self.stream_id, key))
+        predicate_id = state.predicates.find(self.stream_id, key)
         event = Register(
             handle=os.urandom(HANDLE_BYTES),
             client_key=one.client_key,
@@ -159,7 +153,7 @@ class RegisterAll:
             key=key,
             text=self.text,
             parameters=one.parameters,
-            query=json.dumps(one.query.to_json(), separators=(",", ":")),
+            query=one.query.form,
             lease=self.lease,
         )
         return event.handle, draft.append(self.tenant, self.owner, event)
@@ -257,6 +251,15 @@ class Batch:
                 hint="send the same rows again, or use the next sequence",
             )
         return Published(old.position, old.rows, old.first_row_id, True)
+
+
+def key_taken(client_key: str) -> KeyTaken:
+    return KeyTaken(
+        f"the client key {client_key!r} belongs to another query",
+        field="client_key",
+        got=client_key[:100],
+        hint="unregister that query first, or use another key",
+    )
 
 
 def find_stream(state: State, tenant: str, name: str) -> StreamState:

@@ -22,11 +22,14 @@ from psoup.store.events import (
     Entry,
     Event,
     Register,
+    RegisterMany,
     Unregister,
 )
 from psoup.store.log import Log
 from psoup.store.position import START, Position
-from psoup.store.state import Predicate, Publisher, Registration, State, StreamState, Touched
+from psoup.store.predicates import Predicate
+from psoup.store.registrations import Registration
+from psoup.store.state import Publisher, State, StreamState, Touched
 from psoup.store.store import Store
 
 __all__ = [
@@ -51,6 +54,7 @@ __all__ = [
     "Predicate",
     "Publisher",
     "Register",
+    "RegisterMany",
     "Registration",
     "Snapshot",
     "State",

@@ -31,7 +31,8 @@ class DropStream:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """`query` and `parameters` are JSON. `key` is the predicate's normal form, also JSON."""
+    """`query` and `parameters` are JSON. `key` is the predicate's normal form, also JSON; `query`
+    is the rest of the bound form."""
 
     handle: bytes
     client_key: str
@@ -42,6 +43,20 @@ class Register:
     parameters: str
     query: str
     lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterMany:
+    """Registrations of one text that differ in the values of its parameters, at one position.
+
+    `rows` has the columns of MANY; handles ascend, so that those of one position have an order.
+    """
+
+    stream_id: int
+    text: str
+    query: str
+    lease: int
+    rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +83,7 @@ class Data:
     payload: bytes | None
 
 
-Event = CreateStream | DropStream | Register | Unregister | Data
+Event = CreateStream | DropStream | Register | RegisterMany | Unregister | Data
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +95,20 @@ class Entry:
     tenant: str
     owner: str
     event: Event
+
+
+# The columns of RegisterMany's rows.
+MANY = pa.schema(
+    [
+        ("handle", pa.binary()),
+        ("client_key", pa.string()),
+        ("predicate_id", pa.int64()),
+        ("key", pa.string()),
+        ("parameters", pa.string()),
+    ]
+)
+# The kinds that can't be read without their payload.
+WITH_PAYLOAD = frozenset({"register_many"})
 
 
 def to_table(entries: Sequence[Entry]) -> pa.Table:
@@ -118,6 +147,9 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("drop", stream_id)
         case Unregister(handle):
             return _definition("unregister", None, handle=handle.hex())
+        case RegisterMany(stream_id, text, query, lease, rows):
+            columns = _definition("register_many", stream_id, text=text, query=query, lease=lease)
+            return columns | {"rows": rows.num_rows, "payload": _encode(rows)}
         case Register():
             body = {field.name: getattr(event, field.name) for field in fields(event)}
             body["handle"] = event.handle.hex()
@@ -150,5 +182,20 @@ def _event(row: Mapping[str, Any]) -> Event:
             body = json.loads(row["body"])
             handle = bytes.fromhex(body.pop("handle"))
             return Register(handle=handle, stream_id=stream_id, **body)
+        case "register_many":
+            return RegisterMany(
+                stream_id=stream_id, rows=_decode(row["payload"]), **json.loads(row["body"])
+            )
         case kind:
             raise ValueError(f"the log holds an event of an unknown kind: {kind}")
+
+
+def _encode(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, MANY) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def _decode(payload: bytes) -> pa.Table:
+    return pa.ipc.open_stream(payload).read_all()

@@ -15,7 +15,7 @@ from psoup.store.layout import FORMAT, MATCHES_PARTITION, TABLES
 from psoup.store.log import Log
 from psoup.store.position import PositionCodec
 from psoup.store.state import State
-from psoup.store.tables import KEYS, load_state, read_newest
+from psoup.store.tables import KEYS, REPEATED, load_state, read_newest
 
 
 class Store:
@@ -74,7 +74,9 @@ class Store:
     def state(self, epoch: Epoch) -> State:
         """The fold of everything the epoch has consumed, from the tables alone."""
         live = {
-            name: read_newest(self.table(name), self.snapshot(epoch, name), TABLES[name])
+            name: read_newest(
+                self.table(name), self.snapshot(epoch, name), TABLES[name], REPEATED.get(name, ())
+            )
             for name in KEYS
         }
         return load_state(epoch, live)

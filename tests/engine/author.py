@@ -72,7 +72,7 @@ class Author:
         """The handle and the predicate's id."""
         stream = self.state.streams[stream_id].schema.name
         query = Query(stream, (), where, UNBOUNDED)
-        known = self.state.predicate_keys.get((stream_id, query.predicate_key))
+        known = self.state.predicates.find(stream_id, query.predicate_key)
         predicate = self.state.next_predicate_id if known is None else known
         handle = secrets.token_bytes(16)
         form = json.dumps(query.to_json())

@@ -95,7 +95,7 @@ def test_fold() -> None:
     assert state.find_stream("main", "gone") is None
     assert state.streams[2].dropped
     assert list(state.registrations) == [(2).to_bytes(16)]
-    assert state.client_keys == {}
+    assert state.registrations.find("main", "main", "mine") is None
     assert list(state.predicates) == [1]
     assert state.predicates[1].registrations == 1
     assert state.publishers["main", "p"].sequence == 2
@@ -110,7 +110,7 @@ def test_a_draft_changes_only_itself(cut: int) -> None:
         draft.apply(entry)
     assert state == folded(EVENTS[:cut])
     whole = folded(EVENTS)
-    for name in ("streams", "registrations", "predicates", "publishers", "client_keys"):
+    for name in ("streams", "registrations", "predicates", "publishers"):
         assert dict(getattr(draft, name)) == getattr(whole, name)
 
 
@@ -137,7 +137,6 @@ def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     assert loaded.registrations == state.registrations
     assert loaded.predicates == state.predicates
     assert loaded.publishers == state.publishers
-    assert loaded.client_keys == state.client_keys
     assert loaded.stream_names == state.stream_names
     assert _without_position(loaded) == _without_position(state)
 
