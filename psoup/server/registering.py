@@ -65,28 +65,38 @@ async def _register(
         await core.follower.catch_up()
         found = Found(core.follower.state, tenant)
         ready = await core.in_thread(prepared, found)
-        proposal = RegisterAll(tenant, owner, found.bound.id, request.sql, lease, ready)
+        proposal = RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
         with contextlib.suppress(Stale):
             return proposal, await core.appender.submit(proposal)
     raise BadRequest("the stream was dropped and created again, over and over")
 
 
 class Found:
-    """The streams of a tenant; remembers which one a text was bound to."""
+    """The streams of a tenant; remembers which ones a text was bound to."""
 
     def __init__(self, state: State, tenant: str) -> None:
         self._state = state
         self._tenant = tenant
-        self._stream: StreamState | None = None
+        self._streams: dict[str, StreamState] = {}
 
     @property
     def bound(self) -> StreamState:
-        assert self._stream is not None, "binding a text looks its stream up"
-        return self._stream
+        """The one after FROM, which is looked up first."""
+        return next(iter(self._streams.values()))
+
+    @property
+    def ids(self) -> dict[str, int]:
+        return {name: stream.id for name, stream in self._streams.items()}
+
+    def stream(self, name: str) -> StreamState:
+        return self._streams[name]
 
     def lookup(self, name: str) -> StreamSchema | None:
-        self._stream = self._state.find_stream(self._tenant, name)
-        return None if self._stream is None else self._stream.schema
+        stream = self._state.find_stream(self._tenant, name)
+        if stream is None:
+            return None
+        self._streams.setdefault(name, stream)
+        return stream.schema
 
     def names(self) -> list[str]:
         return [name for tenant, name in list(self._state.stream_names) if tenant == self._tenant]

@@ -22,6 +22,7 @@ from psoup.store.events import (
     Entry,
     Event,
     Register,
+    Trigger,
     Unregister,
 )
 from psoup.store.log import Log
@@ -59,6 +60,7 @@ __all__ = [
     "StreamMark",
     "StreamState",
     "Touched",
+    "Trigger",
     "Unregister",
     "UnsupportedFormat",
 ]

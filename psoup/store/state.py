@@ -37,18 +37,29 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
+    """`trigger_id` is the predicate over `trigger_stream_id` whose rows refresh it, if any do."""
+
     handle: bytes
     tenant: str
     owner: str
     client_key: str
     stream_id: int
     predicate_id: int
+    trigger_stream_id: int | None
+    trigger_id: int | None
     text: str
     parameters: str
     query: str
     lease: int
     stamp: int
     position: Position
+
+    @property
+    def predicates(self) -> set[int]:
+        """All it needs matched."""
+        return (
+            {self.predicate_id} if self.trigger_id is None else {self.predicate_id, self.trigger_id}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +169,7 @@ class State:
             touched.publishers.add(key)
 
     def _register(self, entry: Entry, event: Register, touched: Touched) -> None:
+        trigger = event.trigger
         registration = Registration(
             event.handle,
             entry.tenant,
@@ -165,6 +177,8 @@ class State:
             event.client_key,
             event.stream_id,
             event.predicate_id,
+            None if trigger is None else trigger.stream_id,
+            None if trigger is None else trigger.predicate_id,
             event.text,
             event.parameters,
             event.query,
@@ -173,14 +187,22 @@ class State:
             entry.position,
         )
         self.insert_registration(registration)
-        known = self.predicates.get(event.predicate_id)
-        if known is None:
-            known = Predicate(event.predicate_id, entry.tenant, event.stream_id, event.key, 0)
-            self.predicate_keys[event.stream_id, event.key] = event.predicate_id
-            self.next_predicate_id = event.predicate_id + 1
-        self.predicates[known.id] = replace(known, registrations=known.registrations + 1)
+        self._know(Predicate(event.predicate_id, entry.tenant, event.stream_id, event.key, 0))
+        if trigger is not None:
+            self._know(
+                Predicate(trigger.predicate_id, entry.tenant, trigger.stream_id, trigger.key, 0)
+            )
+        for predicate_id in registration.predicates:
+            known = self.predicates[predicate_id]
+            self.predicates[known.id] = replace(known, registrations=known.registrations + 1)
         touched.registrations.add(event.handle)
-        touched.predicates.add(event.predicate_id)
+        touched.predicates |= registration.predicates
+
+    def _know(self, predicate: Predicate) -> None:
+        if predicate.id not in self.predicates:
+            self.predicates[predicate.id] = predicate
+            self.predicate_keys[predicate.stream_id, predicate.key] = predicate.id
+            self.next_predicate_id = predicate.id + 1
 
     def insert_registration(self, registration: Registration) -> None:
         """Without its predicate's count, which the caller keeps."""
@@ -197,7 +219,12 @@ class State:
             del self.client_keys[registration.tenant, registration.owner, registration.client_key]
         stream = self.streams[registration.stream_id]
         self.streams[stream.id] = replace(stream, registrations=stream.registrations - 1)
-        predicate = self.predicates[registration.predicate_id]
+        for predicate_id in registration.predicates:
+            self._release(self.predicates[predicate_id])
+        touched.registrations.add(handle)
+        touched.predicates |= registration.predicates
+
+    def _release(self, predicate: Predicate) -> None:
         if predicate.registrations == 1:
             del self.predicates[predicate.id]
             del self.predicate_keys[predicate.stream_id, predicate.key]
@@ -205,5 +232,3 @@ class State:
             self.predicates[predicate.id] = replace(
                 predicate, registrations=predicate.registrations - 1
             )
-        touched.registrations.add(handle)
-        touched.predicates.add(predicate.id)

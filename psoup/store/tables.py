@@ -141,6 +141,8 @@ def _registration_row(state: State, handle: bytes, at: int) -> dict[str, Any]:
         "client_key": registration.client_key,
         "stream_id": registration.stream_id,
         "predicate_id": registration.predicate_id,
+        "trigger_stream_id": registration.trigger_stream_id,
+        "trigger_id": registration.trigger_id,
         "text": registration.text,
         "parameters": registration.parameters,
         "query": registration.query,

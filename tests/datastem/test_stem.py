@@ -24,7 +24,8 @@ def rows(ids: Sequence[int], ts: Sequence[int], stamp: int = 0) -> pa.RecordBatc
     numbers = pa.array(ids, pa.int64())
     instants = pa.array(ts, pa.int64()).view(SCHEMA.field("_ts").type)
     stamps = pa.array([stamp] * len(ids), pa.int64())
-    columns = [numbers, instants, stamps, stamps.view(SCHEMA.field("_stamp").type)]
+    moments = stamps.view(SCHEMA.field("_stamp").type)
+    columns = [numbers, instants, stamps, moments, moments]
     ops = pa.array([0] * len(ids), pa.int8())
     return pa.RecordBatch.from_arrays([*columns, ops, numbers], schema=SCHEMA)
 
@@ -159,13 +160,13 @@ def test_rows_only_in_the_log_stay_and_others_leave() -> None:
 def test_how_far_the_stream_was_at_an_instant() -> None:
     files = Files()
     stem = DataStem(Memory(10**6), files.read)
-    assert stem.view().high_at(10) == (0, None)
+    assert stem.view().high_at("_stamp", 10) == (0, None)
     for number, stamp in enumerate([10, 20, 20, 30]):
         start = number * 40_000
         stem.insert(rows(range(start, start + 40_000), [0] * 40_000, stamp), start + 40_000)
     expected = {9: (0, None), 10: (40_000, 10), 19: (40_000, 10), 20: (120_000, 20)}
     for instant, known in {**expected, 29: (120_000, 20), 30: (160_000, 30)}.items():
-        assert stem.view().high_at(instant) == known
+        assert stem.view().high_at("_stamp", instant) == known
 
 
 def test_an_error_while_reading_leaves_the_stem_as_it_was() -> None:

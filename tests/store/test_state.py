@@ -40,7 +40,9 @@ def store(tmp_path: Path) -> Store:
 
 
 def data(stream_id: int, first: int, rows: int, publisher: str = "", sequence: int = 0) -> Data:
-    return Data(stream_id, publisher, sequence, rows, first, first, first + rows, b"d" * 16, b"p")
+    return Data(
+        stream_id, publisher, sequence, rows, first, first, first + rows, None, b"d" * 16, b"p"
+    )
 
 
 def register(number: int, stream_id: int, predicate_id: int, key: str, client_key: str) -> Register:
