@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from psoup.store import (
     Store,
     StreamMark,
     Touched,
+    Trigger,
     Unregister,
 )
 from psoup.store.datafile import write_data_file
@@ -70,6 +72,11 @@ EVENTS: list[Event] = [
     CreateStream(2, StreamSchema("gone", (Column("x", BIGINT),))),
     DropStream(2),
     data(1, 3, 2, "p", 2),
+    replace(register(4, 1, 3, "c", ""), trigger=Trigger(1, 4, "d")),
+    replace(register(5, 1, 4, "d", ""), trigger=Trigger(1, 4, "d")),
+    replace(register(6, 1, 1, "a", ""), trigger=Trigger(1, 4, "d")),
+    Unregister((4).to_bytes(16)),
+    Unregister((5).to_bytes(16)),
 ]
 
 
@@ -93,15 +100,16 @@ def test_fold() -> None:
     state = folded(EVENTS)
     assert state.streams[1].high == 5
     assert state.streams[1].reached == 5
-    assert state.streams[1].registrations == 1
+    assert state.streams[1].registrations == 2
     assert state.find_stream("main", "gone") is None
     assert state.streams[2].dropped
-    assert list(state.registrations) == [(2).to_bytes(16)]
+    assert list(state.registrations) == [(2).to_bytes(16), (6).to_bytes(16)]
     assert state.client_keys == {}
-    assert list(state.predicates) == [1]
-    assert state.predicates[1].registrations == 1
+    shared = {one.id: (one.key, one.registrations) for one in state.predicates.values()}
+    assert shared == {1: ("a", 2), 4: ("d", 1)}
+    assert state.predicate_keys == {(1, "a"): 1, (1, "d"): 4}
     assert state.publishers["main", "p"].sequence == 2
-    assert (state.next_stream_id, state.next_predicate_id) == (3, 3)
+    assert (state.next_stream_id, state.next_predicate_id) == (3, 5)
 
 
 @given(st.integers(0, len(EVENTS)))
@@ -116,7 +124,7 @@ def test_a_draft_changes_only_itself(cut: int) -> None:
         assert dict(getattr(draft, name)) == getattr(whole, name)
 
 
-@pytest.mark.parametrize("cuts", [[11], [3, 11], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]])
+@pytest.mark.parametrize("cuts", [[16], [3, 13, 16], list(range(1, 17))])
 def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     state = State()
     versions: dict[str, int] = {}
