@@ -141,14 +141,23 @@ class AsyncClient:
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
+        unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """The current answer, or one with another window, or as of an earlier instant.
 
-        `least_position` is the newest this client has seen; None asks for none.
+        `least_position` is the newest this client has seen; None asks for none. `unrefreshed`
+        leaves REFRESH out.
         """
         request = invoke_request(
-            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
+            self._session,
+            handle,
+            window,
+            as_of,
+            knowledge,
+            least_position,
+            wait_for_engine,
+            unrefreshed,
         )
         timeout = self._session.timeout if timeout is None else timeout
         return await self._run(_flows.answer(self._session, request, timeout))
@@ -162,11 +171,19 @@ class AsyncClient:
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
+        unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AsyncAnswerStream:
         """The same answer as Arrow batches, as they come. Use it in `async with`."""
         request = invoke_request(
-            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
+            self._session,
+            handle,
+            window,
+            as_of,
+            knowledge,
+            least_position,
+            wait_for_engine,
+            unrefreshed,
         )
         first, rest = await self._run(_flows.begin_answer(self._session, request, timeout))
         return AsyncAnswerStream(first, rest)
@@ -179,10 +196,13 @@ class AsyncClient:
         as_of: datetime | None = None,
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
+        unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """The answer of a query, once, without registering it."""
-        request = ask_request(self._session, sql, parameters, as_of, knowledge, least_position)
+        request = ask_request(
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+        )
         timeout = self._session.timeout if timeout is None else timeout
         return await self._run(_flows.answer(self._session, request, timeout))
 
@@ -194,10 +214,13 @@ class AsyncClient:
         as_of: datetime | None = None,
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
+        unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AsyncAnswerStream:
         """The same answer as Arrow batches, as `invoke_stream` gives them."""
-        request = ask_request(self._session, sql, parameters, as_of, knowledge, least_position)
+        request = ask_request(
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+        )
         first, rest = await self._run(_flows.begin_answer(self._session, request, timeout))
         return AsyncAnswerStream(first, rest)
 

@@ -149,14 +149,23 @@ class Client:
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
+        unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """The current answer, or one with another window, or as of an earlier instant.
 
-        `least_position` is the newest this client has seen; None asks for none.
+        `least_position` is the newest this client has seen; None asks for none. `unrefreshed`
+        leaves REFRESH out.
         """
         request = invoke_request(
-            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
+            self._session,
+            handle,
+            window,
+            as_of,
+            knowledge,
+            least_position,
+            wait_for_engine,
+            unrefreshed,
         )
         timeout = self._session.timeout if timeout is None else timeout
         return self._run(_flows.answer(self._session, request, timeout))
@@ -170,11 +179,19 @@ class Client:
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
+        unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AnswerStream:
         """The same answer as Arrow batches, as they come: size is no limit. Use it in `with`."""
         request = invoke_request(
-            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
+            self._session,
+            handle,
+            window,
+            as_of,
+            knowledge,
+            least_position,
+            wait_for_engine,
+            unrefreshed,
         )
         first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
         return AnswerStream(first, rest)
@@ -187,10 +204,13 @@ class Client:
         as_of: datetime | None = None,
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
+        unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """The answer of a query, once, without registering it."""
-        request = ask_request(self._session, sql, parameters, as_of, knowledge, least_position)
+        request = ask_request(
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+        )
         timeout = self._session.timeout if timeout is None else timeout
         return self._run(_flows.answer(self._session, request, timeout))
 
@@ -202,10 +222,13 @@ class Client:
         as_of: datetime | None = None,
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
+        unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AnswerStream:
         """The same answer as Arrow batches, as `invoke_stream` gives them."""
-        request = ask_request(self._session, sql, parameters, as_of, knowledge, least_position)
+        request = ask_request(
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+        )
         first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
         return AnswerStream(first, rest)
 

@@ -85,6 +85,8 @@ class Explanation:
     stream_rows: int
     epoch: int
     run: ExplainedRun
+    refresh: str
+    trigger_id: int | None
 
     @classmethod
     def from_wire(cls, message: pb.Explanation) -> Explanation:
@@ -106,4 +108,6 @@ class Explanation:
             stream_rows=message.stream_rows,
             epoch=message.epoch,
             run=ExplainedRun.from_wire(message.run),
+            refresh=message.refresh,
+            trigger_id=message.trigger_id or None,
         )

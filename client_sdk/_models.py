@@ -88,7 +88,11 @@ class RegisteredMany:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A registration as the store keeps it. `matched_rows` of `stream_rows` are precomputed."""
+    """A registration as the store keeps it. `matched_rows` of `stream_rows` are precomputed.
+
+    `refresh` is empty where the answer is always fresh. `trigger_id` is the predicate of
+    REFRESH ON.
+    """
 
     handle: bytes
     owner: str
@@ -104,6 +108,8 @@ class Registration:
     predicate_id: int
     matched_rows: int
     stream_rows: int
+    refresh: str
+    trigger_id: int | None
 
     @property
     def hex(self) -> str:
@@ -126,6 +132,8 @@ class Registration:
             predicate_id=message.predicate_id,
             matched_rows=message.matched_rows,
             stream_rows=message.stream_rows,
+            refresh=message.refresh,
+            trigger_id=message.trigger_id or None,
         )
 
 

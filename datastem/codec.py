@@ -22,6 +22,7 @@ STEM_FIELDS = (
     pa.field("_ts", INSTANT),
     pa.field("_position", pa.int64()),
     pa.field("_stamp", INSTANT),
+    pa.field("_before", INSTANT),
     pa.field("_op", pa.int8()),
 )
 
@@ -40,10 +41,16 @@ def encode(batch: pa.RecordBatch) -> bytes:
 
 
 def decode(
-    schema: StreamSchema, payload: Any, first_row_id: int, stamp: int, position: int
+    schema: StreamSchema,
+    payload: Any,
+    first_row_id: int,
+    stamp: int,
+    position: int,
+    before: int | None = None,
 ) -> pa.RecordBatch:
     """The stem rows of a payload (bytes or a pa.Buffer), values without a copy.
 
+    `before` is the greatest ts the stream had reached before them.
     Raises DecodeError for anything but exactly one batch of the declared columns.
     """
     batch = _read(schema, payload)
@@ -54,7 +61,8 @@ def decode(
         raise DecodeError(f"payload of stream {schema.name}: a row without a ts")
     ids = pa.array(np.arange(first_row_id, first_row_id + rows, dtype=np.int64))
     ops = pa.array(np.full(rows, OP_ROW, dtype=np.int8))
-    system = [ids, ts, _repeat(position, rows), stamps, ops]
+    reached = pa.nulls(rows, INSTANT) if before is None else _repeat(before, rows).view(INSTANT)
+    system = [ids, ts, _repeat(position, rows), stamps, reached, ops]
     return pa.RecordBatch.from_arrays([*system, *batch.columns], schema=stem_schema(schema))
 
 

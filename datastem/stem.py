@@ -10,14 +10,15 @@ from others.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import BLOCK_BITS, Block, Part, split
+from datastem.blocks import BLOCK_BITS, Block, Int64s, Part, split
 from datastem.memory import Memory
 
 
@@ -64,6 +65,9 @@ class SegmentIndex:
 
 
 _FOREVER = 1 << 62
+
+# What never falls as row ids rise; NULL comes before all time.
+Mark = Literal["_stamp", "_before", "_position"]
 
 # The rows of the given segments with ids in [lo, hi), ascending.
 Reader = Callable[[Sequence[Segment], int, int], pa.RecordBatch]
@@ -178,27 +182,39 @@ class StemView:
                 if below is not None and below.overlaps(begin, end):
                     yield below
 
-    def high_at(self, stamp: int) -> tuple[int, int | None]:
-        """How far the stream was at an instant: the next row id then, and the last position.
+    def high_at(self, mark: Mark, most: int) -> tuple[int, int | None]:
+        """The rows whose mark is at most `most`: the next row id after them, the last's position.
 
-        The position is None where no row is as old. Stamps never fall as row ids rise.
+        The position is None where there are none. Looks at the newest blocks first, then at ever
+        older ones in ever larger steps.
         """
         numbers = self.numbers(None, _FOREVER, self.high)
-        low, top = 0, len(numbers)
-        while low < top:
-            middle = (low + top) // 2
-            if self._first_stamp(numbers[middle]) <= stamp:
-                low = middle + 1
-            else:
-                top = middle
-        for number in reversed(numbers[:low]):
+        top, step = len(numbers), 1
+        low = max(0, top - step)
+        while low and self._first(mark, numbers[low]) > most:
+            top, step = low, 2 * step
+            low = max(0, top - step)
+        top = bisect_right(numbers, most, low, top, key=lambda number: self._first(mark, number))
+        for number in reversed(numbers[:top]):
             for part in reversed(list(self._parts(number, None, _FOREVER))):
-                stamps = part.rows.column("_stamp").view(pa.int64()).to_numpy()
-                count = int(np.searchsorted(stamps, stamp, "right"))
+                count = int(np.searchsorted(_marks(part, mark), most, "right"))
                 if count:
                     position = part.rows.column("_position")[count - 1].as_py()
                     return int(part.ids[count - 1]) + 1, position
         return 0, None
+
+    def first_from(self, high: int, mark: Mark) -> int | None:
+        """The mark of the first row with an id of at least `high`; None without such a row.
+
+        A mark that is NULL is given as one before all time.
+        """
+        for number in self.numbers(None, _FOREVER, self.high):
+            if (number + 1) << BLOCK_BITS > high:
+                for part in self._parts(number, None, _FOREVER):
+                    place = int(np.searchsorted(part.ids, high))
+                    if place < len(part.ids):
+                        return int(_marks(part, mark)[place])
+        return None
 
     def parts(self, number: int, high: int) -> list[Part]:
         """All rows of a block with ids below `high`. Reads files where they are not in memory."""
@@ -215,10 +231,10 @@ class StemView:
             tops += [exact[1]] if exact else [segment.ts_hi for segment in segments]
         return max(tops, default=-_FOREVER)
 
-    def _first_stamp(self, number: int) -> int:
+    def _first(self, mark: Mark, number: int) -> int:
         """Of the block's first row; before all time where the block is empty."""
         for part in self._parts(number, None, _FOREVER):
-            return int(part.rows.column("_stamp").view(pa.int64())[0].as_py())
+            return int(_marks(part, mark)[0])
         return -_FOREVER
 
     def numbers(self, begin: int | None, end: int, high: int) -> list[int]:
@@ -247,3 +263,8 @@ class StemView:
         exact = None if number in self.blocks else self.stem.bounds_of(number)
         spans = [exact] if exact else [(s.ts_lo, s.ts_hi) for s in self.segments(number, floor)]
         return any(low < end and (begin is None or high >= begin) for low, high in spans)
+
+
+def _marks(part: Part, mark: Mark) -> Int64s:
+    found: Int64s = part.rows.column(mark).view(pa.int64()).fill_null(-_FOREVER).to_numpy()
+    return found

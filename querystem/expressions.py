@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -132,6 +133,11 @@ def from_json(form: list[Any]) -> Expression:
     if tag == "par":
         return Parameter(form[2], type_)
     return Call(Op(form[2]), tuple(from_json(arg) for arg in form[3:]), type_)
+
+
+def predicate_key(where: Expression) -> str:
+    """Equal for equal predicates over one stream: the normal form as text."""
+    return json.dumps(to_json(where), separators=(",", ":"))
 
 
 def _value_json(value: Scalar, type_: Type) -> Any:

@@ -3,7 +3,8 @@
 The *predicate* (stream and WHERE, in normal form) is what gets matched and shared; everything
 else belongs to the registration and applies when it is invoked, in this order: window and WHERE
 choose rows; `grouping` turns them into one row per group; `having` keeps some; `outputs` are
-computed; `distinct` removes repeats; `order_by`, `offset` and `limit` cut.
+computed; `distinct` removes repeats; `order_by`, `offset` and `limit` cut. `refresh` says as of
+when all this is.
 
 In a grouped query `having`, `outputs` and `order_by` see only the columns `key_name(n)` and
 `aggregate_name(n)`; in any other they see the stream's.
@@ -19,7 +20,8 @@ from typing import Any
 
 from datastem.schema import Column
 from datastem.types import Type, parse_type
-from querystem.expressions import TRUE, Expression, from_json, to_json
+from querystem.expressions import TRUE, Expression, from_json, predicate_key, to_json
+from querystem.refresh import Refresh, RefreshEvery, refresh_from_json, refresh_to_json
 from results.window import Window, window_from_json, window_to_json
 
 
@@ -87,6 +89,7 @@ class Query:
     order_by: tuple[SortKey, ...] = ()
     limit: int | None = None
     offset: int = 0
+    refresh: Refresh | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -95,7 +98,12 @@ class Query:
     @property
     def predicate_key(self) -> str:
         """Equal for equal predicates over one stream: the normal form as text."""
-        return json.dumps(to_json(self.where), separators=(",", ":"))
+        return predicate_key(self.where)
+
+    @property
+    def period(self) -> int | None:
+        """That of REFRESH EVERY."""
+        return self.refresh.period if isinstance(self.refresh, RefreshEvery) else None
 
     @property
     def form(self) -> str:
@@ -129,6 +137,7 @@ class Query:
             ],
             "limit": self.limit,
             "offset": self.offset,
+            "refresh": refresh_to_json(self.refresh),
         }
 
     @classmethod
@@ -144,6 +153,7 @@ class Query:
             order_by=tuple(SortKey(from_json(key[0]), key[1], key[2]) for key in form["order_by"]),
             limit=form["limit"],
             offset=form["offset"],
+            refresh=refresh_from_json(form["refresh"]),
         )
 
 

@@ -61,6 +61,7 @@ def _pairs(found: Explanation) -> list[tuple[str, str]]:
             f"{stored.row_count:,} matches in {stored.block_count:,} blocks: {stored.byte_count:,}"
             f" bytes, {stored.piece_count:,} pieces, {stored.file_count:,} files",
         ),
+        ("refresh", _refresh(found)),
         ("engine", f"epoch {found.epoch}" if found.epoch else "has never run"),
         (
             "one invoke",
@@ -68,6 +69,11 @@ def _pairs(found: Explanation) -> list[tuple[str, str]]:
             f"{run.answer_rows:,} in the answer ({run.answer_bytes:,} bytes)",
         ),
     ]
+
+
+def _refresh(found: Explanation) -> str:
+    matched = f" (predicate {found.trigger_id})" if found.trigger_id else ""
+    return found.refresh + matched if found.refresh else "always fresh"
 
 
 def _others(found: Explanation) -> str:

@@ -130,7 +130,8 @@ def write_pieces(job: Job, stream_id: int, found: pa.Table) -> list[Outcome]:
 
 def _rows(schema: StreamSchema, entry: Entry, event: Data) -> pa.RecordBatch:
     """Raises DecodeError; the ids of such a payload stay empty."""
-    rows = decode(schema, event.payload, event.first_row_id, entry.stamp, entry.position.packed)
+    place = entry.position.packed
+    rows = decode(schema, event.payload, event.first_row_id, entry.stamp, place, event.before)
     if rows.num_rows != event.rows:
         raise DecodeError(f"payload of stream {schema.name}: not the {event.rows} rows announced")
     return rows

@@ -10,7 +10,7 @@ from psoup.server.core import Core
 from psoup.server.describing import columns_message
 from psoup.server.errors import BadRequest, NotReached
 from psoup.server.invoke import Answer, Plan, answer
-from psoup.server.matcher import Matcher, Uncovered
+from psoup.server.matcher import Matcher, Uncovered, Work
 from psoup.server.pieces import pieces
 from psoup.server.planning import (
     Look,
@@ -19,6 +19,7 @@ from psoup.server.planning import (
     matcher_of,
     of_registration,
     of_text,
+    settle,
 )
 from psoup.server.values import from_duration, from_instant
 from psoup.store import CorruptStore, Position
@@ -139,7 +140,7 @@ async def _answer(
     while True:
         plan = make_plan(core, request, look())
         try:
-            return plan, *await core.in_thread(_compute, core, plan, request)
+            return await core.in_thread(_compute, core, plan, request)
         except (FileNotFoundError, CorruptStore):
             if retried:
                 raise
@@ -160,13 +161,13 @@ async def _wait_for_engine(core: Core, plan: Plan, deadline: Deadline) -> None:
             )
 
 
-def _compute(core: Core, plan: Plan, request: Terms) -> tuple[Answer, _Messages]:
+def _compute(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answer, _Messages]:
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
-    limit = None if waits else core.settings.compute_rows
-    matcher = matcher_of(core, plan, limit, Matcher)
-    found = answer(plan, matcher, core.summaries)
+    work = Work(None if waits else core.settings.compute_rows)
+    plan = settle(core, plan, work)
+    found = answer(plan, matcher_of(core, plan, work, Matcher), core.summaries)
     size = core.settings.piece_bytes
-    return found, _Messages(pieces(found.rows, plan.query.columns, request.encoding, size))
+    return plan, found, _Messages(pieces(found.rows, plan.query.columns, request.encoding, size))
 
 
 # ---- the header
@@ -187,6 +188,8 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
     )
     if plan.now is not None:
         header.now.CopyFrom(from_instant(plan.now))
+    if plan.refreshed_at is not None:
+        header.refreshed_at.CopyFrom(from_instant(plan.refreshed_at))
     if plan.now is not None and isinstance(plan.window, TimeWindow):
         _window_ends(header, by_time(plan.window, plan.now, plan.oldest, 0))
     return header

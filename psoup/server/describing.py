@@ -15,7 +15,7 @@ from psoup.server.planning import query_of
 from psoup.server.values import from_duration, from_instant
 from psoup.store import Registration, StreamState
 from psoup.v1 import psoup_pb2 as pb
-from querystem.language import stream_sql, window_text
+from querystem.language import refresh_text, stream_sql, window_text
 from results.ranges import intersect, size
 
 PAGE = 1000
@@ -64,6 +64,8 @@ def registration_message(core: Core, registration: Registration) -> pb.Registrat
         predicate_id=registration.predicate_id,
         matched_rows=size(intersect(0, stream.high, covered)),
         stream_rows=stream.high,
+        refresh=refresh_text(query.refresh),
+        trigger_id=registration.trigger_id,
     )
 
 

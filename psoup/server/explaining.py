@@ -15,16 +15,16 @@ from datastem.blocks import Int64s, Part
 from psoup.server.core import Core
 from psoup.server.files import match_groups, read_match_group
 from psoup.server.invoke import Plan, matching, window_rows
-from psoup.server.matcher import Matcher
+from psoup.server.matcher import Matcher, Work
 from psoup.server.pieces import arrow_pieces
-from psoup.server.planning import make_plan, matcher_of, of_registration
+from psoup.server.planning import make_plan, matcher_of, of_registration, settle
 from psoup.server.values import from_duration
 from psoup.store import CorruptStore
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Expression, from_json
 from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
 from querystem.index.formula import Factor
-from querystem.language import expression_text
+from querystem.language import expression_text, refresh_text
 from querystem.shape import shape
 from results.bitmap import Lows, decode
 from results.matches import MatchPieces
@@ -64,6 +64,8 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
         epoch=plan.view.epoch.number,
         other_predicates=len(ids) - 1,
         compared_predicates=len(others),
+        refresh=refresh_text(asked.query.refresh),
+        trigger_id=asked.trigger[1] if asked.trigger else 0,
     )
     await core.in_thread(_complete, core, message, plan, others.to_pylist(), stages)
     return message
@@ -178,7 +180,10 @@ class _Watched(Matcher):
 
 
 def _run(core: Core, plan: Plan, stages: Stages) -> pb.ExplainedRun:
-    matcher = matcher_of(core, plan, core.settings.compute_rows, _Watched)
+    work = Work(core.settings.compute_rows)
+    with stages.time("plan"):
+        plan = settle(core, plan, work)
+    matcher = matcher_of(core, plan, work, _Watched)
     with stages.time("window"):
         choice, _ = window_rows(plan, core.summaries)
     stages.seconds["match"] = 0.0

@@ -263,9 +263,8 @@ def decode_rows(entries: Sequence[Entry], state: State) -> Rows:
 
 def _decode(entry: Entry, event: Data, schema: StreamSchema) -> pa.RecordBatch:
     try:
-        batch = decode(
-            schema, event.payload, event.first_row_id, entry.stamp, entry.position.packed
-        )
+        place = entry.position.packed
+        batch = decode(schema, event.payload, event.first_row_id, entry.stamp, place, event.before)
         if batch.num_rows != event.rows:
             raise DecodeError(f"{batch.num_rows} rows where the log says {event.rows}")
     except DecodeError as error:

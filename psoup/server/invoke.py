@@ -16,7 +16,7 @@ import pyarrow as pa
 from datastem.blocks import Int64s, Part
 from datastem.codec import query_view, stem_schema
 from datastem.schema import StreamSchema
-from datastem.stem import StemView
+from datastem.stem import Mark, StemView
 from psoup.server.choosing import Choice, Horizon, choose
 from psoup.server.folding import Fold
 from psoup.server.matcher import Matcher
@@ -28,15 +28,36 @@ from querystem.expressions import Expression, columns_of
 from querystem.query import Grouping, Query
 from querystem.shape import shape
 from results.region import Region
-from results.window import Window
+from results.window import TimeWindow, Window
+
+# Rows whose mark is at most this.
+Limit = tuple[Mark, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """The rows of a stream that refresh an answer, as of the same moment as its plan.
+
+    Those with a ts below `oldest` are not retained. With `until` the rows known today count whose
+    instant is no later; without, those known within the limits of the plan.
+    """
+
+    where: Expression
+    stream_id: int
+    predicate_id: int
+    stem: StemView
+    oldest: int | None
+    until: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one answer is made of. `now` None: NOW does not exist yet, so no row is in it.
 
-    `window` may be another than the query's. Rows with a ts below `oldest` are not retained.
-    `known_at` cuts the rows to those accepted by that instant.
+    `window` may be another than the query's. Rows with a ts below `oldest` are not retained; that
+    counts from `current`, NOW of the stream whatever instant is asked about. Only rows within all
+    `limits` are known. `triggers` are rows that have yet to say as of when; `refreshed_at` is the
+    refresh point the plan is of.
     """
 
     query: Query
@@ -49,8 +70,11 @@ class Plan:
     position: Position
     now: int | None
     oldest: int | None
-    known_at: int | None
+    limits: tuple[Limit, ...]
     notes: tuple[str, ...]
+    current: int | None = None
+    triggers: Triggers | None = None
+    refreshed_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +84,21 @@ class Answer:
     rows: pa.RecordBatch
     position: Position
     computed_rows: int
+
+
+def retained(
+    window: Window, schema: StreamSchema, now: int | None, current: int | None
+) -> tuple[int | None, tuple[str, ...]]:
+    """The least ts that is retained at `current`, whatever instant is asked about; and notes."""
+    if now is None or current is None:
+        return None, ("the stream has no rows yet, so it has no NOW",)
+    if schema.retain is None:
+        return None, ()
+    oldest = max(now, current) - schema.retain + 1
+    begin = window.at(now)[0] if isinstance(window, TimeWindow) else None
+    if begin is not None and begin < oldest:
+        return oldest, ("the window began before the retention; what is left is shown",)
+    return oldest, ()
 
 
 @lru_cache(maxsize=4096)
@@ -93,9 +132,11 @@ def matching(plan: Plan, matcher: Matcher, choice: Choice, summaries: Summaries)
 
 
 def _known(plan: Plan) -> tuple[int, Position]:
-    if plan.known_at is None:
+    if not plan.limits:
         return plan.stem.high, plan.position
-    high, position = plan.stem.high_at(plan.known_at)
+    high, position = min(
+        (plan.stem.high_at(mark, most) for mark, most in plan.limits), key=lambda found: found[0]
+    )
     return high, START if position is None else Position.unpack(position)
 
 

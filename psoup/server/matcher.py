@@ -20,7 +20,7 @@ from psoup.server.view import EpochView
 from querystem.expressions import TRUE, Expression
 from querystem.kernel import matches
 from results.bitmap import BLOCK_MASK, Lows
-from results.known import Known
+from results.known import Known, Piece
 from results.ranges import Range, intersect, size
 
 
@@ -73,16 +73,29 @@ class Matcher:
             first, last = np.searchsorted(part.ids, [lo, hi])
             return part.ids[first:last]
         block = part.first >> BLOCK_BITS
-        piece = self.known.probe(self.predicate, block)
-        if piece.missing(lo, hi):
-            stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
-            if any(intersect(*gap, stored) for gap in piece.missing(lo, hi)):
-                piece = self.known.insert(self.predicate, block, stored, self._stored(block))
+        piece = self._without_rows(block, lo, hi)
         if missing := piece.missing(lo, hi):
             self.work.add(size(missing))
             lows = np.concatenate([self._computed(part, *gap) for gap in missing])
             piece = self.known.insert(self.predicate, block, missing, lows)
         return piece.between(lo, hi)
+
+    def lacks(self, block: int, high: int) -> bool:
+        """Whether no row of a block below `high` matches, if that can be said without its rows."""
+        if self.where == TRUE:
+            return False
+        lo, hi = block << BLOCK_BITS, min((block + 1) << BLOCK_BITS, high)
+        piece = self._without_rows(block, lo, hi)
+        return not piece.missing(lo, hi) and not len(piece.between(lo, hi))
+
+    def _without_rows(self, block: int, lo: int, hi: int) -> Piece:
+        """What is known or stored of a block; some of `[lo, hi)` may be missing."""
+        piece = self.known.probe(self.predicate, block)
+        if piece.missing(lo, hi):
+            stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
+            if any(intersect(*gap, stored) for gap in piece.missing(lo, hi)):
+                piece = self.known.insert(self.predicate, block, stored, self._stored(block))
+        return piece
 
     def _stored(self, block: int) -> Lows:
         """All stored matches of the block, in whatever pieces."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from datastem.schema import StreamSchema
@@ -28,10 +28,12 @@ from psoup.store import (
     Registration,
     State,
     StreamState,
+    Trigger,
     Unregister,
 )
 from psoup.store.columns import HANDLE_BYTES
 from querystem.query import Query
+from querystem.refresh import RefreshOn
 
 _HEADER_BYTES = 500
 
@@ -92,11 +94,11 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class RegisterAll:
-    """Registrations of one text over one stream: all of them or none."""
+    """Registrations of one text: all of them or none. `streams` has the ids it was bound to."""
 
     tenant: str
     owner: str
-    stream_id: int
+    streams: Mapping[str, int]
     text: str
     lease: int
     prepared: Sequence[Prepared]
@@ -120,8 +122,7 @@ class RegisterAll:
         return Registered(handles, created, position)
 
     def _check(self, draft: Draft) -> None:
-        stream = draft.state.streams[self.stream_id]
-        if stream.dropped:
+        if any(draft.state.streams[stream_id].dropped for stream_id in self.streams.values()):
             raise Stale
         if len(self.prepared) > draft.room:
             raise BadRequest(f"{len(self.prepared)} registrations don't fit one commit")
@@ -143,20 +144,35 @@ class RegisterAll:
         return None if handle is None else state.registrations[handle]
 
     def _append(self, draft: Draft, one: Prepared) -> tuple[bytes, Position]:
-        key, state = one.query.predicate_key, draft.state
-        predicate_id = state.predicates.find(self.stream_id, key)
+        stream_id, key = self.streams[one.query.stream], one.query.predicate_key
+        known = draft.state.predicates.find(stream_id, key)
+        predicate_id = draft.state.next_predicate_id if known is None else known
         event = Register(
             handle=os.urandom(HANDLE_BYTES),
             client_key=one.client_key,
-            stream_id=self.stream_id,
-            predicate_id=state.next_predicate_id if predicate_id is None else predicate_id,
+            stream_id=stream_id,
+            predicate_id=predicate_id,
             key=key,
             text=self.text,
             parameters=one.parameters,
             query=one.query.form,
             lease=self.lease,
+            trigger=self._trigger(draft.state, one.query, (stream_id, key), predicate_id),
         )
         return event.handle, draft.append(self.tenant, self.owner, event)
+
+    def _trigger(
+        self, state: State, query: Query, own: tuple[int, str], predicate_id: int
+    ) -> Trigger | None:
+        """`own` is the query's predicate, which may be new and is then `predicate_id`."""
+        if not isinstance(query.refresh, RefreshOn):
+            return None
+        other = self.streams[query.refresh.stream], query.refresh.predicate_key
+        if other == own:
+            return Trigger(other[0], predicate_id, other[1])
+        known = state.predicates.find(*other)
+        free = max(state.next_predicate_id, predicate_id + 1)
+        return Trigger(other[0], free if known is None else known, other[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +234,7 @@ class Batch:
             first_row_id=stream.high,
             min_ts=self.min_ts if arrival is None else arrival,
             max_ts=self.max_ts if arrival is None else arrival,
+            before=stream.reached,
             digest=self.digest,
             payload=self.payload,
         )

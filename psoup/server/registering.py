@@ -28,6 +28,7 @@ from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Scalar
 from querystem.language import bind_query, prepare
 from querystem.query import Query
+from querystem.refresh import RefreshOn
 
 _ATTEMPTS = 3
 _KEY_COLUMN = "client_key"
@@ -44,7 +45,7 @@ async def register(core: Core, request: pb.RegisterRequest) -> tuple[Registered,
         limit = core.settings.query_bytes
         query = bind_query(request.sql, found.lookup, values, max_text=limit, names=found.names)
         ready = [Prepared(request.client_key, to_json(values), query)]
-        return RegisterAll(tenant, owner, found.bound.id, request.sql, lease, ready)
+        return RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
 
     check_name(request.client_key, "client_key", core.settings)
     proposal, registered = await _submit(core, tenant, propose)
@@ -63,13 +64,13 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         template = prepare(sql, found.lookup, rows.types, max_text=limit, names=found.names)
         filled = template.fill_many(rows.columns)
         parameters = to_json_many(rows.columns, rows.count)
-        if filled is not None:
+        if filled is not None and not isinstance(template.query.refresh, RefreshOn):
             form, keys = filled
             columns = form, rows.client_keys, parameters, keys
             return RegisterRows(tenant, owner, found.bound.id, sql, lease, *columns)
         queries = [template.fill(values) for values in rows.each()]
         ready = list(map(Prepared, rows.client_keys, parameters, queries))
-        return RegisterAll(tenant, owner, found.bound.id, sql, lease, ready)
+        return RegisterAll(tenant, owner, found.ids, sql, lease, ready)
 
     return (await _submit(core, tenant, propose))[1]
 
@@ -97,21 +98,31 @@ async def _submit(core: Core, tenant: str, propose: Callable[[Found], P]) -> tup
 
 
 class Found:
-    """The streams of a tenant; remembers which one a text was bound to."""
+    """The streams of a tenant; remembers which ones a text was bound to."""
 
     def __init__(self, state: State, tenant: str) -> None:
         self._state = state
         self._tenant = tenant
-        self._stream: StreamState | None = None
+        self._streams: dict[str, StreamState] = {}
 
     @property
     def bound(self) -> StreamState:
-        assert self._stream is not None, "binding a text looks its stream up"
-        return self._stream
+        """The one after FROM, which is looked up first."""
+        return next(iter(self._streams.values()))
+
+    @property
+    def ids(self) -> dict[str, int]:
+        return {name: stream.id for name, stream in self._streams.items()}
+
+    def stream(self, name: str) -> StreamState:
+        return self._streams[name]
 
     def lookup(self, name: str) -> StreamSchema | None:
-        self._stream = self._state.find_stream(self._tenant, name)
-        return None if self._stream is None else self._stream.schema
+        stream = self._state.find_stream(self._tenant, name)
+        if stream is None:
+            return None
+        self._streams.setdefault(name, stream)
+        return stream.schema
 
     def names(self) -> list[str]:
         return [name for tenant, name in list(self._state.stream_names) if tenant == self._tenant]

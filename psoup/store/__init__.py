@@ -23,6 +23,7 @@ from psoup.store.events import (
     Event,
     Register,
     RegisterMany,
+    Trigger,
     Unregister,
 )
 from psoup.store.log import Log
@@ -63,6 +64,7 @@ __all__ = [
     "StreamMark",
     "StreamState",
     "Touched",
+    "Trigger",
     "Unregister",
     "UnsupportedFormat",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +30,15 @@ class DropStream:
 
 
 @dataclass(frozen=True, slots=True)
+class Trigger:
+    """The rows that refresh a registration: matched as a predicate like any other."""
+
+    stream_id: int
+    predicate_id: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Register:
     """`query` and `parameters` are JSON. `key` is the predicate's normal form, also JSON; `query`
     is the rest of the bound form."""
@@ -43,6 +52,7 @@ class Register:
     parameters: str
     query: str
     lease: int
+    trigger: Trigger | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +78,8 @@ class Unregister:
 class Data:
     """A batch of rows, or a heartbeat where `rows` is 0 and `max_ts` an instant.
 
-    `publisher` is empty and `sequence` 0 for a batch without identity. `payload` is None where
-    the log was read without payloads.
+    `publisher` is empty and `sequence` 0 for a batch without identity. `before` is the greatest ts
+    the stream had reached before it. `payload` is None where the log was read without payloads.
     """
 
     stream_id: int
@@ -79,6 +89,7 @@ class Data:
     first_row_id: int
     min_ts: int | None
     max_ts: int | None
+    before: int | None
     digest: bytes
     payload: bytes | None
 
@@ -119,8 +130,8 @@ def to_table(entries: Sequence[Entry]) -> pa.Table:
 
 
 def from_table(version: int, table: pa.Table) -> list[Entry]:
-    instants = [name for name in ("stamp", "min_ts", "max_ts") if name in table.column_names]
-    for name in instants:
+    instants = ("stamp", "min_ts", "max_ts", "before")
+    for name in [name for name in instants if name in table.column_names]:
         index = table.column_names.index(name)
         table = table.set_column(index, name, table.column(name).cast(pa.int64()))
     return [_entry(version, row) for row in table.to_pylist()]
@@ -153,6 +164,7 @@ def _columns(event: Event) -> dict[str, Any]:
         case Register():
             body = {field.name: getattr(event, field.name) for field in fields(event)}
             body["handle"] = event.handle.hex()
+            body["trigger"] = None if event.trigger is None else asdict(event.trigger)
             return _definition("register", body.pop("stream_id"), **body)
 
 
@@ -180,8 +192,9 @@ def _event(row: Mapping[str, Any]) -> Event:
             return Unregister(bytes.fromhex(json.loads(row["body"])["handle"]))
         case "register":
             body = json.loads(row["body"])
-            handle = bytes.fromhex(body.pop("handle"))
-            return Register(handle=handle, stream_id=stream_id, **body)
+            handle, trigger = bytes.fromhex(body.pop("handle")), body.pop("trigger")
+            found = None if trigger is None else Trigger(**trigger)
+            return Register(handle=handle, stream_id=stream_id, trigger=found, **body)
         case "register_many":
             return RegisterMany(
                 stream_id=stream_id, rows=_decode(row["payload"]), **json.loads(row["body"])

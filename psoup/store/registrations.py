@@ -27,7 +27,10 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """`query` is the bound form without WHERE, which is the predicate's key."""
+    """`query` is the bound form without WHERE, which is the predicate's key.
+
+    `trigger_id` is the predicate over `trigger_stream_id` whose rows refresh it; 0 where none do.
+    """
 
     handle: bytes
     tenant: str
@@ -35,12 +38,19 @@ class Registration:
     client_key: str
     stream_id: int
     predicate_id: int
+    trigger_stream_id: int
+    trigger_id: int
     text: str
     parameters: str
     query: str
     lease: int
     stamp: int
     position: Position
+
+    @property
+    def predicates(self) -> set[int]:
+        """All it needs matched."""
+        return {self.predicate_id, self.trigger_id} - {0}
 
 
 class Registrations(ColumnMapping[bytes, Registration]):
@@ -61,6 +71,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "client_key": self._client_keys,
                 "stream_id": Numbers(),
                 "predicate_id": Numbers(),
+                "trigger_stream_id": Numbers(),
+                "trigger_id": Numbers(),
                 "text": Interned(),
                 "parameters": Texts(),
                 "query": Interned(),
@@ -154,6 +166,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
             value.client_key,
             value.stream_id,
             value.predicate_id,
+            value.trigger_stream_id,
+            value.trigger_id,
             value.text,
             value.parameters,
             value.query,

@@ -158,6 +158,7 @@ class State:
             touched.publishers.add(key)
 
     def _register(self, entry: Entry, event: Register, touched: Touched) -> None:
+        trigger = event.trigger
         registration = Registration(
             event.handle,
             entry.tenant,
@@ -165,6 +166,8 @@ class State:
             event.client_key,
             event.stream_id,
             event.predicate_id,
+            trigger.stream_id if trigger else 0,
+            trigger.predicate_id if trigger else 0,
             event.text,
             event.parameters,
             event.query,
@@ -174,16 +177,19 @@ class State:
         )
         self.registrations[event.handle] = registration
         self._count_registrations(event.stream_id, 1)
-        known = self.predicates.get(event.predicate_id)
-        if known is None:
-            self.next_predicate_id = event.predicate_id + 1
-            self.predicates[event.predicate_id] = Predicate(
-                event.predicate_id, entry.tenant, event.stream_id, event.key, 1
+        self._know(Predicate(event.predicate_id, entry.tenant, event.stream_id, event.key, 0))
+        if trigger is not None:
+            self._know(
+                Predicate(trigger.predicate_id, entry.tenant, trigger.stream_id, trigger.key, 0)
             )
-        else:
-            self.predicates.count(np.array([known.id]), 1)
+        self.predicates.count(np.array(sorted(registration.predicates)), 1)
         touched.registrations.add(event.handle)
-        touched.predicates.add(event.predicate_id)
+        touched.predicates |= registration.predicates
+
+    def _know(self, predicate: Predicate) -> None:
+        if predicate.id not in self.predicates:
+            self.predicates[predicate.id] = predicate
+            self.next_predicate_id = predicate.id + 1
 
     def _register_many(self, entry: Entry, event: RegisterMany, touched: Touched | None) -> None:
         """The same as registering them one after the other."""
@@ -192,6 +198,8 @@ class State:
             "tenant": entry.tenant,
             "owner": entry.owner,
             "stream_id": event.stream_id,
+            "trigger_stream_id": 0,
+            "trigger_id": 0,
             "text": event.text,
             "query": event.query,
             "lease": event.lease,
@@ -220,10 +228,13 @@ class State:
     def _unregister(self, handle: bytes, touched: Touched) -> None:
         registration = self.registrations.pop(handle)
         self._count_registrations(registration.stream_id, -1)
-        predicate = self.predicates[registration.predicate_id]
+        for predicate_id in registration.predicates:
+            self._release(self.predicates[predicate_id])
+        touched.registrations.add(handle)
+        touched.predicates |= registration.predicates
+
+    def _release(self, predicate: Predicate) -> None:
         if predicate.registrations == 1:
             del self.predicates[predicate.id]
         else:
             self.predicates.count(np.array([predicate.id]), -1)
-        touched.registrations.add(handle)
-        touched.predicates.add(predicate.id)

@@ -11,6 +11,7 @@ from querystem.language.normal import call
 from querystem.language.ordering import Count, count_of
 from querystem.language.select import Draft
 from querystem.query import Aggregate, Grouping, Output, Query, SortKey
+from querystem.refresh import Refresh, RefreshOn
 
 _T = TypeVar("_T")
 Filler = Callable[[Mapping[str, Literal]], _T]
@@ -20,7 +21,7 @@ def query_filler(draft: Draft) -> Filler[Query]:
     query = draft.query
     where, having = expression_filler(query.where), expression_filler(query.having)
     outputs, order_by = _each(query.outputs, _output), _each(query.order_by, _sort_key)
-    grouping = _grouping(query.grouping)
+    grouping, refresh = _grouping(query.grouping), _refresh(query.refresh)
     limit, offset = _count(draft.limit, "LIMIT", draft), _count(draft.offset, "OFFSET", draft)
 
     def fill(literals: Mapping[str, Literal]) -> Query:
@@ -33,6 +34,7 @@ def query_filler(draft: Draft) -> Filler[Query]:
             order_by=order_by(literals),
             limit=limit(literals),
             offset=offset(literals) or 0,
+            refresh=refresh(literals),
         )
 
     return fill
@@ -83,6 +85,13 @@ def _aggregate(aggregate: Aggregate) -> Filler[Aggregate]:
         return lambda _: aggregate
     filler = expression_filler(aggregate.argument)
     return lambda literals: replace(aggregate, argument=filler(literals))
+
+
+def _refresh(refresh: Refresh | None) -> Filler[Refresh | None]:
+    if not isinstance(refresh, RefreshOn):
+        return lambda _: refresh
+    stream, where = refresh.stream, expression_filler(refresh.where)
+    return lambda literals: RefreshOn(stream, where(literals))
 
 
 def _count(count: Count | None, word: str, draft: Draft) -> Filler[int | None]:

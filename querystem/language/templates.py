@@ -15,7 +15,8 @@ from querystem.language.filling_many import Unfit, only_in_where, where_texts
 from querystem.language.literals import infer, scalar
 from querystem.language.parse import parse_query
 from querystem.language.scan import MAX_TEXT
-from querystem.language.select import Lookup, Names, bind_select
+from querystem.language.select import bind_select
+from querystem.language.sources import Lookup, Names
 from querystem.query import Query
 
 

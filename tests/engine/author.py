@@ -105,9 +105,10 @@ class Author:
     ) -> Position:
         known = self.state.publishers.get(("main", publisher))
         sequence = (known.sequence + 1 if known else 1) if publisher else 0
-        first = self.state.streams[stream_id].high
+        stream = self.state.streams[stream_id]
+        first, before = stream.high, stream.reached
         return self.append(
-            Data(stream_id, publisher, sequence, rows, first, low, high, b"d", payload)
+            Data(stream_id, publisher, sequence, rows, first, low, high, before, b"d", payload)
         )
 
     def append(self, event: Event) -> Position:

@@ -108,7 +108,7 @@ class Bench:
             position=START,
             now=now,
             oldest=None if retain is None else now - retain + 1,
-            known_at=None,
+            limits=(),
             notes=(),
         )
         return answer(plan, matcher, self.summaries).rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from psoup.store import (
     Store,
     StreamMark,
     Touched,
+    Trigger,
     Unregister,
 )
 from psoup.store.datafile import write_data_file
@@ -40,7 +42,9 @@ def store(tmp_path: Path) -> Store:
 
 
 def data(stream_id: int, first: int, rows: int, publisher: str = "", sequence: int = 0) -> Data:
-    return Data(stream_id, publisher, sequence, rows, first, first, first + rows, b"d" * 16, b"p")
+    return Data(
+        stream_id, publisher, sequence, rows, first, first, first + rows, None, b"d" * 16, b"p"
+    )
 
 
 def register(number: int, stream_id: int, predicate_id: int, key: str, client_key: str) -> Register:
@@ -68,6 +72,11 @@ EVENTS: list[Event] = [
     CreateStream(2, StreamSchema("gone", (Column("x", BIGINT),))),
     DropStream(2),
     data(1, 3, 2, "p", 2),
+    replace(register(4, 1, 3, "c", ""), trigger=Trigger(1, 4, "d")),
+    replace(register(5, 1, 4, "d", ""), trigger=Trigger(1, 4, "d")),
+    replace(register(6, 1, 1, "a", ""), trigger=Trigger(1, 4, "d")),
+    Unregister((4).to_bytes(16)),
+    Unregister((5).to_bytes(16)),
 ]
 
 
@@ -91,15 +100,15 @@ def test_fold() -> None:
     state = folded(EVENTS)
     assert state.streams[1].high == 5
     assert state.streams[1].reached == 5
-    assert state.streams[1].registrations == 1
+    assert state.streams[1].registrations == 2
     assert state.find_stream("main", "gone") is None
     assert state.streams[2].dropped
-    assert list(state.registrations) == [(2).to_bytes(16)]
+    assert list(state.registrations) == [(2).to_bytes(16), (6).to_bytes(16)]
     assert state.registrations.find("main", "main", "mine") is None
-    assert list(state.predicates) == [1]
-    assert state.predicates[1].registrations == 1
+    shared = {one.id: (one.key, one.registrations) for one in state.predicates.values()}
+    assert shared == {1: ("a", 2), 4: ("d", 1)}
     assert state.publishers["main", "p"].sequence == 2
-    assert (state.next_stream_id, state.next_predicate_id) == (3, 3)
+    assert (state.next_stream_id, state.next_predicate_id) == (3, 5)
 
 
 @given(st.integers(0, len(EVENTS)))
@@ -114,7 +123,7 @@ def test_a_draft_changes_only_itself(cut: int) -> None:
         assert dict(getattr(draft, name)) == getattr(whole, name)
 
 
-@pytest.mark.parametrize("cuts", [[11], [3, 11], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]])
+@pytest.mark.parametrize("cuts", [[16], [3, 13, 16], list(range(1, 17))])
 def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     state = State()
     versions: dict[str, int] = {}

@@ -39,10 +39,12 @@ def schema_of(sql: str) -> StreamSchema:
 
 
 TRADES = schema_of(TRADES_SQL)
+ALARMS = schema_of("CREATE STREAM alarms (kind TEXT, level BIGINT, at TIMESTAMP) ORDERED BY at")
+DOORS = schema_of("CREATE STREAM doors (door TEXT, open BOOLEAN)")
 
 
 def lookup(name: str) -> StreamSchema | None:
-    return TRADES if name == "trades" else None
+    return {schema.name: schema for schema in (TRADES, ALARMS, DOORS)}.get(name)
 
 
 def bind(text: str, **parameters: Scalar) -> Query:

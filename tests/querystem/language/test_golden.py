@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from querystem.language import QueryError, bind_window, parse_statement, window_text
+from querystem.language import (
+    QueryError,
+    bind_window,
+    parse_statement,
+    refresh_text,
+    window_text,
+)
+from querystem.query import Query
 from tests.querystem.language.support import TRADES, bind, show, show_query, where
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -37,6 +44,24 @@ def test_normal_forms():
 
 def test_windows():
     check("windows.txt", lambda text: window_text(bind_window(text, TRADES)))
+
+
+def test_refresh_errors():
+    check("refresh_errors.txt", lambda text: refusal(lambda: bind(text)))
+
+
+def test_refreshes():
+    """Written out, the clause binds to itself."""
+
+    def written(text: str) -> str:
+        query = bind(text)
+        clauses = f"{window_text(query.window)} {refresh_text(query.refresh)}"
+        again = bind(f"SELECT * FROM {query.stream} {clauses}")
+        assert (again.window, again.refresh) == (query.window, query.refresh)
+        assert Query.from_json(query.to_json()) == query
+        return clauses
+
+    check("refreshes.txt", written)
 
 
 def test_queries():
