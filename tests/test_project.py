@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "b236b0acb9c70a3702dc0909f285826075dc4bc3e45dc1d050f7360382669e5a"
+WIRE = "a3345257828846db4c418a2585c5f722322f0aed7f557e7c8af14cdbf4b92413"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -19,7 +19,9 @@ from datastem.codec import query_view, stem_schema
 from datastem.schema import StreamSchema
 from datastem.stem import StemView
 from psoup.server.choosing import Choice, Horizon, choose
+from psoup.server.current import choose_current, parts_of
 from psoup.server.folding import Fold
+from psoup.server.keyed import KeyedView
 from psoup.server.matcher import Matcher
 from psoup.server.summaries import Summaries
 from psoup.server.view import EpochView
@@ -36,7 +38,8 @@ from results.window import Window
 class Plan:
     """What one answer is made of. `now` None: NOW does not exist yet, so no row is in it.
 
-    `window` may be another than the query's. Rows with a ts below `oldest` are not retained.
+    `window` may be another than the query's. Rows with a ts below `oldest` are not retained, or
+    where the stream is `keyed` those with an end below it.
     `known_at` cuts the rows to those accepted by that instant.
     """
 
@@ -46,6 +49,7 @@ class Plan:
     stream_id: int
     predicate_id: int
     stem: StemView
+    keyed: KeyedView | None
     view: EpochView
     position: Position
     now: int | None
@@ -82,6 +86,8 @@ def window_rows(plan: Plan, summaries: Summaries) -> tuple[Choice, Position]:
     if plan.now is None:
         return Choice(Region(None, (0, 0), 0, 0)), position
     horizon = Horizon(plan.now, plan.oldest, high)
+    if plan.keyed is not None:
+        return choose_current(plan.window, plan.keyed, horizon), position
     return choose(plan.window, plan.stem, horizon, summaries, plan.stream_id), position
 
 
@@ -136,6 +142,9 @@ class _Selection:
         region = self.choice.region
         if region.empty:
             return
+        if self.choice.ids is not None:
+            yield from parts_of(self.plan.stem, self.choice.ids, region.hi)
+            return
         for part in self.plan.stem.probe(region.begin, region.end, region.hi):
             if part.stop > region.lo:
                 yield part
@@ -146,7 +155,8 @@ class _Selection:
         lo, hi = part.span(region.begin, region.end)
         if among is not None:
             lo, hi = max(lo, int(part.ids[among[0]])), min(hi, int(part.ids[among[-1]]) + 1)
-        lo, hi = max(lo, region.lo, part.first), min(hi, region.hi)
+        first, stop = self.choice.span(part)
+        lo, hi = max(lo, region.lo, first), min(hi, region.hi, stop)
         places = self.choice.places(part, self.matcher.match(part, lo, max(lo, hi)))
         if among is None or len(among) == len(part.ids):
             return places

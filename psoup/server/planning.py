@@ -97,6 +97,8 @@ def make_plan(core: Core, request: Terms, asked: Asked) -> Plan:
     as_of = _as_of(core, request)
     now = current if as_of is None else as_of
     today = request.knowledge == pb.KNOWLEDGE_TODAY
+    stem = core.follower.stems[stream.id].view()
+    keyed = core.follower.keyed[stream.id].view(stem) if stream.schema.key else None
     oldest, notes = _oldest(asked.window, stream.schema, now, current)
     return Plan(
         asked.query,
@@ -104,7 +106,8 @@ def make_plan(core: Core, request: Terms, asked: Asked) -> Plan:
         stream.schema,
         stream.id,
         asked.predicate_id,
-        core.follower.stems[stream.id].view(),
+        stem,
+        keyed,
         core.follower.view,
         state.position,
         now,
@@ -155,12 +158,19 @@ def _as_of(core: Core, request: Terms) -> int | None:
 def _oldest(
     window: Window, schema: StreamSchema, now: int | None, current: int | None
 ) -> tuple[int | None, tuple[str, ...]]:
-    """The least ts that is retained: at the stream's own NOW, whatever instant is asked about."""
+    """The least ts that is retained: at the stream's own NOW, whatever instant is asked about.
+
+    Of a keyed stream the rows are whose end is no less.
+    """
     if now is None or current is None:
         return None, ("the stream has no rows yet, so it has no NOW",)
     if schema.retain is None:
         return None, ()
     oldest = max(now, current) - schema.retain + 1
+    if schema.key:
+        present = window.present(now) if isinstance(window, TimeWindow) else now
+        past = "the instant lies before the retention; what is left of it is shown"
+        return oldest, (past,) if present < oldest - 1 else ()
     begin = window.at(now)[0] if isinstance(window, TimeWindow) else None
     if begin is not None and begin < oldest:
         return oldest, ("the window began before the retention; what is left is shown",)

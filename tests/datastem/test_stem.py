@@ -36,7 +36,9 @@ class Files:
         self.held: list[pa.RecordBatch] = []
         self.reads = 0
 
-    def read(self, segments: Sequence[Segment], lo: int, hi: int) -> pa.RecordBatch:
+    def read(
+        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         self.reads += 1
         table = pa.Table.from_batches([self.held[s.source] for s in segments], SCHEMA)
         ids = table["_row_id"].to_numpy()
