@@ -100,8 +100,8 @@ class History:
 
     def ended(self, cut: int) -> Int64s:
         """The ids of the rows that had ended by the instant, ascending."""
-        found = [run.ids[self.runs.ends(run) <= cut] for run in self.runs.runs]
-        return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+        whole = self.runs.whole()
+        return np.sort(whole.ids[whole.ends() <= cut])
 
     def prune(self, cut: int) -> History:
         """Without the rows that had ended by the instant.
@@ -126,7 +126,7 @@ class History:
             assert int(run.ids.min()) > least
             least = run.last_id
         assert least < self.high
-        every = KeyedRows.joined(self.runs.runs).sorted()
+        every = self.runs.whole()
         alive = every.take(every.ends() > self.live.since)
         kept = {int(one) for run in self.live.runs.runs for one in run.ids}
         assert kept >= set(alive.ids.tolist())

@@ -108,7 +108,6 @@ class KeyedRows:
 
 _NO_IDS: Int64s = np.empty(0, np.int64)
 _NO_OPS: Ops = np.empty(0, np.int8)
-NO_ROWS = KeyedRows(_NO_IDS, _NO_IDS, _NO_IDS, _NO_OPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +136,14 @@ class Runs:
             new.insert(0, runs.pop())
         return Runs((*runs, KeyedRows.joined(new).sorted()))
 
+    def whole(self) -> KeyedRows:
+        """All rows, sorted."""
+        rows = KeyedRows.joined(self.runs)
+        return rows.sorted() if len(self.runs) > 1 else rows
+
     def pruned(self, cut: int) -> Runs:
         """Without the rows that have ended by the instant `cut`."""
-        whole = KeyedRows.joined(self.runs or (NO_ROWS,))
-        whole = whole.sorted() if len(self.runs) > 1 else whole
+        whole = self.whole()
         kept = whole.ends() > cut
         return Runs((whole if kept.all() else whole.take(kept),)) if kept.any() else Runs()
 
