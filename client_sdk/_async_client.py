@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from client_sdk._models import (
     StoreStatus,
     Stream,
 )
+from client_sdk._operations import deletes
 from client_sdk._publisher import AsyncPublisher
 from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._retry import Retry
@@ -123,6 +124,20 @@ class AsyncClient:
         """
         numbered = _publishing.identity(publisher, sequence)
         return await self._run(_publishing.publish(self._session, stream, rows, numbered))
+
+    async def delete(
+        self,
+        stream: str,
+        keys: Iterable[Mapping[str, Any]],
+        *,
+        publisher: str | None = None,
+        sequence: int | None = None,
+    ) -> Published:
+        """Deletes keys of a keyed stream: one batch of rows that end the current ones.
+
+        A key is a dict of the key's columns, and of the event time where the stream has one.
+        """
+        return await self.publish(stream, deletes(keys), publisher=publisher, sequence=sequence)
 
     async def heartbeat(self, stream: str, instant: datetime) -> Published:
         """Moves NOW of an event-time stream to `instant`, if that is later."""

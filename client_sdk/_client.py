@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from client_sdk._models import (
     StoreStatus,
     Stream,
 )
+from client_sdk._operations import deletes
 from client_sdk._publisher import Publisher
 from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._retry import Retry
@@ -131,6 +132,20 @@ class Client:
         """
         numbered = _publishing.identity(publisher, sequence)
         return self._run(_publishing.publish(self._session, stream, rows, numbered))
+
+    def delete(
+        self,
+        stream: str,
+        keys: Iterable[Mapping[str, Any]],
+        *,
+        publisher: str | None = None,
+        sequence: int | None = None,
+    ) -> Published:
+        """Deletes keys of a keyed stream: one batch of rows that end the current ones.
+
+        A key is a dict of the key's columns, and of the event time where the stream has one.
+        """
+        return self.publish(stream, deletes(keys), publisher=publisher, sequence=sequence)
 
     def heartbeat(self, stream: str, instant: datetime) -> Published:
         """Moves NOW of an event-time stream to `instant`, if that is later."""

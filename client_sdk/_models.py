@@ -19,7 +19,10 @@ def columns_of(messages: object) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """`retain` None: rows are kept for ever. `now` None: event time, and no rows yet."""
+    """`retain` None: rows are kept for ever. `now` None: event time, and no rows yet.
+
+    `key` is empty where every row stays a row; else a row replaces the earlier row of its key.
+    """
 
     name: str
     id: int
@@ -31,6 +34,7 @@ class Stream:
     now: datetime | None
     sql: str
     registration_count: int
+    key: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -49,6 +53,7 @@ class Stream:
             now=moment(message.now) if message.HasField("now") else None,
             sql=message.sql,
             registration_count=message.registration_count,
+            key=tuple(message.key),
         )
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -69,8 +69,12 @@ _FOREVER = 1 << 62
 # What never falls as row ids rise; NULL comes before all time.
 Mark = Literal["_stamp", "_before", "_position"]
 
-# The rows of the given segments with ids in [lo, hi), ascending.
-Reader = Callable[[Sequence[Segment], int, int], pa.RecordBatch]
+
+class Reader(Protocol):
+    def __call__(
+        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """The rows of the segments with ids in `[lo, hi)`, ascending; only the named columns."""
 
 
 class DataStem:
@@ -155,6 +159,10 @@ class DataStem:
         self._memory.shrink()
         return part
 
+    def read(self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str]) -> Part:
+        """Some columns from the files, `_row_id` among them. Nothing is kept."""
+        return Part(self._read(segments, lo, hi, names))
+
     def _keep(self, number: int, block: Block) -> None:
         self._blocks[number] = block
         pinned = (number + 1) << BLOCK_BITS > self._index.high
@@ -220,6 +228,22 @@ class StemView:
         """All rows of a block with ids below `high`. Reads files where they are not in memory."""
         found = (part.below(high) for part in self._parts(number, None, _FOREVER))
         return [part for part in found if part is not None]
+
+    def columns(self, names: Sequence[str], lo: int) -> Iterator[pa.RecordBatch]:
+        """These columns, `_row_id` among them, of the rows with ids from `lo` on, ascending.
+
+        What is not in memory is read from the files, those columns alone, and not kept.
+        """
+        for number in range(lo >> BLOCK_BITS, ((self.high - 1) >> BLOCK_BITS) + 1):
+            stop = (number + 1) << BLOCK_BITS
+            block = self.blocks.get(number)
+            floor = stop if block is None else block.floor
+            parts = () if block is None else block.parts
+            if lo < floor and (segments := self.segments(number, floor)):
+                parts = (self.stem.read(segments, number << BLOCK_BITS, floor, names), *parts)
+            for part in parts:
+                first = int(np.searchsorted(part.ids, lo))
+                yield part.rows.select(list(names)).slice(first)
 
     def latest(self, number: int) -> int:
         """No row of the block has a greater ts. Reads nothing."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from datastem.equality import canonical, codes
 from querystem.aggregate import finish, merge, partial
-from querystem.equality import canonical, codes
 from querystem.expressions import TRUE
 from querystem.kernel import matches
 from querystem.query import Query

@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "bb5bd75fcf948629363cd59ae0a0fc0738edfd18b579418c9840e3e00798285e"
+WIRE = "320b1635607cfcbc4419be0189e65581140d608629785fdb81b521936c7116b0"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -63,6 +63,7 @@ def _pairs(found: Explanation) -> list[tuple[str, str]]:
         ),
         ("refresh", _refresh(found)),
         ("engine", f"epoch {found.epoch}" if found.epoch else "has never run"),
+        *_keyed(run.current_rows),
         (
             "one invoke",
             f"{run.considered_rows:,} rows considered, {run.computed_rows:,} computed on the spot, "
@@ -74,6 +75,12 @@ def _pairs(found: Explanation) -> list[tuple[str, str]]:
 def _refresh(found: Explanation) -> str:
     matched = f" (predicate {found.trigger_id})" if found.trigger_id else ""
     return found.refresh + matched if found.refresh else "always fresh"
+
+
+def _keyed(current_rows: int | None) -> list[tuple[str, str]]:
+    if current_rows is None:
+        return []
+    return [("keyed stream", f"{current_rows:,} current rows in the window, one a key")]
 
 
 def _others(found: Explanation) -> str:

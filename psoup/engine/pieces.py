@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyroaring
 
-from datastem.codec import query_view
+from datastem.codec import are_rows, query_view
 from psoup.store.layout import MATCHES, SEGMENT_BITS
 from querystem.index import QueryStem
 from results.bitmap import BLOCK_BITS, BLOCK_MASK, encode
@@ -28,7 +28,8 @@ Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def probe(index: QueryStem, stream_id: int, rows: pa.RecordBatch) -> pa.Table:
-    """All matches of the predicates in these stem rows, which ascend by id."""
+    """All matches of the predicates in these stem rows, which ascend by id; deletes have none."""
+    rows = rows.filter(pa.array(are_rows(rows)))
     ids: Int64s = rows.column("_row_id").to_numpy()
     tables = []
     for first, last in runs(ids >> BLOCK_BITS):

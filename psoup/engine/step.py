@@ -14,12 +14,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from psoup.engine.coverage import Cohort
+from psoup.engine.histories import closure_rows
 from psoup.engine.intake import tasks
-from psoup.engine.ledger import Ledger
+from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
 from psoup.engine.outcome import Undecodable, by_table
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spread import spread
-from psoup.engine.worker import Intake, Job, fresh
+from psoup.engine.worker import CLOSURE_BOUNDS, Intake, Job, fresh, write_segments
+from psoup.store.datafile import DataFile
 from psoup.store.events import Data, Entry
 from psoup.store.layout import COVERAGE
 from psoup.store.state import Touched
@@ -91,5 +93,22 @@ def _insert_and_probe(
     for outcome in outcomes:
         if isinstance(outcome, Undecodable):
             log.error("%s: its row ids stay empty", outcome.problem)
-    for name, files in by_table(outcomes).items():
+    written = by_table(outcomes)
+    closures = [
+        file
+        for name, files in written.items()
+        if name.startswith(STEM) and schemas[stream_of(name)].key
+        for file in _close(ledger, stream_of(name), files)
+    ]
+    if closures:
+        written["closures"] = closures
+    for name, files in written.items():
         ledger.commit(name, files, operation="APPEND")
+
+
+def _close(ledger: Ledger, stream_id: int, files: list[DataFile]) -> list[DataFile]:
+    """What the rows of a keyed stream's new files say about ends, as files of the closures."""
+    found = ledger.histories.insert(stream_id, ledger.files(stem_name(stream_id)), files)
+    rows = closure_rows(stream_id, found, ledger.epoch.number + 1)
+    root = ledger.folder("closures").root
+    return write_segments(root, stream_id, rows, CLOSURE_BOUNDS, ledger.store.sync)

@@ -17,18 +17,19 @@ import pyarrow.parquet as pq
 
 from datastem.codec import decode
 from datastem.errors import DecodeError
-from datastem.schema import StreamSchema
+from datastem.schema import OP, StreamSchema
 from psoup.engine import pieces
 from psoup.engine.intake import Task
 from psoup.engine.ledger import stem_name
 from psoup.engine.outcome import Outcome, Undecodable, Written
 from psoup.engine.predicates import Ranges, predicates_of
-from psoup.store.datafile import write_data_file
+from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.events import Data, Entry
 from psoup.store.log import read_events
 
 STEM_BOUNDS = ("_row_id", "_ts", "_position", "_stamp")
 MATCH_BOUNDS = ("predicate_id", "block", "lo", "hi")
+CLOSURE_BOUNDS = ("row_id", "by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +113,22 @@ def insert(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
 
 def write_pieces(job: Job, stream_id: int, found: pa.Table) -> list[Outcome]:
     """Writes pieces, sorted, as one file for each segment."""
-    segments = found.column("segment")
+    files = write_segments(Path(job.root) / "matches", stream_id, found, MATCH_BOUNDS, job.sync)
+    return [Written("matches", file) for file in files]
+
+
+def write_segments(
+    root: Path, stream_id: int, rows: pa.Table, bounds: Sequence[str], sync: bool
+) -> list[DataFile]:
+    """Writes rows of a segmented table as one file for each segment, in their order."""
+    segments = rows.column("segment")
     return [
-        Written(
-            "matches",
-            write_data_file(
-                Path(job.root) / "matches",
-                found.filter(pc.equal(segments, segment)),
-                partition={"stream_id": str(stream_id), "segment": str(segment)},
-                bounds=MATCH_BOUNDS,
-                sync=job.sync,
-            ),
+        write_data_file(
+            root,
+            rows.filter(pc.equal(segments, segment)),
+            partition={"stream_id": str(stream_id), "segment": str(segment)},
+            bounds=bounds,
+            sync=sync,
         )
         for segment in np.unique(segments.to_numpy()).tolist()
     ]
@@ -143,6 +149,11 @@ def _read(paths: Sequence[str], lo: int, hi: int, columns: frozenset[str]) -> pa
     tables = []
     for path in paths:
         declared = [name for name in pq.read_schema(path).names if name in columns]
-        names = ["_row_id", "_ts", *declared]
+        names = ["_row_id", "_ts", OP, *declared]
         tables.append(pq.read_table(path, columns=names, filters=wanted, partitioning=None))
-    return pa.concat_batches(pa.concat_tables(tables).combine_chunks().to_batches())
+    return one_batch(pa.concat_tables(tables))
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -37,6 +37,7 @@ def stream_message(core: Core, stream: StreamState, now: int | None) -> pb.Strea
         row_count=stream.high,
         sql=stream_sql(schema),
         registration_count=stream.registrations,
+        key=schema.key,
     )
     if schema.retain is not None:
         message.retain.CopyFrom(from_duration(schema.retain))

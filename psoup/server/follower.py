@@ -22,6 +22,7 @@ from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.stem import DataStem
 from psoup.server.files import StemFiles
+from psoup.server.keyed import KeyedStream
 from psoup.server.recent import Recent
 from psoup.server.settings import Settings
 from psoup.server.view import EMPTY, EpochView, open_view
@@ -59,6 +60,7 @@ class Follower:
         self.view = EMPTY
         self.version = 0
         self.stems: dict[int, DataStem] = {}
+        self.keyed: dict[int, KeyedStream] = {}
         self.recent = Recent()
         self.memory = Memory(settings.memory * 3 // 4)
         self._poll = settings.poll
@@ -170,6 +172,8 @@ class Follower:
             case DropStream(stream_id):
                 self.stems.pop(stream_id).forget()
                 del self._files[stream_id]
+                if keyed := self.keyed.pop(stream_id, None):
+                    keyed.forget()
             case Data() as event if event.rows:
                 batch = rows[entry.position.ordinal]
                 self.stems[event.stream_id].insert(batch, event.first_row_id + event.rows)
@@ -225,12 +229,17 @@ class Follower:
         for stream in opened.state.streams.values():
             if not stream.dropped:
                 self._open_stem(stream.id, stream.schema)
+        for gone in self.keyed.keys() - self.stems.keys():
+            self.keyed.pop(gone).forget()
         await self._show(opened.view)
 
     def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
         files = StemFiles(self.store.stem(stream_id), schema)
         self._files[stream_id] = files
         self.stems[stream_id] = DataStem(self.memory, files.read)
+        if schema.key and stream_id not in self.keyed:
+            # What is known of its rows stays true when the stem is opened anew.
+            self.keyed[stream_id] = KeyedStream(self.memory)
 
     def _notify(self) -> None:
         self._moved.set()

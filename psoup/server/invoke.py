@@ -18,7 +18,9 @@ from datastem.codec import query_view, stem_schema
 from datastem.schema import StreamSchema
 from datastem.stem import Mark, StemView
 from psoup.server.choosing import Choice, Horizon, choose
+from psoup.server.current import choose_current, parts_of
 from psoup.server.folding import Fold
+from psoup.server.keyed import KeyedView
 from psoup.server.matcher import Matcher
 from psoup.server.summaries import Summaries
 from psoup.server.view import EpochView
@@ -54,10 +56,10 @@ class Triggers:
 class Plan:
     """What one answer is made of. `now` None: NOW does not exist yet, so no row is in it.
 
-    `window` may be another than the query's. Rows with a ts below `oldest` are not retained; that
-    counts from `current`, NOW of the stream whatever instant is asked about. Only rows within all
-    `limits` are known. `triggers` are rows that have yet to say as of when; `refreshed_at` is the
-    refresh point the plan is of.
+    `window` may be another than the query's. Rows with a ts below `oldest` are not retained, or
+    where the stream is `keyed` those with an end below it; that counts from `current`, NOW of the
+    stream whatever instant is asked about. Only rows within all `limits` are known. `triggers` are
+    rows that have yet to say as of when; `refreshed_at` is the refresh point the plan is of.
     """
 
     query: Query
@@ -66,6 +68,7 @@ class Plan:
     stream_id: int
     predicate_id: int
     stem: StemView
+    keyed: KeyedView | None
     view: EpochView
     position: Position
     now: int | None
@@ -89,12 +92,19 @@ class Answer:
 def retained(
     window: Window, schema: StreamSchema, now: int | None, current: int | None
 ) -> tuple[int | None, tuple[str, ...]]:
-    """The least ts that is retained at `current`, whatever instant is asked about; and notes."""
+    """The least ts that is retained at `current`, whatever instant is asked about; and notes.
+
+    Of a keyed stream the rows are whose end is no less.
+    """
     if now is None or current is None:
         return None, ("the stream has no rows yet, so it has no NOW",)
     if schema.retain is None:
         return None, ()
     oldest = max(now, current) - schema.retain + 1
+    if schema.key:
+        present = window.present(now) if isinstance(window, TimeWindow) else now
+        past = "the instant lies before the retention; what is left of it is shown"
+        return oldest, (past,) if present < oldest - 1 else ()
     begin = window.at(now)[0] if isinstance(window, TimeWindow) else None
     if begin is not None and begin < oldest:
         return oldest, ("the window began before the retention; what is left is shown",)
@@ -120,6 +130,8 @@ def window_rows(plan: Plan, summaries: Summaries) -> tuple[Choice, Position]:
     if plan.now is None:
         return Choice(Region(None, (0, 0), 0, 0)), position
     horizon = Horizon(plan.now, plan.oldest, high)
+    if plan.keyed is not None:
+        return choose_current(plan.window, plan.keyed, horizon), position
     return choose(plan.window, plan.stem, horizon, summaries, plan.stream_id), position
 
 
@@ -176,6 +188,9 @@ class _Selection:
         region = self.choice.region
         if region.empty:
             return
+        if self.choice.ids is not None:
+            yield from parts_of(self.plan.stem, self.choice.ids, region.hi)
+            return
         for part in self.plan.stem.probe(region.begin, region.end, region.hi):
             if part.stop > region.lo:
                 yield part
@@ -186,7 +201,8 @@ class _Selection:
         lo, hi = part.span(region.begin, region.end)
         if among is not None:
             lo, hi = max(lo, int(part.ids[among[0]])), min(hi, int(part.ids[among[-1]]) + 1)
-        lo, hi = max(lo, region.lo, part.first), min(hi, region.hi)
+        first, stop = self.choice.span(part)
+        lo, hi = max(lo, region.lo, first), min(hi, region.hi, stop)
         places = self.choice.places(part, self.matcher.match(part, lo, max(lo, hi)))
         if among is None or len(among) == len(part.ids):
             return places

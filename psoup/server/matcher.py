@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from datastem.blocks import BLOCK_BITS, Int64s, Part
-from datastem.codec import query_view
+from datastem.codec import are_rows, query_view
 from psoup.server.errors import TooMuchWork
 from psoup.server.matchfiles import MatchCache
 from psoup.server.view import EpochView
@@ -108,5 +108,6 @@ class Matcher:
 
     def _computed(self, part: Part, lo: int, hi: int) -> Lows:
         first, last = np.searchsorted(part.ids, [lo, hi])
-        rows = query_view(part.rows.slice(first, last - first))
-        return (part.ids[first:last][matches(self.where, rows)] & BLOCK_MASK).astype(np.uint16)
+        rows = part.rows.slice(first, last - first)
+        found = matches(self.where, query_view(rows)) & are_rows(rows)
+        return (part.ids[first:last][found] & BLOCK_MASK).astype(np.uint16)

@@ -132,6 +132,8 @@ def make_plan(core: Core, request: Terms, asked: Asked) -> Plan:
     now = current if as_of is None else as_of
     today = request.knowledge == pb.KNOWLEDGE_TODAY
     then = as_of is not None and not today and as_of < state.clock
+    stem = core.follower.stems[stream.id].view()
+    keyed = core.follower.keyed[stream.id].view(stem) if stream.schema.key else None
     oldest, notes = retained(asked.window, stream.schema, now, current)
     plan = Plan(
         asked.query,
@@ -139,7 +141,8 @@ def make_plan(core: Core, request: Terms, asked: Asked) -> Plan:
         stream.schema,
         stream.id,
         asked.predicate_id,
-        core.follower.stems[stream.id].view(),
+        stem,
+        keyed,
         core.follower.view,
         state.position,
         now,

@@ -109,9 +109,19 @@ MATCHES = pa.schema(
         ("bitmap", pa.binary()),
     ]
 )
-MATCHES_PARTITION = ("stream_id", "segment")
 # A segment is 16 blocks: `segment = block >> SEGMENT_BITS`.
 SEGMENT_BITS = 4
+
+CLOSURES = pa.schema(
+    [
+        ("stream_id", pa.int64()),
+        ("segment", pa.int64()),
+        ("row_id", pa.int64()),
+        ("end", INSTANT),
+        ("by", pa.int64()),
+        ("epoch", pa.int64()),
+    ]
+)
 
 EPOCHS = pa.schema(
     [
@@ -141,7 +151,19 @@ EPOCHS = pa.schema(
 )
 
 # The tables an epoch names, besides the stems.
-ENGINE_TABLES = ("catalog", "registrations", "predicates", "publishers", "coverage", "matches")
+ENGINE_TABLES = (
+    "catalog",
+    "registrations",
+    "predicates",
+    "publishers",
+    "coverage",
+    "matches",
+    "closures",
+)
+
+# Those that are partitioned, by stream and segment.
+SEGMENTED = ("matches", "closures")
+SEGMENT_PARTITION = ("stream_id", "segment")
 
 TABLES: dict[str, pa.Schema] = {
     "log": LOG,
@@ -151,5 +173,6 @@ TABLES: dict[str, pa.Schema] = {
     "publishers": PUBLISHERS,
     "coverage": COVERAGE,
     "matches": MATCHES,
+    "closures": CLOSURES,
     "epochs": EPOCHS,
 }

@@ -11,7 +11,7 @@ from datastem.schema import StreamSchema
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, Epochs
 from psoup.store.errors import NotAStore, UnsupportedFormat
-from psoup.store.layout import FORMAT, MATCHES_PARTITION, TABLES
+from psoup.store.layout import FORMAT, SEGMENT_PARTITION, SEGMENTED, TABLES
 from psoup.store.log import Log
 from psoup.store.position import PositionCodec
 from psoup.store.state import State
@@ -46,7 +46,7 @@ class Store:
         for name, schema in TABLES.items():
             DeltaFolder(root / name).create(
                 schema,
-                partition_by=MATCHES_PARTITION if name == "matches" else (),
+                partition_by=SEGMENT_PARTITION if name in SEGMENTED else (),
                 description=_new_identity() if name == "log" else "",
             )
         return cls(root, sync=sync)

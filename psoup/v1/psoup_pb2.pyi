@@ -59,7 +59,7 @@ class DefineResponse(_message.Message):
     def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., position: _Optional[bytes] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Stream(_message.Message):
-    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count")
+    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class Stream(_message.Message):
     NOW_FIELD_NUMBER: _ClassVar[int]
     SQL_FIELD_NUMBER: _ClassVar[int]
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     columns: _containers.RepeatedCompositeFieldContainer[Column]
@@ -80,7 +81,8 @@ class Stream(_message.Message):
     now: _timestamp_pb2.Timestamp
     sql: str
     registration_count: int
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ...) -> None: ...
+    key: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Column(_message.Message):
     __slots__ = ("name", "type")
@@ -476,18 +478,20 @@ class StoredMatches(_message.Message):
     def __init__(self, file_count: _Optional[int] = ..., piece_count: _Optional[int] = ..., block_count: _Optional[int] = ..., byte_count: _Optional[int] = ..., row_count: _Optional[int] = ...) -> None: ...
 
 class ExplainedRun(_message.Message):
-    __slots__ = ("considered_rows", "computed_rows", "answer_rows", "answer_bytes", "stages")
+    __slots__ = ("considered_rows", "computed_rows", "answer_rows", "answer_bytes", "stages", "current_rows")
     CONSIDERED_ROWS_FIELD_NUMBER: _ClassVar[int]
     COMPUTED_ROWS_FIELD_NUMBER: _ClassVar[int]
     ANSWER_ROWS_FIELD_NUMBER: _ClassVar[int]
     ANSWER_BYTES_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_ROWS_FIELD_NUMBER: _ClassVar[int]
     considered_rows: int
     computed_rows: int
     answer_rows: int
     answer_bytes: int
     stages: _containers.RepeatedCompositeFieldContainer[Stage]
-    def __init__(self, considered_rows: _Optional[int] = ..., computed_rows: _Optional[int] = ..., answer_rows: _Optional[int] = ..., answer_bytes: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ...) -> None: ...
+    current_rows: int
+    def __init__(self, considered_rows: _Optional[int] = ..., computed_rows: _Optional[int] = ..., answer_rows: _Optional[int] = ..., answer_bytes: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., current_rows: _Optional[int] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("name", "duration")

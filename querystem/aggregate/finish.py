@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.equality import Int64s
 from datastem.types import Kind, Type
 from querystem.aggregate.counts import Counts
 from querystem.aggregate.distinct import Distinct
@@ -18,7 +19,6 @@ from querystem.aggregate.partial import Partial, State
 from querystem.aggregate.rounding import averages, deviations, to_doubles, to_integers
 from querystem.aggregate.sums import MINUS, NAN, PLUS, Sums
 from querystem.aggregate.terms import DOUBLE_UNIT
-from querystem.equality import Int64s
 from querystem.kernel import integers
 from querystem.kernel.arithmetic import fit
 from querystem.kernel.vector import Vector, to_arrow

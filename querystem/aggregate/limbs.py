@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from querystem.equality import Int64s
+from datastem.equality import Int64s
 
 BITS = 32
 MASK = (1 << BITS) - 1

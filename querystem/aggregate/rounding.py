@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from datastem.equality import Int64s
 from querystem.aggregate.limbs import BITS, Limbs, magnitude
-from querystem.equality import Int64s
 from querystem.kernel.integers import Integers, narrow
 
 Doubles = np.ndarray[Any, np.dtype[np.float64]]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.equality import Int64s
 from datastem.types import Kind, Type
 from querystem.aggregate.limbs import Limbs
 from querystem.aggregate.terms import squares, terms
-from querystem.equality import Int64s
 
 NAN, PLUS, MINUS = 1, 2, 4
 

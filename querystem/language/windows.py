@@ -65,9 +65,10 @@ def check_retention(
 
     A row is retained while ts > NOW - RETAIN. SLIDE, and before it a refresh every `period`, set a
     window back by up to a microsecond less than themselves. A constant that has aged past the
-    retention is no error, and windows over row ids or counts hold what is left.
+    retention is no error, and windows over row ids or counts hold what is left. Of a keyed stream
+    the current rows are retained, however old.
     """
-    if schema.retain is None or not isinstance(window, TimeWindow):
+    if schema.retain is None or schema.key or not isinstance(window, TimeWindow):
         return
     begin, end = window.begin, window.end
     oldest = begin.offset if begin and begin.relative else 0
@@ -211,6 +212,13 @@ def _rows(reader: Reader, schema: StreamSchema) -> Window:
     rows = _number(reader, "ROWS", 1, MAX_ROWS, hint=_ROWS)
     slide_span = reader.span
     slide = _number(reader, "SLIDE", 1, MAX_ROWS, hint=_ROWS) if reader.take("SLIDE") else None
+    if slide is not None and schema.key:
+        raise NotYet(
+            "SLIDE by rows over a keyed stream",
+            slide_span,
+            hint=f"write ROWS {rows}: the newest of the current rows; or RANGE duration SLIDE"
+            " duration, the current rows as of the last whole step",
+        )
     if not reader.take("PARTITION BY"):
         if reader.token is not None and not reader.sees("REFRESH"):
             reader.unexpected(hint=_ROWS)

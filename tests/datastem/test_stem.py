@@ -38,7 +38,9 @@ class Files:
         self.reads = 0
         self.blocks: set[int] = set()
 
-    def read(self, segments: Sequence[Segment], lo: int, hi: int) -> pa.RecordBatch:
+    def read(
+        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         self.reads += 1
         self.blocks.add(lo // BLOCK_ROWS)
         table = pa.Table.from_batches([self.held[s.source] for s in segments], SCHEMA)

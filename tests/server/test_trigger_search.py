@@ -38,7 +38,9 @@ class Files:
     def __init__(self) -> None:
         self.read_blocks: list[int] = []
 
-    def read(self, segments: Sequence[Segment], lo: int, hi: int) -> pa.RecordBatch:
+    def read(
+        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         self.read_blocks.append(lo // BLOCK_ROWS)
         return rows(lo, hi)
 
@@ -59,7 +61,7 @@ def test_blocks_without_a_match_are_not_read() -> None:
     query = bind_query(f"SELECT a FROM s WHERE a = {last}", {"s": SCHEMA}.get)
     matcher = Matcher(1, 1, query.where, EMPTY, Path(), known, MatchCache(1), Work(0))
     triggers = Triggers(query.where, 1, 1, view, None, None)
-    plan = Plan(query, query.window, SCHEMA, 1, 1, view, EMPTY, START, 4000, None, (), ())
+    plan = Plan(query, query.window, SCHEMA, 1, 1, view, None, EMPTY, START, 4000, None, (), ())
     point = point_by_rows(plan, triggers, 4000, matcher)
     assert point is not None
     assert (point.now, point.limits) == (1000, (("_position", 1),))

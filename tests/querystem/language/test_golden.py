@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,11 @@ def test_statement_errors():
 
 def test_window_errors():
     check("window_errors.txt", lambda text: refusal(lambda: bind_window(text, TRADES)))
+
+
+def test_keyed_window_errors():
+    keyed = replace(TRADES, key=("symbol",))
+    check("keyed_window_errors.txt", lambda text: refusal(lambda: bind_window(text, keyed)))
 
 
 def test_normal_forms():
