@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -42,11 +43,16 @@ def write_data_file(
     partition: Mapping[str, str] | None = None,
     bounds: Iterable[str] = (),
     sync: bool = True,
+    rising: Collection[str] = (),
     row_group_rows: int = 1 << 16,
+    cuts: Sequence[int] = (),
 ) -> DataFile:
     """Writes one synced file under the table's folder; a commit makes it visible.
 
-    `bounds` names int64 or timestamp columns whose least and greatest value are recorded.
+    `bounds` names int64 or timestamp columns whose least and greatest value are recorded, and
+    `rising` those that are written as differences: much smaller where each value is a little
+    greater than the one before, and read in half the time. A row group ends before each row of
+    `cuts`, which ascend, and after `row_group_rows`.
     Partition columns are not written: their values are in the path and in the commit.
     """
     partition = dict(partition or {})
@@ -56,11 +62,23 @@ def write_data_file(
     content = table.drop_columns([name for name in partition if name in table.column_names])
 
     def write(target: Path) -> None:
-        pq.write_table(content, target, compression="snappy", row_group_size=row_group_rows)
+        options = {"compression": "snappy", **_encodings(content, rising)}
+        with pq.ParquetWriter(target, content.schema, **options) as writer:
+            for first, last in pairwise([0, *cuts, content.num_rows]):
+                writer.write_table(content.slice(first, last - first), row_group_rows)
 
     write_durably(root / path, write, sync=sync)
     size = (root / path).stat().st_size
     return DataFile(path, size, table.num_rows, partition, low, high)
+
+
+def _encodings(table: pa.Table, rising: Collection[str]) -> dict[str, Any]:
+    if not rising:
+        return {}
+    return {
+        "use_dictionary": [name for name in table.column_names if name not in rising],
+        "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+    }
 
 
 def _bounds(table: pa.Table, names: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
