@@ -21,6 +21,7 @@ from psoup.server.planning import (
     of_text,
     settle,
 )
+from psoup.server.quick import quick_answer
 from psoup.server.values import from_duration, from_instant
 from psoup.store import CorruptStore, Position
 from psoup.v1 import psoup_pb2 as pb
@@ -30,6 +31,9 @@ from results.window import TimeWindow
 
 # Answer this much before the caller's deadline, so that the reason arrives in time.
 _MARGIN = 0.05
+_ENCODINGS = frozenset(pb.Encoding.values())
+# Typed values are made one by one: so many of them on the event loop.
+_FEW_VALUES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ async def _stream(
 ) -> AsyncIterator[pb.InvokeResponse]:
     started = time.perf_counter()
     deadline = Deadline.after(seconds, core.settings.wait)
-    if request.encoding not in pb.Encoding.values():
+    if request.encoding not in _ENCODINGS:
         raise BadRequest("an encoding this server does not know", field="encoding")
     await _reach(core, request, deadline)
     plan, found, messages = await _answer(core, request, await find(), deadline)
@@ -140,7 +144,7 @@ async def _answer(
     while True:
         plan = make_plan(core, request, look())
         try:
-            return await core.in_thread(_compute, core, plan, request)
+            return await _computed(core, plan, request)
         except (FileNotFoundError, CorruptStore):
             if retried:
                 raise
@@ -161,13 +165,28 @@ async def _wait_for_engine(core: Core, plan: Plan, deadline: Deadline) -> None:
             )
 
 
-def _compute(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answer, _Messages]:
+async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answer, _Messages]:
+    """Here if it is quick, else in a thread. The plan may be settled on the way."""
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
     work = Work(None if waits else core.settings.compute_rows)
+    found = quick_answer(plan, matcher_of(core, plan, work, Matcher), core.summaries)
+    if found is None:
+        return await core.in_thread(_compute, core, plan, request, work)
+    values = found.rows.num_rows * found.rows.num_columns
+    if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
+        return plan, found, _messages(core, plan, request, found)
+    return plan, found, await core.in_thread(_messages, core, plan, request, found)
+
+
+def _compute(core: Core, plan: Plan, request: Terms, work: Work) -> tuple[Plan, Answer, _Messages]:
     plan = settle(core, plan, work)
     found = answer(plan, matcher_of(core, plan, work, Matcher), core.summaries)
+    return plan, found, _messages(core, plan, request, found)
+
+
+def _messages(core: Core, plan: Plan, request: Terms, found: Answer) -> _Messages:
     size = core.settings.piece_bytes
-    return plan, found, _Messages(pieces(found.rows, plan.query.columns, request.encoding, size))
+    return _Messages(pieces(found.rows, plan.query.columns, request.encoding, size))
 
 
 # ---- the header

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
 from datastem.schema import Column
@@ -22,7 +23,9 @@ PAGE = 1000
 _TOKEN = re.compile(r"[0-9a-f]{1,15}\.[0-9a-f]{32}")
 
 
-def columns_message(columns: Iterable[Column]) -> list[pb.Column]:
+@lru_cache(maxsize=4096)
+def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
+    """Not to be changed."""
     return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
 
 

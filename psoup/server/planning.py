@@ -187,8 +187,7 @@ def matcher_of(core: Core, plan: Plan, work: Work, kind: type[M]) -> M:
 def _matcher(
     core: Core, plan: Plan, subject: tuple[int, int, Expression], work: Work, kind: type[M]
 ) -> M:
-    matches = core.store.table("matches").root
-    return kind(*subject, plan.view, matches, core.known, core.match_cache, work)
+    return kind(*subject, plan.view, core.match_folder, core.known, core.match_cache, work)
 
 
 def now_of(core: Core, stream: StreamState) -> int | None:
