@@ -10,11 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,6 +25,7 @@ from psoup.engine.ledger import Ledger
 from psoup.engine.lock import EngineLock
 from psoup.engine.maintain import Maintenance
 from psoup.engine.recover import open_ledger
+from psoup.engine.scratch import make_scratch
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import take_step
 from psoup.store.position import Position
@@ -72,7 +71,7 @@ class Engine:
             self._ledger: Ledger = open_ledger(self._store)
             self._backfill = Backfill(self._spark, self._settings)
             self._maintenance = Maintenance(self._spark, self._settings)
-            self._scratch = Path(tempfile.mkdtemp(prefix="psoup-engine-"))
+            self._scratch = make_scratch(self._store.id)
             self._alarm = Alarm(self._scratch / "alarm")
             self._alarm.set(1, 0.0)
             self._start_query()
