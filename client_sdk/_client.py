@@ -169,8 +169,9 @@ class Client:
     ) -> Answer:
         """The current answer, or one with another window, or as of an earlier instant.
 
-        `least_position` is the newest this client has seen; None asks for none. `unrefreshed`
-        leaves REFRESH out.
+        `least_position` is the newest this client has seen; None asks for none. With
+        `wait_for_engine` the server computes no rows on the spot that the engine is yet to match.
+        `unrefreshed` leaves REFRESH out.
         """
         request = invoke_request(
             self._session,

@@ -15,7 +15,8 @@ Say = Callable[[str, str], None]
 class Child:
     """One process at a time; `start` again after it has ended.
 
-    It has a session of its own, so Ctrl-C reaches only us and we end the children in order.
+    It has a session of its own, so Ctrl-C reaches only us and we end the children in order. Its
+    standard input ends when we do, however that comes about.
     """
 
     def __init__(self, name: str, command: Sequence[str], say: Say) -> None:
@@ -28,7 +29,7 @@ class Child:
     def start(self) -> None:
         self._process = subprocess.Popen(
             self._command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -39,8 +40,8 @@ class Child:
         self._pump.start()
 
     def _forward(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        with process.stdout as lines:
+        assert process.stdin is not None and process.stdout is not None
+        with process.stdin, process.stdout as lines:
             for line in lines:
                 self._say(self.name, line.rstrip("\n"))
 

@@ -128,7 +128,7 @@ def _moment(
 @click.command()
 @click.argument("query", metavar="HANDLE|KEY")
 @click.option("--window", help='Another window, as "BEGIN NOW - 1 HOUR END NOW".')
-@click.option("--wait", is_flag=True, help="Until the engine has matched everything.")
+@click.option("--wait", is_flag=True, help="For the engine: compute no rows on the spot.")
 @answer_options
 @click.pass_obj
 def invoke(

@@ -13,6 +13,7 @@ from types import FrameType
 
 import click
 
+from psoup import lifeline
 from psoup.cli.problems import fail
 from psoup.cli.supervisor import Supervisor
 
@@ -92,7 +93,8 @@ def serve(store: Path, listen: str, no_engine: bool, master: str | None) -> None
 
 
 def _command(part: str, store: Path, *options: str) -> list[str]:
-    return [sys.executable, "-u", "-m", f"psoup.{part}", "--store", str(store), *options]
+    command = [sys.executable, "-u", "-m", f"psoup.{part}", "--store", str(store)]
+    return [*command, lifeline.OPTION, *options]
 
 
 def address(listen: str) -> tuple[str, int]:

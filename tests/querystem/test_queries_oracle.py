@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +15,11 @@ from querystem.aggregate import finish, merge, partial
 from querystem.query import Query
 from tests.evaluation import evaluate_parts
 from tests.oracle import naive_answer
+from tests.oracle.comparing import difference
 from tests.oracle.queries import LAST_TS, WINDOW_KINDS, groupings, queries, timelines, windows_of
 from tests.oracle.strategies import Row, schemas, to_batch
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-
-
-def same(left: Any, right: Any) -> bool:
-    """Equal and of one type; NaN is NaN, and -0.0 is 0.0."""
-    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
-        return math.isnan(right)
-    return type(left) is type(right) and bool(left == right)
 
 
 def check(query: Query, parts: list[Any], found: list[Row], now: int, retain: Any) -> None:
@@ -34,9 +27,7 @@ def check(query: Query, parts: list[Any], found: list[Row], now: int, retain: An
     got.validate(full=True)
     rows = [tuple(row.values()) for row in got.to_pylist()]
     expected = naive_answer(query, found, now, retain)
-    assert len(rows) == len(expected), (rows, expected)
-    for ours, theirs in zip(rows, expected, strict=True):
-        assert all(same(a, b) for a, b in zip(ours, theirs, strict=True)), (rows, expected)
+    assert not difference(expected, rows), (query, now)
 
 
 @pytest.mark.parametrize("kind", WINDOW_KINDS)
