@@ -13,6 +13,7 @@ from querystem.language import bind_query
 from querystem.query import Query
 from results.window import UNBOUNDED
 from tests.oracle.answers import naive_answer
+from tests.oracle.keyed import Keyed
 from tests.system.streams import Row, Shape
 from tests.system.windows import TimeWindow
 
@@ -64,13 +65,29 @@ class Question:
         now: datetime | None,
         window: TimeWindow,
         current: datetime | None = None,
+        every: Iterable[Row] = (),
     ) -> list[Row]:
-        """What the window chooses, in order. `current` is the stream's NOW where `now` is not."""
+        """What the window chooses, in order. `current` is the stream's NOW where `now` is not.
+
+        Of a keyed stream `every` row ever accepted decides which of them are retained.
+        """
         if now is None:
             return []
         retain = self.shape.retain
+        if self.shape.key and every:
+            rows, retain = self._current(list(rows), now, current or now, list(every)), None
         chosen = [row for row in rows if window.keeps(row["ts"], now, retain, current)]
         return sorted(chosen, key=lambda row: (row["ts"], row["row_id"]))
+
+    def _current(
+        self, rows: list[Row], now: datetime, reached: datetime, every: list[Row]
+    ) -> list[Row]:
+        keyed = Keyed(self.shape.key, len(rows), to_micros(reached))
+        timed = [row | {"ts": to_micros(row["ts"])} for row in every]
+        retain = self.shape.schema.retain
+        left = keyed.known(keyed.retained(timed, to_micros(now), retain))
+        chosen = {row["row_id"] for row in keyed.current(left, to_micros(now))}
+        return [row for row in rows if row["row_id"] in chosen]
 
     def _contribution(self, row: Row) -> list[Values]:
         known = self._known.get(row["row_id"])

@@ -219,7 +219,10 @@ class Scenario:
         return {"publisher": "one", "sequence": len(self.sent) + 1}
 
     def _packed(self, shape: Shape, rows: list[Row]) -> Any:
-        return pa.Table.from_pylist(rows, shape.schema.arrow) if self.dice.random() < 0.5 else rows
+        if self.dice.random() < 0.5:
+            return rows
+        op = [("_op", pa.string())] if shape.key else []
+        return pa.Table.from_pylist(rows, pa.schema([*shape.schema.arrow, *op]))
 
     def _accept(self, live: Live, rows: list[Row], published: Published) -> None:
         first = published.first_row_id
@@ -320,7 +323,7 @@ class Scenario:
         self._check_now(live, position, rows, asked, answer)
         assert not asked.get("wait_for_engine") or answer.computed_rows == 0
         chosen = [
-            question.inside(rows, answer.now, window, current)
+            question.inside(rows, answer.now, window, current, live.accepted.every)
             for current in self._currents(live, before, asked.get("as_of"))
         ]
         if chosen[0] != chosen[-1]:

@@ -40,13 +40,15 @@ class Shape:
     ordered_by: str | None
     retain: timedelta | None
     start: datetime
+    key: tuple[str, ...] = ()
 
     @property
     def sql(self) -> str:
         declared = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+        key = f" KEY ({', '.join(self.key)})" if self.key else ""
         order = f" ORDERED BY {self.ordered_by}" if self.ordered_by else ""
         retain = f" RETAIN {self.retain // SECOND} SECONDS" if self.retain else ""
-        return f"CREATE STREAM {self.name} ({declared}){order}{retain}"
+        return f"CREATE STREAM {self.name} ({declared}){key}{order}{retain}"
 
     @property
     def schema(self) -> StreamSchema:
@@ -56,6 +58,7 @@ class Shape:
             self.ordered_by,
             None if self.retain is None else self.retain // timedelta(microseconds=1),
             HOUR,
+            self.key,
         )
 
 
@@ -69,11 +72,15 @@ def random_shape(dice: Random, name: str) -> Shape:
         columns[ordered_by] = "TIMESTAMP"
     retain = timedelta(seconds=dice.choice([60, 300, 1800])) if dice.random() < 0.5 else None
     start = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=30)
-    return Shape(name, columns, ordered_by, retain, start)
+    key = dice.sample(chosen, dice.choice([1, 1, 2])) if ordered_by and dice.random() < 0.5 else []
+    return Shape(name, columns, ordered_by, retain, start, tuple(key))
 
 
 def random_rows(dice: Random, shape: Shape, count: int, now: datetime) -> list[Row]:
-    """Rows dated up to a few seconds past `now`; one in eight is late, many are equally old."""
+    """Rows dated up to a few seconds past `now`; one in eight is late, many are equally old.
+
+    With a key one in eight is a delete.
+    """
     rows = [
         {name: random_value(dice, kind, shape.start) for name, kind in shape.columns.items()}
         for _ in range(count)
@@ -81,6 +88,10 @@ def random_rows(dice: Random, shape: Shape, count: int, now: datetime) -> list[R
     if shape.ordered_by:
         for row in rows:
             row[shape.ordered_by] = _event_time(dice, now)
+            for name in shape.key:
+                row[name] = _common(dice, shape.columns[name], shape.start)
+            if shape.key:
+                row["_op"] = "delete" if dice.random() < 0.125 else "row"
     return rows
 
 
