@@ -34,10 +34,26 @@ def read_operations(sent: pa.Table, schema: StreamSchema) -> Ops:
     codes = pc.index_in(texts, value_set=pa.array(_NAMES)).fill_null(-1)
     ops: Ops = codes.to_numpy(zero_copy_only=False).astype(np.int8)
     if len(bad := np.flatnonzero(ops < 0)):
-        raise _refused("BAD_OPERATION", "is no operation", texts, int(bad[0]))
-    if not schema.key and len(bad := np.flatnonzero(ops != OP_ROW)):
-        problem = f"needs a key, and stream {schema.name} has none"
-        raise _refused("DELETE_WITHOUT_KEY", problem, texts, int(bad[0]))
+        row, got = int(bad[0]), str(texts[int(bad[0])].as_py())[:80]
+        raise RowError(
+            "BAD_OPERATION",
+            f"row {row}: {got!r} is no operation",
+            row=row,
+            field=OP,
+            expected="row or delete",
+            got=got,
+            hint="leave _op out, or send row or delete",
+        )
+    if not schema.key and ops.any():
+        raise RowError(
+            "DELETE_WITHOUT_KEY",
+            f"row {ops.argmax()} is a delete, and stream {schema.name} has no key",
+            row=int(ops.argmax()),
+            field=OP,
+            expected="row",
+            got="delete",
+            hint="rows leave this stream by RETAIN; create one with KEY (column) to delete from",
+        )
     return ops
 
 
@@ -56,18 +72,3 @@ def check_keys(batch: pa.RecordBatch, schema: StreamSchema) -> None:
                 got="NULL",
                 hint="a row replaces the earlier one with the same key, so every row needs one",
             )
-
-
-def _refused(reason: str, problem: str, texts: pa.Array, row: int) -> RowError:
-    got = str(texts[row].as_py())[:80]
-    return RowError(
-        reason,
-        f"row {row}: {got!r} {problem}",
-        row=row,
-        field=OP,
-        expected="row" if reason == "DELETE_WITHOUT_KEY" else "row or delete",
-        got=got,
-        hint="create the stream with KEY (column) to delete rows of it"
-        if reason == "DELETE_WITHOUT_KEY"
-        else "leave _op out, or send row or delete",
-    )

@@ -80,5 +80,5 @@ def columns_of(rows: pa.RecordBatch) -> dict[str, Array]:
     }
 
 
-def _no_files(*_: object) -> pa.RecordBatch:
+def _no_files(*_: object, **__: object) -> pa.RecordBatch:
     raise AssertionError("every row is in memory")

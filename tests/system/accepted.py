@@ -29,6 +29,11 @@ class Accepted:
         """The next row id."""
         return sum(len(batch.rows) for batch in self.batches)
 
+    @property
+    def every(self) -> list[Row]:
+        """All that is known."""
+        return [row for batch in self.batches for row in batch.rows]
+
     def add(self, batch: Batch) -> None:
         """Positions ascend."""
         assert not self.batches or self.batches[-1].position < batch.position
