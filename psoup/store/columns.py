@@ -99,11 +99,10 @@ class Texts:
     def nbytes(self) -> int:
         return self._bytes.nbytes + self._ends.nbytes
 
-    @property
-    def array(self) -> pa.Array:
-        """A view of the moment."""
+    def slice(self, begin: int, end: int) -> pa.Array:
+        """The texts of neighbouring rows: a view of the moment."""
         buffers = [pa.py_buffer(self._ends.values), pa.py_buffer(self._bytes.values)]
-        return pa.Array.from_buffers(pa.large_string(), len(self), [None, *buffers])
+        return pa.Array.from_buffers(pa.large_string(), end - begin, [None, *buffers], 0, begin)
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -122,7 +121,7 @@ class Texts:
             self._bytes.extend(content)
 
     def take(self, rows: Int64s) -> pa.Array:
-        return self.array.take(pa.array(rows))
+        return self.slice(0, len(self)).take(pa.array(rows))
 
     def keep(self, rows: Int64s) -> None:
         kept = Texts()

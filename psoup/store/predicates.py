@@ -101,12 +101,13 @@ class Predicates(ColumnMapping[int, Predicate]):
     def _parts(self, value: Predicate) -> tuple[Any, ...]:
         return value.id, value.tenant, value.stream_id, value.key, value.registrations
 
-    def _index_all(self, rows: Int64s) -> None:
-        self._by_id.insert_all(_id_hashes(self._ids.values[rows]), rows)
-        for begin in range(0, len(rows), _CHUNK):
-            part = rows[begin : begin + _CHUNK]
-            streams = self._streams.values[part].tolist()
-            self._by_key.insert_all(_key_hashes(streams, self._keys.take(part)), part)
+    def _index_all(self, begin: int, end: int) -> None:
+        self._by_id.insert_all(_id_hashes(self._ids.values[begin:end]), np.arange(begin, end))
+        for lo in range(begin, end, _CHUNK):
+            hi = min(lo + _CHUNK, end)
+            streams = self._streams.values[lo:hi].tolist()
+            hashes = _key_hashes(streams, self._keys.slice(lo, hi))
+            self._by_key.insert_all(hashes, np.arange(lo, hi))
 
     def _hashes_at(self, row: int) -> Iterator[tuple[HashIndex, int]]:
         yield self._by_id, _id_hash(self._ids[row])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from psoup.store.columns import (
     HANDLE_BYTES,
@@ -176,15 +177,15 @@ class Registrations(ColumnMapping[bytes, Registration]):
             value.position.packed,
         )
 
-    def _index_all(self, rows: Int64s) -> None:
-        handles = self._handles.high.values[rows], self._handles.low.values[rows]
-        self._by_handle.insert_all(_handle_hashes(*handles), rows)
-        for begin in range(0, len(rows), _CHUNK):
-            self._index_keys(rows[begin : begin + _CHUNK])
+    def _index_all(self, begin: int, end: int) -> None:
+        halves = self._handles.high.values[begin:end], self._handles.low.values[begin:end]
+        self._by_handle.insert_all(_handle_hashes(*halves), np.arange(begin, end))
+        for lo in range(begin, end, _CHUNK):
+            self._index_keys(lo, min(lo + _CHUNK, end))
 
-    def _index_keys(self, rows: Int64s) -> None:
-        lengths = pa.compute.binary_length(self._client_keys.take(rows)).to_numpy()
-        keyed = rows[lengths > 0]
+    def _index_keys(self, begin: int, end: int) -> None:
+        lengths = pc.binary_length(self._client_keys.slice(begin, end)).to_numpy()
+        keyed = np.flatnonzero(lengths) + begin
         if len(keyed):
             columns = (self._tenants, self._owners, self._client_keys)
             parts = [column.take(keyed).to_pylist() for column in columns]

@@ -54,8 +54,8 @@ class ColumnMapping(MutableMapping[K, V]):
         """The indexes a row is in, and under which hash."""
 
     @abstractmethod
-    def _index_all(self, rows: Int64s) -> None:
-        """The same for many rows: puts them into the indexes."""
+    def _index_all(self, begin: int, end: int) -> None:
+        """The same for many rows: puts [begin, end) into the indexes."""
 
     @abstractmethod
     def _clear_indexes(self) -> list[HashIndex]:
@@ -114,7 +114,7 @@ class ColumnMapping(MutableMapping[K, V]):
             column.extend(table.column(name))
         self._alive.extend(np.ones(table.num_rows, np.bool_))
         self._live += table.num_rows
-        self._index_all(np.arange(begin, len(self._alive)))
+        self._index_all(begin, len(self._alive))
 
     def take(self, rows: Int64s) -> pa.Table:
         columns = {name: column.take(rows) for name, column in self._columns.items()}
@@ -138,7 +138,7 @@ class ColumnMapping(MutableMapping[K, V]):
         self._alive = Numbers(np.bool_)
         self._alive.extend(np.ones(len(rows), np.bool_))
         self._reindex()
-        self._index_all(np.arange(len(rows)))
+        self._index_all(0, len(rows))
 
     def _reindex(self) -> None:
         self._indexes = self._clear_indexes()

@@ -5,19 +5,19 @@ publishers. Each step appends the rows that changed; compaction keeps the newest
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datastem.schema import StreamSchema
 from psoup.store.columns import handle_halves, with_constants
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
+from psoup.store.hashes import Bools
 from psoup.store.layout import CATALOG, PREDICATES, PUBLISHERS, REGISTRATIONS
 from psoup.store.position import Position
 from psoup.store.state import Publisher, State, StreamState, Touched
@@ -50,25 +50,27 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
 
 
 def newest(table: pa.Table, keys: Iterable[str]) -> pa.Table:
-    """The newest row of each key, ended ones left out."""
+    """The newest row of each key, ended ones left out; rows keep their order."""
     keys = list(keys)
-    alone = _alone(table, keys)
-    last = pa.concat_tables([table.filter(alone), _last(table.filter(pc.invert(alone)), keys)])
-    return last.filter(pc.invert(last.column("ended")))
+    last = _last(table, keys)
+    last[table.column("ended").to_numpy()] = False
+    return table if last.all() else table.filter(pa.array(last))
 
 
-def _alone(table: pa.Table, keys: list[str]) -> pa.Array:
-    """The rows whose key no other has, as far as a look at it tells: most of a large table."""
-    marks = _marks(table, keys)
-    order = np.argsort(marks)
-    same = marks[order][1:] == marks[order][:-1]
-    alone = np.empty(len(marks), np.bool_)
-    alone[order] = ~(np.append(same, False) | np.insert(same, 0, False))[: len(marks)]
-    return pa.array(alone)
+def _last(table: pa.Table, keys: list[str]) -> Bools:
+    """Which rows are the newest of their key."""
+    last = ~_shared(_marks(table, keys))
+    (others,) = np.nonzero(~last)
+    few = table.select([*keys, "position"]).take(pa.array(others))
+    few = few.append_column("_row", pa.array(others))
+    few = few.sort_by([("position", "ascending"), ("_row", "ascending")])
+    found = few.group_by(keys, use_threads=False).aggregate([("_row", "last")])
+    last[found.column("_row_last").to_numpy()] = True
+    return last
 
 
 def _marks(table: pa.Table, keys: list[str]) -> Any:
-    """A number for each row's key, the same for the same key."""
+    """A number for each row's key: the same for the same key, mostly another for another."""
     match keys:
         case ["handle"]:
             halves = handle_halves(table.column("handle"))
@@ -78,12 +80,13 @@ def _marks(table: pa.Table, keys: list[str]) -> Any:
     return np.zeros(table.num_rows, np.int64)
 
 
-def _last(table: pa.Table, keys: list[str]) -> pa.Table:
-    order = table.select([*keys, "position"])
-    order = order.append_column("_index", pa.array(np.arange(table.num_rows)))
-    order = order.sort_by([("position", "ascending"), ("_index", "ascending")])
-    last = order.group_by(keys, use_threads=False).aggregate([("_index", "last")])
-    return table.take(last.column("_index_last"))
+def _shared(marks: Any) -> Bools:
+    """Which of the numbers occur more than once: few of those of a large table."""
+    order = np.argsort(marks)
+    same = np.concatenate([[False], marks[order][1:] == marks[order][:-1], [False]])
+    shared = np.empty(len(marks), np.bool_)
+    shared[order] = (same[1:] | same[:-1])[: len(marks)]
+    return shared
 
 
 def read_newest(
@@ -105,18 +108,14 @@ def read_files(
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def load_state(epoch: Epoch, tables: Mapping[str, pa.Table]) -> State:
-    """The state at an epoch from the live rows of the four tables."""
+def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
+    """The state at an epoch; `read` gives the live rows of each of the four tables."""
     state = State(epoch.position, epoch.clock, epoch.next_stream_id, epoch.next_predicate_id)
-    for row in tables["catalog"].to_pylist():
+    for row in read("catalog").to_pylist():
         _load_stream(state, row, epoch)
-    state.predicates.extend(tables["predicates"])
-    registrations = _with_micros(tables["registrations"], "stamp")
-    state.registrations.extend(
-        registrations.sort_by([("position", "ascending"), ("handle", "ascending")])
-    )
-    _count_registrations(state, registrations.column("stream_id").to_numpy())
-    for row in tables["publishers"].to_pylist():
+    state.predicates.extend(read("predicates"))
+    _load_registrations(state, read("registrations"))
+    for row in read("publishers").to_pylist():
         state.publishers[row["tenant"], row["publisher"]] = Publisher(
             row["sequence"],
             row["digest"],
@@ -125,6 +124,15 @@ def load_state(epoch: Epoch, tables: Mapping[str, pa.Table]) -> State:
             Position.unpack(row["position"]),
         )
     return state
+
+
+def _load_registrations(state: State, table: pa.Table) -> None:
+    keys = table.column("position").to_numpy(), handle_halves(table.column("handle"))[:, 0]
+    order = np.lexsort(keys[::-1])
+    if (np.diff(order) < 0).any():
+        table = table.take(pa.array(order))
+    state.registrations.extend(_with_micros(table, "stamp"))
+    _count_registrations(state, table.column("stream_id").to_numpy())
 
 
 def _count_registrations(state: State, streams: Any) -> None:
@@ -175,7 +183,7 @@ def _registration_rows(state: State, handles: Iterable[bytes], at: int) -> pa.Ta
     registrations, _ = state.columns
     keys = pa.array(handles, pa.binary())
     rows = registrations.rows_of(keys)
-    live = registrations.take(rows[rows >= 0])
+    live = registrations.take(np.sort(rows[rows >= 0]))
     return _changes(live, keys.filter(pa.array(rows < 0)), at, REGISTRATIONS)
 
 

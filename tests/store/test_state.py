@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from psoup.store import (
     NotAStore,
     Position,
     Register,
+    RegisterMany,
     State,
     Store,
     StreamMark,
@@ -31,6 +33,7 @@ from psoup.store import (
     Unregister,
 )
 from psoup.store.datafile import write_data_file
+from psoup.store.events import MANY
 from psoup.store.tables import changed_rows
 
 SCHEMA = StreamSchema("readings", (Column("speed", BIGINT),), retain=5)
@@ -53,6 +56,18 @@ def register(number: int, stream_id: int, predicate_id: int, key: str, client_ke
     )
 
 
+def many(*rows: tuple[int, int, str, str], stream_id: int = 1) -> RegisterMany:
+    """(handle, predicate id, key, client key) of each."""
+    columns = {
+        "handle": [number.to_bytes(16) for number, *_ in rows],
+        "client_key": [client_key for *_, client_key in rows],
+        "predicate_id": [predicate_id for _, predicate_id, *_ in rows],
+        "key": [key for _, _, key, _ in rows],
+        "parameters": ["{}"] * len(rows),
+    }
+    return RegisterMany(stream_id, "SELECT", "{}", 60, pa.table(columns, schema=MANY))
+
+
 def entries(events: list[Event], version: int = 1) -> list[Entry]:
     return [
         Entry(Position(version, n), 100 + n, "main", "main", event)
@@ -72,11 +87,15 @@ EVENTS: list[Event] = [
     CreateStream(2, StreamSchema("gone", (Column("x", BIGINT),))),
     DropStream(2),
     data(1, 3, 2, "p", 2),
-    replace(register(4, 1, 3, "c", ""), trigger=Trigger(1, 4, "d")),
-    replace(register(5, 1, 4, "d", ""), trigger=Trigger(1, 4, "d")),
-    replace(register(6, 1, 1, "a", ""), trigger=Trigger(1, 4, "d")),
-    Unregister((4).to_bytes(16)),
-    Unregister((5).to_bytes(16)),
+    many((10, 1, "a", ""), (11, 3, "c", "k1"), (12, 4, "d", "k2"), (13, 3, "c", "")),
+    Unregister((12).to_bytes(16)),
+    Unregister((11).to_bytes(16)),
+    many((14, 5, "d", "k1"), (15, 3, "c", "")),
+    replace(register(20, 1, 6, "e", ""), trigger=Trigger(1, 7, "f")),
+    replace(register(21, 1, 7, "f", ""), trigger=Trigger(1, 7, "f")),
+    replace(register(22, 1, 1, "a", ""), trigger=Trigger(1, 7, "f")),
+    Unregister((20).to_bytes(16)),
+    Unregister((21).to_bytes(16)),
 ]
 
 
@@ -100,15 +119,32 @@ def test_fold() -> None:
     state = folded(EVENTS)
     assert state.streams[1].high == 5
     assert state.streams[1].reached == 5
-    assert state.streams[1].registrations == 2
+    assert state.streams[1].registrations == 6
     assert state.find_stream("main", "gone") is None
     assert state.streams[2].dropped
-    assert list(state.registrations) == [(2).to_bytes(16), (6).to_bytes(16)]
+    assert list(state.registrations) == [n.to_bytes(16) for n in (2, 10, 13, 14, 15, 22)]
+    assert state.registrations.find("main", "main", "k1") == (14).to_bytes(16)
+    assert state.registrations.find("main", "main", "k2") is None
     assert state.registrations.find("main", "main", "mine") is None
-    shared = {one.id: (one.key, one.registrations) for one in state.predicates.values()}
-    assert shared == {1: ("a", 2), 4: ("d", 1)}
+    shared = {one.id: one.registrations for one in state.predicates.values()}
+    assert shared == {1: 3, 3: 2, 5: 1, 7: 1}
+    assert state.predicates.find(1, "d") == 5
     assert state.publishers["main", "p"].sequence == 2
-    assert (state.next_stream_id, state.next_predicate_id) == (3, 5)
+    assert (state.next_stream_id, state.next_predicate_id) == (3, 8)
+
+
+def test_many_at_once_are_the_same_as_one_by_one() -> None:
+    for cut, event in enumerate(EVENTS):
+        if isinstance(event, RegisterMany):
+            at_once, singly = folded(EVENTS[:cut]), folded(EVENTS[:cut])
+            at_once.apply(entries(EVENTS)[cut])
+            for row in event.rows.to_pylist():
+                one = Register(
+                    row["handle"], row["client_key"], event.stream_id, row["predicate_id"],
+                    row["key"], event.text, row["parameters"], event.query, event.lease,
+                )  # fmt: skip
+                singly.apply(replace(entries(EVENTS)[cut], event=one))
+            assert at_once == singly
 
 
 @given(st.integers(0, len(EVENTS)))
@@ -123,7 +159,7 @@ def test_a_draft_changes_only_itself(cut: int) -> None:
         assert dict(getattr(draft, name)) == getattr(whole, name)
 
 
-@pytest.mark.parametrize("cuts", [[16], [3, 13, 16], list(range(1, 17))])
+@pytest.mark.parametrize("cuts", [[20], [3, 11, 17, 20], [12, 14, 20], list(range(1, 21))])
 def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     state = State()
     versions: dict[str, int] = {}
@@ -145,6 +181,8 @@ def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     loaded = store.state(epoch)
     assert loaded.registrations == state.registrations
     assert loaded.predicates == state.predicates
+    for columns in loaded.columns:
+        columns._check()
     assert loaded.publishers == state.publishers
     assert loaded.stream_names == state.stream_names
     assert _without_position(loaded) == _without_position(state)
