@@ -35,7 +35,7 @@ def registration(number: int, at: int) -> Registration:
     handle = (number * 2**60 % 2**128 + number).to_bytes(16)
     key = f"k{number}" if number % 3 else ""
     return Registration(
-        handle, f"t{number % 2}", f"o{number % 5 % 2}", key, 1 + number % 2, number, f"SELECT {at}",
+        handle, f"t{number % 2}", f"o{number % 5 % 2}", key, 1 + number % 2, number, number % 2, number % 7, f"SELECT {at}",
         "{}", f"form {number % 4}", 60, at, Position(at, 0),
     )  # fmt: skip
 
