@@ -5,6 +5,8 @@ Equality kept: `decode(schema, encode(batch), …)` drops nothing and changes no
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,9 @@ STEM_FIELDS = (
     pa.field("_stamp", INSTANT),
     pa.field("_op", pa.int8()),
 )
+
+# What a query calls the columns that every row has.
+_SYSTEM = {"ts": "_ts", "row_id": "_row_id"}
 
 
 def stem_schema(schema: StreamSchema) -> pa.Schema:
@@ -65,6 +70,29 @@ def query_view(rows: pa.RecordBatch) -> pa.RecordBatch:
     columns["ts"] = rows.column("_ts")
     columns["row_id"] = rows.column("_row_id")
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Some columns of stem rows: their `names` in the stem, and their `schema` for a query."""
+
+    names: tuple[str, ...]
+    schema: pa.Schema
+
+
+@lru_cache(maxsize=4096)
+def columns_read(schema: StreamSchema, read: frozenset[str]) -> Columns:
+    """Of the columns a query may use those in `read`, and `row_id` always."""
+    names = [name for name in schema.types if name in read or name == "row_id"]
+    return columns_shown(schema, tuple((name, name) for name in names))
+
+
+@lru_cache(maxsize=4096)
+def columns_shown(schema: StreamSchema, shown: tuple[tuple[str, str], ...]) -> Columns:
+    """Columns a query may use, each under a new name: (new, old)."""
+    fields = [(name, schema.types[column].arrow) for name, column in shown]
+    names = tuple(_SYSTEM.get(column, column) for _, column in shown)
+    return Columns(names, pa.schema(fields))
 
 
 def _read(schema: StreamSchema, payload: Any) -> pa.RecordBatch:

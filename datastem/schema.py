@@ -37,6 +37,10 @@ class StreamSchema:
     ahead: int = HOUR
     key: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        """Cheap: schemas are keys of caches."""
+        return hash(self.name)
+
     @cached_property
     def arrow(self) -> pa.Schema:
         """The declared columns, in order."""

@@ -52,15 +52,18 @@ class SegmentIndex:
         for segment in segments:
             for number in segment.blocks:
                 held.setdefault(number, []).append(segment)
-        low = np.array([min(s.ts_lo for s in group) for group in held.values()], np.int64)
-        top = np.array([max(s.ts_hi for s in group) for group in held.values()], np.int64)
-        return cls(high, held, np.array(list(held), np.int64), low, top)
+        numbers = sorted(held)
+        low = np.array([min(s.ts_lo for s in held[number]) for number in numbers], np.int64)
+        top = np.array([max(s.ts_hi for s in held[number]) for number in numbers], np.int64)
+        return cls(high, held, np.array(numbers, np.int64), low, top)
 
-    def overlapping(self, begin: int | None, end: int) -> set[int]:
+    def overlapping(self, begin: int | None, end: int) -> list[int]:
+        """Ascending."""
         chosen = self._low < end
         if begin is not None:
             chosen &= self._high >= begin
-        return set(self._numbers[chosen].tolist())
+        numbers: list[int] = self._numbers[chosen].tolist()
+        return numbers
 
 
 _FOREVER = 1 << 62
@@ -173,10 +176,15 @@ class StemView:
         """
         limit = self.high if high is None else min(high, self.high)
         for number in self.numbers(begin, end, limit):
-            for part in self._parts(number, begin, end):
-                below = part.below(limit)
-                if below is not None and below.overlaps(begin, end):
-                    yield below
+            yield from self._chosen(number, begin, end, limit)
+
+    def held(self, begin: int | None, end: int, high: int, most: int) -> list[Part] | None:
+        """What `probe` gives, where that is in memory and of at most `most` blocks; else None."""
+        limit = min(high, self.high)
+        numbers = self.numbers(begin, end, limit)
+        if len(numbers) > most or any(self._lacks(number) for number in numbers):
+            return None
+        return [part for number in numbers for part in self._chosen(number, begin, end, limit)]
 
     def high_at(self, stamp: int) -> tuple[int, int | None]:
         """How far the stream was at an instant: the next row id then, and the last position.
@@ -222,14 +230,26 @@ class StemView:
         return -_FOREVER
 
     def numbers(self, begin: int | None, end: int, high: int) -> list[int]:
-        """The blocks that may hold rows with ts in `[begin, end)` and ids below `high`."""
+        """The blocks that may hold rows with ts in `[begin, end)` and ids below `high`, ascending.
+
+        Those after the index's are in memory, and may hold any ts.
+        """
         last = (high - 1) >> BLOCK_BITS
-        tail = {n for n in self.blocks if (n + 1) << BLOCK_BITS > self.index.high}
-        return sorted(n for n in tail | self.index.overlapping(begin, end) if n <= last)
+        found = [number for number in self.index.overlapping(begin, end) if number <= last]
+        for number in range(self.index.high >> BLOCK_BITS, last + 1):
+            if number in self.blocks and number not in found[-1:]:
+                found.append(number)
+        return found
 
     def segments(self, number: int, floor: int) -> list[Segment]:
         """What the files hold of a block below an id."""
         return [s for s in self.index.segments.get(number, ()) if s.row_lo < floor]
+
+    def _chosen(self, number: int, begin: int | None, end: int, limit: int) -> Iterator[Part]:
+        for part in self._parts(number, begin, end):
+            below = part.below(limit)
+            if below is not None and below.overlaps(begin, end):
+                yield below
 
     def _parts(self, number: int, begin: int | None, end: int) -> Iterator[Part]:
         start = number << BLOCK_BITS
@@ -242,6 +262,10 @@ class StemView:
         if block is not None:
             self.stem.touch(number)
             yield from block.parts
+
+    def _lacks(self, number: int) -> bool:
+        block = self.blocks.get(number)
+        return block is None or block.floor > number << BLOCK_BITS
 
     def _may_overlap(self, number: int, floor: int, begin: int | None, end: int) -> bool:
         exact = None if number in self.blocks else self.stem.bounds_of(number)

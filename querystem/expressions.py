@@ -110,6 +110,12 @@ def columns_of(expression: Expression) -> Iterator[str]:
                 yield from columns_of(arg)
 
 
+def weight_of(expression: Expression) -> int:
+    """How many expressions it is made of."""
+    inner = expression.args if isinstance(expression, Call) else ()
+    return 1 + sum(weight_of(arg) for arg in inner)
+
+
 def to_json(expression: Expression) -> list[Any]:
     """A form `json.dumps` writes and `from_json` reads back exactly."""
     match expression:

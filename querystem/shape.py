@@ -24,6 +24,7 @@ from querystem.ordering import (
     with_nulls,
 )
 from querystem.query import Query, SortKey
+from results.answer import order
 
 
 def shape(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -33,6 +34,8 @@ def shape(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     keys. DISTINCT keeps the first of equal rows in that order. With a LIMIT only the rows it keeps
     are sorted.
     """
+    if query.plain:
+        return project(query, _in_order(rows))
     if query.having != TRUE:
         rows = rows.filter(pa.array(matches(query.having, rows)))
     default = _default(query, rows)
@@ -41,6 +44,12 @@ def shape(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
         places = _distinct(project(query, rows), default, places)
     rankers = [*(one for key in query.order_by for one in _rankers(key, rows)), *default]
     return project(query, _taken(rows, _cut(query, rankers, places)))
+
+
+def _in_order(rows: pa.RecordBatch) -> pa.RecordBatch:
+    ts = rows.column("ts").view(pa.int64()).to_numpy()
+    places = order(ts, rows.column("row_id").to_numpy())
+    return rows if places is None else rows.take(pa.array(places))
 
 
 def project(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:

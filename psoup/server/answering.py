@@ -20,6 +20,7 @@ from psoup.server.planning import (
     of_registration,
     of_text,
 )
+from psoup.server.quick import quick_answer
 from psoup.server.values import from_duration, from_instant
 from psoup.store import CorruptStore, Position
 from psoup.v1 import psoup_pb2 as pb
@@ -29,6 +30,9 @@ from results.window import TimeWindow
 
 # Answer this much before the caller's deadline, so that the reason arrives in time.
 _MARGIN = 0.05
+_ENCODINGS = frozenset(pb.Encoding.values())
+# Typed values are made one by one: so many of them on the event loop.
+_FEW_VALUES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ async def _stream(
 ) -> AsyncIterator[pb.InvokeResponse]:
     started = time.perf_counter()
     deadline = Deadline.after(seconds, core.settings.wait)
-    if request.encoding not in pb.Encoding.values():
+    if request.encoding not in _ENCODINGS:
         raise BadRequest("an encoding this server does not know", field="encoding")
     await _reach(core, request, deadline)
     plan, found, messages = await _answer(core, request, await find(), deadline)
@@ -139,7 +143,7 @@ async def _answer(
     while True:
         plan = make_plan(core, request, look())
         try:
-            return plan, *await core.in_thread(_compute, core, plan, request)
+            return plan, *await _computed(core, plan, request)
         except (FileNotFoundError, CorruptStore):
             if retried:
                 raise
@@ -160,13 +164,31 @@ async def _wait_for_engine(core: Core, plan: Plan, deadline: Deadline) -> None:
             )
 
 
-def _compute(core: Core, plan: Plan, request: Terms) -> tuple[Answer, _Messages]:
-    waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
-    limit = None if waits else core.settings.compute_rows
-    matcher = matcher_of(core, plan, limit, Matcher)
+async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Answer, _Messages]:
+    """Here if it is quick, else in a thread."""
+    matcher = _matcher(core, plan, request)
+    found = quick_answer(plan, matcher, core.summaries)
+    if found is None:
+        return await core.in_thread(_compute, core, plan, request, matcher)
+    values = found.rows.num_rows * found.rows.num_columns
+    if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
+        return found, _messages(core, plan, request, found)
+    return found, await core.in_thread(_messages, core, plan, request, found)
+
+
+def _compute(core: Core, plan: Plan, request: Terms, matcher: Matcher) -> tuple[Answer, _Messages]:
     found = answer(plan, matcher, core.summaries)
+    return found, _messages(core, plan, request, found)
+
+
+def _matcher(core: Core, plan: Plan, request: Terms) -> Matcher:
+    waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
+    return matcher_of(core, plan, None if waits else core.settings.compute_rows, Matcher)
+
+
+def _messages(core: Core, plan: Plan, request: Terms, found: Answer) -> _Messages:
     size = core.settings.piece_bytes
-    return found, _Messages(pieces(found.rows, plan.query.columns, request.encoding, size))
+    return _Messages(pieces(found.rows, plan.query.columns, request.encoding, size))
 
 
 # ---- the header

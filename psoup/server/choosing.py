@@ -28,14 +28,19 @@ class Choice:
     region: Region
     ids: Int64s | None = None
 
-    def places(self, part: Part, ids: Int64s) -> Int64s:
-        """Where in the part the chosen ones of its rows with these ascending ids stand."""
+    def places(self, part: Part, ids: Int64s, inside: bool = False) -> Int64s:
+        """Where in the part the chosen ones of its rows with these ascending ids stand.
+
+        `inside` says that they are all in the region.
+        """
         if self.ids is not None:
             low, high = np.searchsorted(self.ids, [part.first, part.stop])
             ids = np.intersect1d(ids, self.ids[low:high], assume_unique=True)
         places = part.find(ids)
-        inside = self.region.holds(part.ts[places], part.ids[places])
-        return places if inside.all() else places[inside]
+        if inside:
+            return places
+        held = self.region.holds(part.ts[places], part.ids[places])
+        return places if held.all() else places[held]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class Core:
         self.known = Known(settings.memory // 16)
         self.summaries = Summaries(settings.memory // 16)
         self.match_cache = MatchCache(settings.memory // 8)
+        self.match_folder = store.table("matches").root
         self.unregistered = Unregistered()
         self._threads = ThreadPoolExecutor(settings.workers, "answer")
         self._tasks: list[asyncio.Task[None]] = []

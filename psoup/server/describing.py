@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
@@ -22,7 +23,9 @@ from results.ranges import intersect, size
 PAGE = 1000
 
 
-def columns_message(columns: Iterable[Column]) -> list[pb.Column]:
+@lru_cache(maxsize=4096)
+def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
+    """Not to be changed."""
     return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
 
 

@@ -126,7 +126,7 @@ def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: in
 
 def _stored(core: Core, plan: Plan) -> pb.StoredMatches:
     """Read past the cache, which is for answers."""
-    root, message = core.store.table("matches").root, pb.StoredMatches()
+    root, message = core.match_folder, pb.StoredMatches()
     matched: dict[int, list[Lows]] = {}
     for file in plan.view.files_of(plan.stream_id, plan.predicate_id):
         held = 0

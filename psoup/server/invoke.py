@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part
-from datastem.codec import query_view, stem_schema
+from datastem.blocks import Int64s, Part, Picked, gather
+from datastem.codec import columns_read
 from datastem.schema import StreamSchema
 from datastem.stem import StemView
 from psoup.server.choosing import Choice, Horizon, choose
@@ -25,7 +25,6 @@ from psoup.server.summaries import Summaries
 from psoup.server.view import EpochView
 from psoup.store import START, Position
 from querystem.aggregate import Partial, finish, merge, partial
-from querystem.expressions import Expression, columns_of
 from querystem.query import Grouping, Query
 from querystem.shape import shape
 from results.region import Region
@@ -87,9 +86,9 @@ def window_rows(plan: Plan, summaries: Summaries) -> tuple[Choice, Position]:
 
 def matching(plan: Plan, matcher: Matcher, choice: Choice, summaries: Summaries) -> pa.RecordBatch:
     """What `shape` takes: those of the rows that match, or their groups."""
-    selection = _Selection(plan, matcher, choice)
+    selection = Selection(plan, matcher, choice)
     if plan.query.grouping is None:
-        return query_view(selection.rows())
+        return selection.rows()
     return finish(plan.query.grouping, selection.groups(plan.query.grouping, summaries))
 
 
@@ -101,7 +100,7 @@ def _known(plan: Plan) -> tuple[int, Position]:
 
 
 @dataclass(frozen=True)
-class _Selection:
+class Selection:
     """The chosen rows that match, with the columns the query reads."""
 
     plan: Plan
@@ -109,20 +108,11 @@ class _Selection:
     choice: Choice
 
     def rows(self) -> pa.RecordBatch:
-        columns = self._columns(self._read_by_outputs())
-        found = [
-            part.rows.select(columns).take(pa.array(places))
-            for part in self._parts()
-            if len(places := self._places(part))
-        ]
-        return pa.concat_batches(found or [self._nothing(columns)])
+        return self.gather([(part, self._places(part)) for part in self._parts()])
 
     def groups(self, grouping: Grouping, summaries: Summaries) -> Partial:
-        columns = self._columns([*grouping.keys, *_arguments(grouping)])
-
         def of(part: Part, among: Int64s | None = None) -> Partial:
-            rows = part.rows.select(columns).take(pa.array(self._places(part, among)))
-            return partial(grouping, query_view(rows))
+            return partial(grouping, self.gather([(part, self._places(part, among))]))
 
         if self.choice.ids is not None:
             found = [of(part) for part in self._parts()]
@@ -130,7 +120,7 @@ class _Selection:
             subject = (self.plan.predicate_id, self.plan.query.grouping_key)
             region = self.choice.region
             found = Fold(summaries, subject, self.plan.stem, region, of, merge).values()
-        return merge(found or [partial(grouping, query_view(self._nothing(columns)))])
+        return merge(found or [partial(grouping, self.gather([]))])
 
     def _parts(self) -> Iterator[Part]:
         region = self.choice.region
@@ -142,29 +132,28 @@ class _Selection:
 
     def _places(self, part: Part, among: Int64s | None = None) -> Int64s:
         """Where in the part the rows stand; of those at `among`, ascending, if it is given."""
+        lo, hi, inside = self._span(part, among)
+        places = self.choice.places(part, self.matcher.match(part, lo, hi), inside)
+        if among is None or len(among) == len(part.ids):
+            return places
+        return np.intersect1d(places, among, assume_unique=True)
+
+    def remembered(self, part: Part) -> Int64s | None:
+        """The same where their matches are known without a look at files or rows."""
+        lo, hi, inside = self._span(part)
+        ids = self.matcher.remembered(part, lo, hi)
+        return None if ids is None else self.choice.places(part, ids, inside)
+
+    def _span(self, part: Part, among: Int64s | None = None) -> tuple[int, int, bool]:
+        """Row ids outside of which no row of the part is chosen, and whether all others are."""
         region = self.choice.region
         lo, hi = part.span(region.begin, region.end)
         if among is not None:
             lo, hi = max(lo, int(part.ids[among[0]])), min(hi, int(part.ids[among[-1]]) + 1)
         lo, hi = max(lo, region.lo, part.first), min(hi, region.hi)
-        places = self.choice.places(part, self.matcher.match(part, lo, max(lo, hi)))
-        if among is None or len(among) == len(part.ids):
-            return places
-        return np.intersect1d(places, among, assume_unique=True)
+        return lo, max(lo, hi), part.in_order and region.instants_only
 
-    def _nothing(self, columns: list[str]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([], stem_schema(self.plan.schema)).select(columns)
-
-    def _read_by_outputs(self) -> list[Expression]:
-        query = self.plan.query
-        outputs = [output.expression for output in query.outputs]
-        return [*outputs, *[key.expression for key in query.order_by]]
-
-    def _columns(self, expressions: list[Expression]) -> list[str]:
-        used = {name for one in expressions for name in columns_of(one)}
-        declared = [column.name for column in self.plan.schema.columns if column.name in used]
-        return ["_row_id", "_ts", *declared]
-
-
-def _arguments(grouping: Grouping) -> list[Expression]:
-    return [one.argument for one in grouping.aggregates if one.argument is not None]
+    def gather(self, picked: Picked) -> pa.RecordBatch:
+        """Rows as a query sees them."""
+        columns = columns_read(self.plan.schema, self.plan.query.reads)
+        return gather(picked, columns.names, columns.schema)

@@ -69,9 +69,17 @@ class Matcher:
 
     def match(self, part: Part, lo: int, hi: int) -> Int64s:
         """The ids in `[lo, hi)` of a part, which lies in one block, that match."""
+        known = self.remembered(part, lo, hi)
+        return self._found(part, lo, hi) if known is None else known
+
+    def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None:
+        """The same where no file and no row has to be looked at; None elsewhere."""
         if self.where == TRUE:
-            first, last = np.searchsorted(part.ids, [lo, hi])
-            return part.ids[first:last]
+            return part.ids[part.ids.searchsorted(lo) : part.ids.searchsorted(hi)]
+        piece = self.known.probe(self.predicate, part.first >> BLOCK_BITS)
+        return None if piece.missing(lo, hi) else piece.between(lo, hi)
+
+    def _found(self, part: Part, lo: int, hi: int) -> Int64s:
         block = part.first >> BLOCK_BITS
         piece = self.known.probe(self.predicate, block)
         if piece.missing(lo, hi):

@@ -121,7 +121,7 @@ def matcher_of(core: Core, plan: Plan, limit: int | None, kind: type[M]) -> M:
         plan.stream_id,
         plan.query.where,
         plan.view,
-        core.store.table("matches").root,
+        core.match_folder,
         core.known,
         core.match_cache,
         Work(limit),

@@ -56,6 +56,16 @@ class Limbs:
         return cls(low, carried(total.astype(np.int64).reshape(groups, width)))
 
     @classmethod
+    def of_integer(cls, total: int) -> Limbs:
+        """One group."""
+        offset = ((total & -total).bit_length() - 1) // BITS if total else 0
+        rest, digits = total >> (BITS * offset), []
+        while not -(1 << BITS) <= rest < 1 << BITS:
+            digits.append(rest & MASK)
+            rest >>= BITS
+        return cls(offset, np.array([[*digits, rest]], np.int64))
+
+    @classmethod
     def merge(cls, parts: Sequence[Limbs], codes: Int64s, groups: int) -> Limbs:
         """`codes` has the new group of each group of each part, in their order."""
         low = min(part.offset for part in parts)
