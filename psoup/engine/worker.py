@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from datastem.blocks import BLOCK_BITS
 from datastem.codec import decode
 from datastem.errors import DecodeError
 from datastem.schema import StreamSchema
@@ -29,6 +30,8 @@ from psoup.store.log import read_events
 
 STEM_BOUNDS = ("_row_id", "_ts", "_position", "_stamp")
 MATCH_BOUNDS = ("predicate_id", "block", "lo", "hi")
+# A server that wants the matches of one predicate reads the row group it is in.
+MATCH_GROUP_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def backfill(job: Job, work: Slice) -> list[Outcome]:
 def insert(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
     """Writes rows, ascending by id, as files of the stem; none reaches over a segment's edge."""
     name = stem_name(stream_id)
-    segments = rows.column("_row_id").to_numpy() >> pieces.ROW_SEGMENT_BITS
+    ids = rows.column("_row_id").to_numpy()
     return [
         Written(
             name,
@@ -104,10 +107,16 @@ def insert(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
                 rows.slice(first, last - first),
                 bounds=STEM_BOUNDS,
                 sync=job.sync,
+                cuts=_block_edges(ids[first:last]),
             ),
         )
-        for first, last in pieces.runs(segments)
+        for first, last in pieces.runs(ids >> pieces.ROW_SEGMENT_BITS)
     ]
+
+
+def _block_edges(ids: pieces.Int64s) -> list[int]:
+    """So that a row group is of one block, and a reader of a block reads no other."""
+    return [first for first, _ in pieces.runs(ids >> BLOCK_BITS)][1:]
 
 
 def write_pieces(job: Job, stream_id: int, found: pa.Table) -> list[Outcome]:
@@ -122,6 +131,7 @@ def write_pieces(job: Job, stream_id: int, found: pa.Table) -> list[Outcome]:
                 partition={"stream_id": str(stream_id), "segment": str(segment)},
                 bounds=MATCH_BOUNDS,
                 sync=job.sync,
+                row_group_rows=MATCH_GROUP_ROWS,
             ),
         )
         for segment in np.unique(segments.to_numpy()).tolist()

@@ -49,10 +49,11 @@ class StemFiles:
         if not tables:
             return _one_batch(self._schema.empty_table())
         table = pa.concat_tables(tables).cast(self._schema)
-        ids = table.column("_row_id")
-        table = table.filter(
-            pa.compute.and_(pa.compute.greater_equal(ids, lo), pa.compute.less(ids, hi))
-        )
+        if any(segment.row_lo < lo or segment.row_hi > hi for segment in segments):
+            ids = table.column("_row_id")
+            table = table.filter(
+                pa.compute.and_(pa.compute.greater_equal(ids, lo), pa.compute.less(ids, hi))
+            )
         return _one_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
 
     def _look(self, file: DataFile) -> tuple[Segment, ...]:
