@@ -64,6 +64,8 @@ def draw(figure: Figure, folder: Path) -> Path:
 
 
 def _draw_panel(axes: Any, panel: Panel) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     for series in panel.series:
         _draw_series(axes, series)
     axes.set_title(panel.title, fontsize=10)
@@ -73,12 +75,13 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         axes.set_xscale("log", base=2)
     if panel.y_log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)
     if panel.ticks:
         axes.set_xticks(panel.ticks, [f"{tick:,.0f}" for tick in panel.ticks], fontsize=8)
-    axes.tick_params(axis="y", which="minor", labelsize=0)
     axes.grid(True, which="both", alpha=0.25)
     if len(panel.series) > 1:
         axes.legend(

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,10 @@ BATCHES_PER_SECOND = 10
 LIVE_QUERIES = 1_024
 CHANGES_PER_SECOND = 10
 INVOKES_PER_SECOND = 20
+QUERY = (
+    "SELECT lane, station, speed FROM traffic WHERE lane = :lane AND station = :station "
+    "AND speed > :speed RANGE 30 SECONDS"
+)
 
 
 class Load(threading.Thread):
@@ -101,27 +106,31 @@ class Publishing(Load):
 
 
 class Churn(Load):
-    """Registers a new query and unregisters the oldest; each text is new."""
+    """Registers a query with a new predicate and unregisters the oldest, so many stay live."""
 
     per_second = CHANGES_PER_SECOND
 
     def __init__(self, client: Client) -> None:
         super().__init__()
         self._client = client
-        self.live: deque[bytes] = deque()
-        self.made = self.gone = 0
+        table = [_parameters(number) for number in range(LIVE_QUERIES)]
+        self.live = deque(client.register_many(QUERY, table).handles)
+        self.changes = 0
 
     def turn(self) -> None:
-        lane, station = self.made % workload.LANES + 1, self.made % workload.STATIONS + 1
-        sql = (
-            f"SELECT lane, station, speed FROM traffic WHERE lane = {lane} AND station = {station} "
-            f"AND speed > {self.made % 100 + self.made / 1e9:.9f} RANGE 30 SECONDS"
-        )
-        self.live.append(self._client.register(sql).handle)
-        self.made += 1
-        if len(self.live) > LIVE_QUERIES:
-            self._client.unregister(self.live.popleft())
-            self.gone += 1
+        parameters = _parameters(LIVE_QUERIES + self.changes)
+        self.live.append(self._client.register(QUERY, parameters=parameters).handle)
+        self._client.unregister(self.live.popleft())
+        self.changes += 1
+
+
+def _parameters(number: int) -> dict[str, Any]:
+    """No two alike."""
+    return {
+        "lane": number % workload.LANES + 1,
+        "station": number % workload.STATIONS + 1,
+        "speed": number % 100 + number / 1e9,
+    }
 
 
 class Invoking(Load):
@@ -134,12 +143,11 @@ class Invoking(Load):
         self._client = client
         self._churn = churn
         self._seconds: deque[float] = deque()
+        self._turns = 0
 
     def turn(self) -> None:
-        live = self._churn.live
-        if not live:
-            return
-        handle = live[-1 - len(self._seconds) % min(len(live), LIVE_QUERIES // 2)]
+        handle = self._churn.live[-1 - self._turns % (LIVE_QUERIES // 2)]
+        self._turns += 1
         began = time.perf_counter()
         self._client.invoke(handle, least_position=None)
         self._seconds.append(time.perf_counter() - began)

@@ -29,13 +29,12 @@ class Holding:
 
 
 def tables(store: Path) -> dict[str, Holding]:
-    """By table, Delta's own log included."""
-    found = {}
-    for folder in sorted(each for each in store.iterdir() if each.is_dir()):
-        sizes = []
-        for path in folder.rglob("*"):
-            with contextlib.suppress(OSError):
-                if path.is_file():
-                    sizes.append(path.stat().st_size)
-        found[folder.name] = Holding(len(sizes), sum(sizes))
-    return found
+    """By table; Delta's own logs, of all tables together, apart."""
+    sizes: dict[str, list[int]] = {}
+    for path in store.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                parts = path.relative_to(store).parts
+                name = "_delta_log" if "_delta_log" in parts else parts[0]
+                sizes.setdefault(name, []).append(path.stat().st_size)
+    return {name: Holding(len(each), sum(each)) for name, each in sorted(sizes.items())}

@@ -13,7 +13,7 @@ from statistics import median
 
 from benchmarks.figures import Figure, Panel, Series
 from benchmarks.freshness import EpochWatch
-from benchmarks.load import Churn, Invoking, Publishing, running
+from benchmarks.load import LIVE_QUERIES, Churn, Invoking, Publishing, running
 from benchmarks.memory import Holding, resident, tables
 from benchmarks.report import Report
 from benchmarks.timing import Times
@@ -102,8 +102,8 @@ class Soak:
 
 def _report(minutes: float, samples: list[Sample], publishing: Publishing, churn: Churn) -> Report:
     setting = (
-        f"{minutes:g} minutes, {publishing.rows:,} rows published, {churn.made:,} queries "
-        f"registered and {churn.gone:,} unregistered, retention 1 minute, grace {GRACE} s"
+        f"{minutes:g} minutes, {publishing.rows:,} rows published, {LIVE_QUERIES:,} queries of "
+        f"which {churn.changes:,} were replaced, retention 1 minute, grace {GRACE} s"
     )
     report = Report("soak", setting)
     lines: dict[str, tuple[list[float], str]] = {

@@ -33,8 +33,7 @@ class Complete:
     def insert(self, found: Matches, first: int, stop: int) -> None:
         """The matches of a batch with the ids `[first, stop)`; what the window leaves goes."""
         low = stop - self._window
-        arrived = _Arrived(found.predicate_ids, np.diff(found.starts), found.offsets + first)
-        arrived, _ = arrived.cut(low)
+        arrived, _ = _arrived(found, first).cut(low)
         while self._recent and self._recent[0].last < low:
             self._leave(self._recent.popleft())
         if self._recent and self._recent[0].least < low:
@@ -50,6 +49,16 @@ class Complete:
     def find(self, number: int) -> Int64s:
         """The ids of the answer, ascending."""
         return self._rings.get(number)
+
+
+def _arrived(found: Matches, first: int) -> _Arrived:
+    parts = [part.lists() for part in found.parts]
+    none = np.empty(0, np.int64)
+    return _Arrived(
+        np.concatenate([none, *[part.ids for part in parts]]),
+        np.concatenate([none, *[part.counts for part in parts]]),
+        np.concatenate([none, *[part.rows.astype(np.int64) + first for part in parts]]),
+    )
 
 
 class _Arrived:

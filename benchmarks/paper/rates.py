@@ -115,6 +115,5 @@ def _check(
 
 
 def _assert_equal(left: Matches, right: Matches) -> None:
-    assert np.array_equal(left.predicate_ids, right.predicate_ids)
-    assert np.array_equal(left.starts, right.starts)
-    assert np.array_equal(left.offsets, right.offsets)
+    for (query, ours), (other, theirs) in zip(left, right, strict=True):
+        assert query == other and np.array_equal(ours, theirs), f"query {query}"

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from benchmarks.paper.base import columns_of
 from benchmarks.paper.workload import Array, Query
-from querystem.index import Matches
+from querystem.index.matches import Lists, Matches
 
 
 class Unshared:
@@ -21,11 +21,8 @@ class Unshared:
         found = [_places(query, columns) for query in self._queries]
         counts = np.array([len(each) for each in found], np.int64)
         some = counts > 0
-        return Matches(
-            np.flatnonzero(some),
-            np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[some])]),
-            np.concatenate(found).astype(np.uint32),
-        )
+        rows = np.concatenate(found).astype(np.uint32)
+        return Matches((Lists(np.flatnonzero(some), counts[some], rows),))
 
 
 def _places(query: Query, columns: dict[str, Array]) -> Array:

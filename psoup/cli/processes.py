@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Say = Callable[[str, str], None]
@@ -19,9 +19,17 @@ class Child:
     standard input ends when we do, however that comes about.
     """
 
-    def __init__(self, name: str, command: Sequence[str], say: Say) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        say: Say,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment` is what it gets besides ours."""
         self.name = name
         self._command = list(command)
+        self._environment = {**os.environ, **(environment or {})}
         self._say = say
         self._process: subprocess.Popen[str] | None = None
         self._pump: threading.Thread | None = None
@@ -35,6 +43,7 @@ class Child:
             text=True,
             errors="replace",
             start_new_session=True,
+            env=self._environment,
         )
         self._pump = threading.Thread(target=self._forward, args=(self._process,), daemon=True)
         self._pump.start()
@@ -44,6 +53,12 @@ class Child:
         with process.stdin, process.stdout as lines:
             for line in lines:
                 self._say(self.name, line.rstrip("\n"))
+
+    @property
+    def pid(self) -> int:
+        """Of a child that has been started."""
+        assert self._process is not None
+        return self._process.pid
 
     def ended(self) -> int | None:
         """The exit code, negative for a signal; None while it runs or before it was started."""

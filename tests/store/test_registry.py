@@ -35,8 +35,8 @@ def registration(number: int, at: int) -> Registration:
     handle = (number * 2**60 % 2**128 + number).to_bytes(16)
     key = f"k{number}" if number % 3 else ""
     return Registration(
-        handle, f"t{number % 2}", f"o{number % 5 % 2}", key, 1 + number % 2, number, number % 2, number % 7, f"SELECT {at}",
-        "{}", f"form {number % 4}", 60, at, Position(at, 0),
+        handle, f"t{number % 2}", f"o{number % 5 % 2}", key, 1 + number % 2, number, number % 2,
+        number % 7, f"SELECT {at}", "{}", f"form {number % 4}", 60, at, Position(at, 0),
     )  # fmt: skip
 
 
@@ -48,7 +48,10 @@ def table_of(values: list[Registration]) -> pa.Table:
     ]
     columns = {name: [row[name] for row in rows] for name in Registration.__slots__}
     types = {"handle": pa.binary()}
-    integers = ("stream_id", "predicate_id", "lease", "stamp", "position")
+    integers = (
+        "stream_id", "predicate_id", "trigger_stream_id", "trigger_id", "lease", "stamp",
+        "position",
+    )  # fmt: skip
     types |= dict.fromkeys(integers, pa.int64())
     return pa.table({n: pa.array(v, types.get(n, pa.string())) for n, v in columns.items()})
 
