@@ -22,7 +22,8 @@ from querystem.query import Query
 class Template:
     """A bound query that may still hold parameters. Made by `prepare`.
 
-    With parameters, `query` has neither its LIMIT nor its OFFSET yet; `fill` sets them.
+    With parameters, `query` has neither LIMIT, OFFSET, window nor REFRESH EVERY yet; `fill` sets
+    them.
     """
 
     text: str
