@@ -266,7 +266,8 @@ class StemView:
     def _first(self, mark: Mark, number: int) -> int:
         """Of the block's first row; before all time where the block is empty."""
         for part in self._parts(number, None, _FOREVER):
-            return int(_marks(part, mark)[0])
+            first = part.rows.column(mark).slice(0, 1).view(pa.int64())[0].as_py()
+            return -_FOREVER if first is None else int(first)
         return -_FOREVER
 
     def numbers(self, begin: int | None, end: int, high: int) -> list[int]:
