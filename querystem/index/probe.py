@@ -164,6 +164,7 @@ class _Slice:
 
     def _early(self, task: _Task, part: slice) -> Words:
         plus, minus = task.plus[part], task.minus[part]
+        lines: Words
         lines, others, less = self._buffers[:, : len(plus)]
         lines[:] = self._source[_FULL if task.shape.is_every else _EMPTY]
         join = np.bitwise_and if task.shape.is_every else np.bitwise_or
