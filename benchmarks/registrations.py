@@ -20,6 +20,7 @@ from benchmarks.report import Report
 from benchmarks.timing import timed
 from client_sdk import Client
 from psoup.engine.recover import open_ledger
+from psoup.engine.settings import EngineSettings
 from psoup.engine.step import take_step
 from psoup.store import Entry, Position, RegisterMany, Store
 from querystem.language import CreateStream, bind_query, parse_statement
@@ -183,7 +184,7 @@ def _consume(root: Path) -> None:
     """The engine's own steps, one a commit; without rows they need no Spark."""
     ledger, no_rows = open_ledger(Store.open(root)), cast(Any, None)
     for version in range(1, ledger.store.log.latest_version() + 1):
-        take_step(ledger, no_rows, version)
+        take_step(ledger, no_rows, version, EngineSettings())
 
 
 def _read(root: Path) -> None:
