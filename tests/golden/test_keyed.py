@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from datastem.instants import SECOND
 from tests.golden import keyed
 from tests.golden.evaluators import Ask
-from tests.golden.stream import SECOND, Stream
+from tests.golden.stream import Stream
 
 S1 = Stream(keyed.PIPES_SQL, keyed.pipes_rows())
 ROOMS = Stream(keyed.SYNCSQL_SQL, keyed.room_rows())
