@@ -6,6 +6,7 @@ those that `bitmap.encode` makes of the same set.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -70,25 +71,22 @@ def of_lines(words: Words, lines: Ints, counts: Ints, first: int) -> pa.Array:
 
 def positions(words: Words, first: int = 0) -> npt.NDArray[np.uint32]:
     """The bits set in one line after the other; a line's first word is `first`."""
-    width = words.shape[1]
-    octets = np.ascontiguousarray(words).reshape(-1).view(np.uint8)
-    found = np.flatnonzero(octets)
-    held = octets[found]
-    counts = _COUNT[held]
-    ends = np.cumsum(counts)
-    places = np.repeat(_BEGIN[held] - (ends - counts), counts)
-    places += np.arange(len(places))
-    bits = np.repeat(((found % (8 * width)) * 8 + first * 64).astype(np.uint32), counts)
-    bits += _BITS[places]
-    return bits
+    width = 64 * words.shape[1]
+    flat = np.ascontiguousarray(words).reshape(-1)
+    parts = [np.empty(0, np.uint32)]
+    for begin in range(0, len(flat), _WORDS_AT_ONCE):
+        part = flat[begin : begin + _WORDS_AT_ONCE]
+        bits = [None, pa.py_buffer(part)]
+        chosen = pa.BooleanArray.from_buffers(pa.bool_(), 64 * len(part), bits)
+        held = _numbers().slice(0, len(chosen)).filter(chosen).to_numpy()
+        parts.append(((held + np.uint64(64 * begin)) % width + 64 * first).astype(np.uint32))
+    return np.concatenate(parts)
 
 
-# The bits of each octet, one octet after the other.
-_BITS = np.concatenate(
-    [np.flatnonzero([octet >> bit & 1 for bit in range(8)]) for octet in range(256)]
-).astype(np.uint32)
-_COUNT = np.bitwise_count(np.arange(256, dtype=np.uint8)).astype(np.int64)
-_BEGIN = np.cumsum(_COUNT) - _COUNT
+@cache
+def _numbers() -> pa.Array:
+    """Of all bits that are looked at together."""
+    return pa.array(np.arange(64 * _WORDS_AT_ONCE, dtype=np.uint32))
 
 
 def _binary(sizes: Ints, content: npt.NDArray[Any]) -> pa.Array:

@@ -59,8 +59,11 @@ class Found:
         edges = np.searchsorted(ends, np.arange(0, counts.sum(), most))
         for first, last in pairwise(np.unique(np.append(edges, len(ends))).tolist()):
             which = np.repeat(np.arange(first, last), counts[first:last])
-            shift = self.row_begins[self.which[first:last]] - starts[first:last] + starts[first]
-            yield which, np.arange(len(which)) + shift.take(which - first)
+            begins, sizes = self.row_begins[self.which[first:last]], counts[first:last]
+            steps = np.ones(len(which), np.int64)
+            steps[0] = begins[0]
+            steps[starts[first + 1 : last] - starts[first]] += np.diff(begins) - sizes[:-1]
+            yield which, np.cumsum(steps)
 
 
 def _slots(segment: Segment, places: Ints) -> tuple[Ints, Ints]:
