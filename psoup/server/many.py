@@ -17,12 +17,34 @@ from psoup.store.events import MANY
 from psoup.store.hashes import Int64s
 
 
+class Rows:
+    """What the rows of a call hold, made ready where it holds up nobody.
+
+    The columns are of equal length, at least one; a client key may be empty. Rows that repeat a
+    client key are one registration: `first` is where each row's stands first.
+    """
+
+    def __init__(
+        self, client_keys: Sequence[str], parameters: Sequence[str], keys: Sequence[str]
+    ) -> None:
+        """Raises KeyTaken where rows with one client key differ."""
+        self.client_keys, self.parameters = client_keys, parameters
+        self.first = np.array(_first_of_key(client_keys, parameters), np.int64)
+        self.handles = _new_handles(len(keys))
+        self.keyed = [place for place, key in enumerate(client_keys) if key]
+        self.wanted = pa.array([client_keys[place] for place in self.keyed], pa.string())
+        columns = {
+            "handle": pa.array(self.handles, pa.binary()),
+            "client_key": pa.array(client_keys, pa.string()),
+            "parameters": pa.array(parameters, pa.string()),
+            "key": pa.array(keys, pa.string()),
+        }
+        self.table = pa.table(columns)
+
+
 @dataclass(frozen=True, slots=True)
 class RegisterRows:
-    """Registrations that share text and form: all of them or none.
-
-    The columns are of equal length, at least one; a `client_key` may be empty.
-    """
+    """Registrations that share text and form: all of them or none."""
 
     tenant: str
     owner: str
@@ -30,60 +52,40 @@ class RegisterRows:
     text: str
     lease: int
     form: str
-    client_keys: Sequence[str]
-    parameters: Sequence[str]
-    keys: Sequence[str]
+    rows: Rows
     chain: Chain | None = None
 
     @property
     def nbytes(self) -> int:
-        return sum(map(len, self.keys)) + sum(map(len, self.parameters)) + 100 * len(self.keys)
+        return int(self.rows.table.nbytes)
 
     def propose(self, draft: Draft) -> Registered:
         if draft.state.streams[self.stream_id].dropped:
             raise Stale
         known, position = self._known(draft.state)
-        first = self._first_of_key()
-        made = [place for place, one in enumerate(first) if one == place and place not in known]
-        handles = dict(zip(made, _new_handles(len(made)), strict=True)) | known
-        if made:
-            position = max(position, self._append(draft, made, handles))
-        return Registered([handles[place] for place in first], len(made), position)
+        new = self.rows.first == np.arange(len(self.rows.first))
+        new[list(known)] = False
+        if new.any():
+            position = max(position, self._append(draft, self.rows.table.filter(pa.array(new))))
+        handles = self.rows.handles
+        found = [known.get(place) or handles[place] for place in self.rows.first.tolist()]
+        return Registered(found, int(new.sum()), position)
 
     def _known(self, state: State) -> tuple[dict[int, bytes], Position]:
         """Handles of keys that are registered already, by place. Raises KeyTaken."""
-        keyed = [place for place, key in enumerate(self.client_keys) if key]
-        wanted = pa.array([self.client_keys[place] for place in keyed], pa.string())
-        found = state.registrations.find_all(self.tenant, self.owner, wanted)
+        rows = self.rows
+        found = state.registrations.find_all(self.tenant, self.owner, rows.wanted)
         known, position = {}, START
         for number, handle in found.items():
-            place, old = keyed[number], state.registrations[handle]
-            if (old.text, old.parameters) != (self.text, self.parameters[place]):
-                raise key_taken(self.client_keys[place])
+            place, old = rows.keyed[number], state.registrations[handle]
+            if (old.text, old.parameters) != (self.text, rows.parameters[place]):
+                raise key_taken(rows.client_keys[place])
             known[place], position = handle, max(position, old.position)
         return known, position
 
-    def _first_of_key(self) -> list[int]:
-        """Where each row's client key stands first. Raises KeyTaken where two rows differ."""
-        seen: dict[str, int] = {}
-        first = []
-        for place, key in enumerate(self.client_keys):
-            one = seen.setdefault(key, place) if key else place
-            if self.parameters[one] != self.parameters[place]:
-                raise key_taken(key)
-            first.append(one)
-        return first
-
-    def _append(self, draft: Draft, made: list[int], handles: dict[int, bytes]) -> Position:
-        keys = pa.array([self.keys[place] for place in made], pa.string())
-        columns = [
-            pa.array([handles[place] for place in made], pa.binary()),
-            pa.array([self.client_keys[place] for place in made], pa.string()),
-            pa.array(self._predicates(draft.state, keys)),
-            keys,
-            pa.array([self.parameters[place] for place in made], pa.string()),
-        ]
-        rows = pa.Table.from_arrays(columns, schema=MANY)
+    def _append(self, draft: Draft, new: pa.Table) -> Position:
+        ids = self._predicates(draft.state, new.column("key").combine_chunks())
+        rows = new.append_column("predicate_id", pa.array(ids)).select(MANY.names)
         event = RegisterMany(self.stream_id, self.text, self.form, self.lease, rows)
         return draft.append(self.tenant, self.owner, event)
 
@@ -95,6 +97,17 @@ class RegisterRows:
         ids[new] = np.arange(len(new)) + state.next_predicate_id
         found: Int64s = ids[encoded.indices.to_numpy()]
         return found
+
+
+def _first_of_key(client_keys: Sequence[str], parameters: Sequence[str]) -> list[int]:
+    seen: dict[str, int] = {}
+    first = []
+    for place, key in enumerate(client_keys):
+        one = seen.setdefault(key, place) if key else place
+        if parameters[one] != parameters[place]:
+            raise key_taken(key)
+        first.append(one)
+    return first
 
 
 def _new_handles(count: int) -> list[bytes]:

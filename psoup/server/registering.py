@@ -13,7 +13,7 @@ from datastem.schema import StreamSchema
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
 from psoup.server.ipc import read_table
-from psoup.server.many import RegisterRows
+from psoup.server.many import RegisterRows, Rows
 from psoup.server.names import check_name, default_name
 from psoup.server.parameters import (
     parameter_table,
@@ -59,17 +59,17 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
     tenant, owner, lease = _terms(core, request)
 
     def propose(found: Found) -> RegisterAll | RegisterRows:
-        rows = _Rows(core, request)
+        given = _Given(core, request)
         limit, sql = core.settings.query_bytes, request.sql
-        template = prepare(sql, found.lookup, rows.types, max_text=limit, names=found.names)
-        filled = template.fill_many(rows.columns)
-        parameters = to_json_many(rows.columns, rows.count)
+        template = prepare(sql, found.lookup, given.types, max_text=limit, names=found.names)
+        filled = template.fill_many(given.columns)
+        parameters = to_json_many(given.columns, given.count)
         if filled is not None and not isinstance(template.query.refresh, RefreshOn):
             form, keys = filled
-            columns = form, rows.client_keys, parameters, keys
-            return RegisterRows(tenant, owner, found.bound.id, sql, lease, *columns)
-        queries = [template.fill(values) for values in rows.each()]
-        ready = list(map(Prepared, rows.client_keys, parameters, queries))
+            rows = Rows(given.client_keys, parameters, keys)
+            return RegisterRows(tenant, owner, found.bound.id, sql, lease, form, rows)
+        queries = [template.fill(values) for values in given.each()]
+        ready = list(map(Prepared, given.client_keys, parameters, queries))
         return RegisterAll(tenant, owner, found.ids, sql, lease, ready)
 
     return (await _submit(core, tenant, propose))[1]
@@ -152,7 +152,7 @@ def _lease(core: Core, lease: Duration | None) -> int:
     return lease.seconds * SECOND + lease.nanos // 1000
 
 
-class _Rows:
+class _Given:
     """The table of a RegisterMany: the values of the parameters, and client keys if it has any."""
 
     def __init__(self, core: Core, request: pb.RegisterManyRequest) -> None:

@@ -202,7 +202,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
 
     def _check(self) -> None:
         super()._check()
-        order = list(zip(self._positions.values.tolist(), self._handles.high.values, strict=True))
+        handles = [self._handles[row] for row in range(len(self._positions))]
+        order = list(zip(self._positions.values.tolist(), handles, strict=True))
         assert order == sorted(order)
 
 

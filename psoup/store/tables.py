@@ -127,8 +127,8 @@ def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
 
 
 def _load_registrations(state: State, table: pa.Table) -> None:
-    keys = table.column("position").to_numpy(), handle_halves(table.column("handle"))[:, 0]
-    order = np.lexsort(keys[::-1])
+    halves = handle_halves(table.column("handle"))
+    order = np.lexsort([halves[:, 1], halves[:, 0], table.column("position").to_numpy()])
     if (np.diff(order) < 0).any():
         table = table.take(pa.array(order))
     state.registrations.extend(_with_micros(table, "stamp"))
