@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from psoup.server.describing import columns_message
 from psoup.server.errors import BadRequest, NotReached
 from psoup.server.invoke import Answer, Plan, answer
 from psoup.server.matcher import Matcher, Uncovered, Work
-from psoup.server.pieces import pieces
+from psoup.server.pieces import Message, pieces
 from psoup.server.planning import (
     Look,
     Terms,
@@ -34,8 +35,7 @@ _MARGIN = 0.05
 _ENCODINGS = frozenset(pb.Encoding.values())
 # Typed values are made one by one: so many of them on the event loop.
 _FEW_VALUES = 1000
-# Pieces of Arrow made in one visit to a thread: a visit costs as much as several.
-_AT_ONCE = 8
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ Find = Callable[[], Awaitable[Look]]
 
 async def invoke(
     core: Core, request: pb.InvokeRequest, seconds: float | None
-) -> AsyncIterator[pb.InvokeResponse]:
+) -> AsyncIterator[Message]:
     """`seconds` is what is left of the call's own deadline, if it has one."""
 
     async def find() -> Look:
@@ -71,9 +71,7 @@ async def invoke(
         yield message
 
 
-async def ask(
-    core: Core, request: pb.AskRequest, seconds: float | None
-) -> AsyncIterator[pb.InvokeResponse]:
+async def ask(core: Core, request: pb.AskRequest, seconds: float | None) -> AsyncIterator[Message]:
     """The same for a query that is not registered. Nothing is written."""
 
     async def find() -> Look:
@@ -85,7 +83,7 @@ async def ask(
 
 async def _stream(
     core: Core, request: Terms, find: Find, seconds: float | None
-) -> AsyncIterator[pb.InvokeResponse]:
+) -> AsyncIterator[Message]:
     started = time.perf_counter()
     deadline = Deadline.after(seconds, core.settings.wait)
     if request.encoding not in _ENCODINGS:
@@ -94,29 +92,37 @@ async def _stream(
     plan, found, messages = await _answer(core, request, await find(), deadline)
     header = _header(core, plan, found, int((time.perf_counter() - started) * 1e6))
     yield pb.InvokeResponse(header=header)
-    for message in messages.first:
+    async for message in messages.stream(core):
         yield message
-    while messages.more:
-        for message in await core.in_thread(messages.next):
-            yield message
 
 
 class _Messages:
-    """Several at a time. Looks one ahead, so that the last ones are known to be the last."""
+    """Looks one ahead, so that the last one is known to be the last."""
 
-    def __init__(self, source: Iterator[pb.InvokeResponse], several: int) -> None:
+    def __init__(self, source: Iterator[Message]) -> None:
         self._source = source
-        self._several = several
         self._ahead = next(source, None)
-        self.first = self.next()
+        self._first = self._next(1)
 
-    @property
-    def more(self) -> bool:
-        return self._ahead is not None
+    async def stream(self, core: Core) -> AsyncIterator[Message]:
+        """While some are sent the next are made: a few at once, since each visit to a thread
+        costs as much as making one."""
+        ready = self._first
+        while ready:
+            made = None
+            if self._ahead is not None:
+                made = asyncio.ensure_future(core.in_thread(self._next, _AT_ONCE))
+            try:
+                for message in ready:
+                    yield message
+                ready = await made if made else []
+            finally:
+                if made:
+                    made.cancel()
 
-    def next(self) -> list[pb.InvokeResponse]:
-        found: list[pb.InvokeResponse] = []
-        while self._ahead is not None and len(found) < self._several:
+    def _next(self, count: int) -> list[Message]:
+        found: list[Message] = []
+        while self._ahead is not None and len(found) < count:
             found.append(self._ahead)
             self._ahead = next(self._source, None)
         return found
@@ -181,7 +187,7 @@ async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answe
     found = quick_answer(plan, matcher_of(core, plan, work, Matcher), core.summaries)
     if found is None:
         return await core.in_thread(_compute, core, plan, request, work)
-    values = found.rows.num_rows * found.rows.num_columns
+    values = found.row_count * len(plan.query.columns)
     if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
         return plan, found, _messages(core, plan, request, found)
     return plan, found, await core.in_thread(_messages, core, plan, request, found)
@@ -195,8 +201,8 @@ def _compute(core: Core, plan: Plan, request: Terms, work: Work) -> tuple[Plan, 
 
 def _messages(core: Core, plan: Plan, request: Terms, found: Answer) -> _Messages:
     size = core.settings.piece_bytes
-    source = pieces(found.rows, plan.query.columns, request.encoding, size)
-    return _Messages(source, _AT_ONCE if request.encoding == pb.ENCODING_ARROW else 1)
+    source = pieces(found.batches, plan.query.columns, request.encoding, size)
+    return _Messages(source)
 
 
 # ---- the header
@@ -206,7 +212,7 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
     rows, age = core.follower.behind(core.clock())
     header = pb.AnswerHeader(
         position=core.store.positions.encode(found.position),
-        row_count=found.rows.num_rows,
+        row_count=found.row_count,
         columns=columns_message(plan.query.columns),
         computed_rows=found.computed_rows,
         epoch=plan.view.epoch.number,

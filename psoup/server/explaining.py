@@ -195,7 +195,7 @@ def _run(core: Core, plan: Plan, stages: Stages) -> pb.ExplainedRun:
     with stages.time("shape"):
         rows = shape(plan.query, rows)
     with stages.time("encode"):
-        encoded = sum(map(len, arrow_pieces(rows, core.settings.piece_bytes)))
+        encoded = sum(map(len, arrow_pieces([rows], core.settings.piece_bytes)))
     return pb.ExplainedRun(
         current_rows=None if plan.keyed is None or choice.ids is None else len(choice.ids),
         considered_rows=matcher.considered,

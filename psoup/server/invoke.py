@@ -6,15 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part, Picked, gather
-from datastem.codec import columns_read
+from datastem.blocks import Int64s, Part, Picked, gather, in_order
+from datastem.codec import columns_read, columns_shown
 from datastem.schema import StreamSchema
 from datastem.stem import Mark, StemView
 from psoup.server.choosing import Choice, Horizon, choose
@@ -52,6 +52,9 @@ class Triggers:
     until: int | None
 
 
+_MANY_ROWS = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one answer is made of. `now` None: NOW does not exist yet, so no row is in it.
@@ -82,11 +85,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`rows` has the query's outputs, in order."""
+    """`batches`, one or more, have the query's outputs, in order."""
 
-    rows: pa.RecordBatch
+    batches: Sequence[pa.RecordBatch]
     position: Position
     computed_rows: int
+
+    @property
+    def row_count(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
 
 
 def retained(
@@ -120,8 +127,11 @@ def read_query(form: str, predicate_key: str) -> Query:
 def answer(plan: Plan, matcher: Matcher, summaries: Summaries) -> Answer:
     """Raises FileNotFoundError where the engine has removed a file the plan names."""
     choice, position = window_rows(plan, summaries)
-    rows = shape(plan.query, matching(plan, matcher, choice, summaries))
-    return Answer(rows, position, matcher.work.rows)
+    if plan.query.shown is not None:
+        batches = Selection(plan, matcher, choice).shown()
+    else:
+        batches = [shape(plan.query, matching(plan, matcher, choice, summaries))]
+    return Answer(batches, position, matcher.work.rows)
 
 
 def window_rows(plan: Plan, summaries: Summaries) -> tuple[Choice, Position]:
@@ -161,7 +171,24 @@ class Selection:
     choice: Choice
 
     def rows(self) -> pa.RecordBatch:
-        return self.gather([(part, self._places(part)) for part in self._parts()])
+        return self.gather(self._picked())
+
+    def shown(self) -> Sequence[pa.RecordBatch]:
+        """The answer of a query that shows columns as they are."""
+        return self.show(self._picked())
+
+    def show(self, picked: Picked) -> Sequence[pa.RecordBatch]:
+        query, schema = self.plan.query, self.plan.schema
+        if query.shown is None or not in_order(picked):
+            return [shape(query, self.gather(picked))]
+        columns = columns_shown(schema, query.shown)
+        # Many rows of one part are sent from where they are.
+        many = sum(len(places) for _, places in picked) > _MANY_ROWS * len(picked) > 0
+        groups = [[one] for one in picked] if many else [picked]
+        return [gather(group, columns.names, columns.schema) for group in groups]
+
+    def _picked(self) -> Picked:
+        return [(part, self._places(part)) for part in self._parts()]
 
     def groups(self, grouping: Grouping, summaries: Summaries) -> Partial:
         def of(part: Part, among: Int64s | None = None) -> Partial:

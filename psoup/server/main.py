@@ -18,15 +18,11 @@ from grpc_reflection.v1alpha import reflection
 from datastem.accept import Limits
 from psoup import lifeline
 from psoup.server.core import Core
-from psoup.server.services import PsoupService
+from psoup.server.services import SERVICE, PsoupService, add_service
 from psoup.server.settings import Settings
 from psoup.store import Store, StoreError
-from psoup.v1 import psoup_pb2 as pb
-from psoup.v1 import psoup_pb2_grpc
 
 log = logging.getLogger("psoup.server")
-
-SERVICE = pb.DESCRIPTOR.services_by_name["Psoup"].full_name
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
@@ -94,7 +90,7 @@ class Server:
 
     async def start(self) -> None:
         """Raises StoreError, or RuntimeError where the port can't be had."""
-        psoup_pb2_grpc.add_PsoupServicer_to_server(PsoupService(self.core), self._grpc)
+        add_service(PsoupService(self.core), self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._grpc)

@@ -10,40 +10,76 @@ from datastem.schema import Column
 from psoup.server.values import to_rows
 from psoup.v1 import psoup_pb2 as pb
 
+# A message, or the bytes it would have on the wire.
+Message = pb.InvokeResponse | bytes
+
 # What a piece may have besides its values.
 _FRAME = 8 << 10
 # How an IPC stream ends.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
+_LENGTH_DELIMITED = 2
+_TAG = bytes([pb.InvokeResponse.DESCRIPTOR.fields_by_name["arrow"].number << 3 | _LENGTH_DELIMITED])
+
+
+def serialize(message: Message) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 def pieces(
-    rows: pa.RecordBatch, columns: Sequence[Column], encoding: int, limit: int
-) -> Iterator[pb.InvokeResponse]:
-    """Messages of about `limit` bytes, made one by one."""
+    batches: Sequence[pa.RecordBatch], columns: Sequence[Column], encoding: int, limit: int
+) -> Iterator[Message]:
+    """Messages of about `limit` bytes, made one by one, of one batch or more."""
     if encoding == pb.ENCODING_ARROW:
-        for content in arrow_pieces(rows, limit):
-            yield pb.InvokeResponse(arrow=content)
-    else:
-        for part in slices(rows, limit):
+        # Made by hand, because a message would copy the rows twice more.
+        yield from _arrow(batches, limit, framed=True)
+        return
+    for batch in batches:
+        for part in _slices(batch, limit):
             for message in to_rows(part, columns, limit):
                 yield pb.InvokeResponse(rows=message)
 
 
-def arrow_pieces(rows: pa.RecordBatch, limit: int) -> Iterator[bytes]:
-    """An IPC stream; joined, the pieces are it. Made without a writer, which copies once more."""
-    parts = list(slices(rows, limit - _FRAME)) or [None]
-    for number, part in enumerate(parts):
-        head = rows.schema.serialize() if number == 0 else b""
-        body = b"" if part is None else part.serialize()
-        content = b"".join([head, body, _END if number == len(parts) - 1 else b""])
-        for start in range(0, len(content), limit):
-            yield content[start : start + limit]
+def arrow_pieces(batches: Sequence[pa.RecordBatch], limit: int) -> Iterator[bytes]:
+    """An IPC stream of one batch or more; joined, the pieces are it."""
+    return _arrow(batches, limit, framed=False)
 
 
-def slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
+def _arrow(batches: Sequence[pa.RecordBatch], limit: int, framed: bool) -> Iterator[bytes]:
+    parts = [part for batch in batches for part in _slices(batch, max(limit - _FRAME, 1))]
+    bodies = (part.serialize() for part in parts) if parts else iter([b""])
+    head, left = batches[0].schema.serialize(), max(len(parts), 1)
+    for body in bodies:
+        left -= 1
+        content = [head, body, b"" if left else _END]
+        head = b""
+        size = sum(map(len, content))
+        if size <= limit:
+            yield b"".join([_prefix(size), *content] if framed else content)
+            continue
+        whole = b"".join(content)
+        for start in range(0, size, limit):
+            piece = whole[start : start + limit]
+            yield _prefix(len(piece)) + piece if framed else piece
+
+
+def _prefix(size: int) -> bytes:
+    """What stands before so many bytes of Arrow in an InvokeResponse."""
+    varint = bytearray(_TAG)
+    while size > 0x7F:
+        varint.append(size & 0x7F | 0x80)
+        size >>= 7
+    varint.append(size)
+    return bytes(varint)
+
+
+def _slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
     """Of about `limit` bytes on average. No rows, no slices."""
     if not rows.num_rows:
         return
-    step = max(1, int(rows.num_rows * max(limit, 1) / max(rows.nbytes, 1)))
+    count = -(-int(rows.nbytes) // limit)
+    if count < 2:
+        yield rows
+        return
+    step = -(-rows.num_rows // count)
     for start in range(0, rows.num_rows, step):
         yield rows.slice(start, step)

@@ -6,10 +6,11 @@ event loop can make it itself: well under a millisecond, and a few at the worst.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
-from datastem.blocks import Part, Picked, gather, in_order
-from datastem.codec import columns_shown
+from datastem.blocks import Part, Picked
 from psoup.server.invoke import Answer, Plan, Selection, window_rows
 from psoup.server.matcher import Matcher
 from psoup.server.summaries import Summaries
@@ -34,7 +35,7 @@ def quick_answer(plan: Plan, matcher: Matcher, summaries: Summaries) -> Answer |
     picked = None if parts is None else _picked(selection, parts)
     if picked is None:
         return None
-    return Answer(_rows(selection, picked), position, matcher.work.rows)
+    return Answer(_batches(selection, picked), position, matcher.work.rows)
 
 
 def _plain(plan: Plan) -> bool:
@@ -43,18 +44,15 @@ def _plain(plan: Plan) -> bool:
     return not elsewhere and plan.query.weight <= _WEIGHT
 
 
-def _rows(selection: Selection, picked: Picked) -> pa.RecordBatch:
-    query, schema = selection.plan.query, selection.plan.schema
-    if query.shown is not None and in_order(picked):
-        columns = columns_shown(schema, query.shown)
-        return gather(picked, columns.names, columns.schema)
+def _batches(selection: Selection, picked: Picked) -> Sequence[pa.RecordBatch]:
+    query = selection.plan.query
     if query.grouping is None:
-        return shape(query, selection.gather(picked))
+        return selection.show(picked)
     if counts_rows(query.grouping):
         found = count(query.grouping, sum(len(places) for _, places in picked))
     else:
         found = partial(query.grouping, selection.gather(picked))
-    return shape(query, finish(query.grouping, found))
+    return [shape(query, finish(query.grouping, found))]
 
 
 def _picked(selection: Selection, parts: list[Part]) -> Picked | None:

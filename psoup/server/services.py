@@ -24,6 +24,7 @@ from psoup.server.describing import (
 from psoup.server.errors import FAMILIES, internal_status, status_of
 from psoup.server.explaining import explain
 from psoup.server.names import default_name
+from psoup.server.pieces import Message, serialize
 from psoup.server.planning import now_of
 from psoup.server.proposals import Define, Drop, UnregisterOne, find_registration, find_stream
 from psoup.server.publishing import publish
@@ -38,6 +39,7 @@ log = logging.getLogger("psoup.server")
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Context = grpc.aio.ServicerContext[Any, Any]
+SERVICE = pb.DESCRIPTOR.services_by_name["Psoup"].full_name
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -193,16 +195,12 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             yield response
 
     @streaming
-    async def Invoke(
-        self, request: pb.InvokeRequest, context: Context
-    ) -> AsyncIterator[pb.InvokeResponse]:
+    async def Invoke(self, request: pb.InvokeRequest, context: Context) -> AsyncIterator[Message]:
         async for response in invoke(self._core, request, context.time_remaining()):
             yield response
 
     @streaming
-    async def Ask(
-        self, request: pb.AskRequest, context: Context
-    ) -> AsyncIterator[pb.InvokeResponse]:
+    async def Ask(self, request: pb.AskRequest, context: Context) -> AsyncIterator[Message]:
         async for response in ask(self._core, request, context.time_remaining()):
             yield response
 
@@ -214,3 +212,17 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     async def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:
         await self._core.follower.catch_up()
         return status_message(self._core)
+
+
+def add_service(service: PsoupService, server: Any) -> None:
+    """Answers may be messages or their bytes; everything else is as it is generated."""
+    psoup_pb2_grpc.add_PsoupServicer_to_server(service, server)
+    answers: dict[str, tuple[Callable[..., Any], Callable[[bytes], Any]]] = {
+        "Invoke": (service.Invoke, pb.InvokeRequest.FromString),
+        "Ask": (service.Ask, pb.AskRequest.FromString),
+    }
+    handlers = {
+        name: grpc.unary_stream_rpc_method_handler(method, read, serialize)
+        for name, (method, read) in answers.items()
+    }
+    server.add_registered_method_handlers(SERVICE, handlers)

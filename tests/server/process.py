@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,17 @@ import grpc
 import pyarrow as pa
 from grpc_status import rpc_status
 
+from psoup.server.pieces import Message, serialize
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 
 ROOT = Path(__file__).resolve().parents[2]
 _READY = "server ready on "
+
+
+async def received(messages: AsyncIterator[Message]) -> list[pb.InvokeResponse]:
+    """What a client would receive of an answer."""
+    return [pb.InvokeResponse.FromString(serialize(message)) async for message in messages]
 
 
 class ServerProcess:

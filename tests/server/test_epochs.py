@@ -24,7 +24,7 @@ from psoup.store import Data, Entry, Position, Store
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import CreateStream, parse_statement
 from tests.server.epochs import HandMadeEngine
-from tests.server.process import ipc
+from tests.server.process import ipc, received
 
 START = 20_000 * DAY
 SQL = "CREATE STREAM s (a BIGINT, at TIMESTAMP) ORDERED BY at"
@@ -63,7 +63,7 @@ async def send(core: Core, table: pa.Table) -> None:
 
 async def ask(core: Core, handle: bytes, **fields: Any) -> tuple[pb.AnswerHeader, list[int]]:
     request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW, **fields)
-    header, *rest = [part async for part in invoke(core, request, None)]
+    header, *rest = await received(invoke(core, request, None))
     table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
     return header.header, table["a"].to_pylist()
 
@@ -188,7 +188,7 @@ async def test_a_payload_that_does_not_decode_leaves_its_ids_empty(tmp_path: Pat
         assert found == naive([rows(0, 100), rows(100, 100)])
         assert core.follower.state.streams[1].high == 250
         request = pb.InvokeRequest(handle=handle, window="UNBOUNDED")
-        parts = [part async for part in invoke(core, request, None)]
+        parts = await received(invoke(core, request, None))
         ids = [row.values[1].bigint for part in parts for row in part.rows.rows]
         assert all(not 100 <= row_id < 150 for row_id in ids) and max(ids) >= 150
 

@@ -17,6 +17,7 @@ from datastem.stem import DataStem, Segment
 from psoup.server.invoke import Plan, answer
 from psoup.server.matcher import Matcher, Work
 from psoup.server.matchfiles import MatchCache
+from psoup.server.quick import quick_answer
 from psoup.server.summaries import Summaries
 from psoup.server.view import EMPTY
 from psoup.store import START
@@ -112,7 +113,10 @@ class Bench:
             limits=(),
             notes=(),
         )
-        return answer(plan, matcher, self.summaries).rows
+        found = pa.concat_batches(answer(plan, matcher, self.summaries).batches)
+        quick = quick_answer(plan, matcher, self.summaries)
+        assert quick is None or pa.concat_batches(quick.batches).equals(found)
+        return found
 
     def expected(self, sql: str, window: str, now: int, retain: int | None) -> pa.RecordBatch:
         query = bind_query(f"{sql} {window}", {"s": self.schema}.get)

@@ -22,6 +22,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from datastem.instants import SECOND, from_micros
 from psoup.server.answering import ask, invoke
 from psoup.server.core import Core
+from psoup.server.pieces import Message
 from psoup.server.proposals import Define, UnregisterOne
 from psoup.server.publishing import publish
 from psoup.server.registering import register
@@ -32,7 +33,7 @@ from querystem.language import CreateStream, bind_query, bind_window, parse_stat
 from querystem.query import Query
 from tests.oracle.answers import naive_answer
 from tests.server.epochs import HandMadeEngine
-from tests.server.process import ipc
+from tests.server.process import ipc, received
 
 START = 1_700_000_000 * SECOND
 SQL = "CREATE STREAM s (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS"
@@ -168,8 +169,8 @@ class Soup(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
 
-async def _answer(messages: AsyncIterator[pb.InvokeResponse]) -> list[tuple[Any, ...]]:
-    _, *parts = [part async for part in messages]
+async def _answer(messages: AsyncIterator[Message]) -> list[tuple[Any, ...]]:
+    _, *parts = await received(messages)
     table = pa.ipc.open_stream(b"".join(part.arrow for part in parts)).read_all()
     return [tuple(row.values()) for row in table.to_pylist()]
 
