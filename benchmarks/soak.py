@@ -1,6 +1,6 @@
 """Soak: rows, registrations and invokes without end, looked at over time. Flat is the aim.
 
-Retention and grace are short, so that a steady state is reached within a quarter of an hour: a
+Retention and grace are short, so that a steady state can show within a quarter of an hour: a
 segment of 2^20 rows is the least that leaves the disk.
 """
 
