@@ -31,7 +31,7 @@ QUERY = (
 
 
 class Load(threading.Thread):
-    """`turn` again and again at a pace, as far as the store keeps up, until `end`."""
+    """`turn` again and again at a pace, as far as the store keeps up, until `end` or a failure."""
 
     per_second: float
 
@@ -61,15 +61,20 @@ class Load(threading.Thread):
     def end(self) -> None:
         self._ending.set()
         self.join()
-        self.check()
 
 
 @contextmanager
-def running(*loads: Load) -> Iterator[None]:
+def running(*loads: Load) -> Iterator[Callable[[], None]]:
+    """All at once; call what it gives to hear of one that has failed."""
+
+    def check() -> None:
+        for load in loads:
+            load.check()
+
     for load in loads:
         load.start()
     try:
-        yield
+        yield check
     finally:
         for load in loads:
             load.end()

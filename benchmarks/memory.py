@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+DELTA = "Delta's own logs"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -33,8 +34,8 @@ def tables(store: Path) -> dict[str, Holding]:
     sizes: dict[str, list[int]] = {}
     for path in store.rglob("*"):
         with contextlib.suppress(OSError):
-            if path.is_file():
-                parts = path.relative_to(store).parts
-                name = "_delta_log" if "_delta_log" in parts else parts[0]
+            parts = path.relative_to(store).parts
+            if len(parts) > 1 and path.is_file():
+                name = DELTA if "_delta_log" in parts else parts[0]
                 sizes.setdefault(name, []).append(path.stat().st_size)
     return {name: Holding(len(each), sum(each)) for name, each in sorted(sizes.items())}

@@ -80,3 +80,4 @@ def test_one_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
         "subprocess.Popen", lambda _, **rest: popen([sys.executable, "-c", sleeper], **rest)
     )
     assert "took more than 1 s" in together._run("any", [], 1.0)
+    assert "was not started" in together._run("any", [], 0.0)

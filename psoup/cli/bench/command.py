@@ -29,7 +29,7 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="A tenth of the rows and calls: half a minute.")
+@click.option("--quick", is_flag=True, help="A tenth of the rows, fewer calls.")
 @click.option("--stream", metavar="DDL", help="Your CREATE STREAM, or a file with it.")
 @click.option("--queries", type=FILE, help="Your queries, each ended by a semicolon.")
 @click.option("--data", type=FILE, help="Your rows, as `psoup publish` takes them.")
