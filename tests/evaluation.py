@@ -23,12 +23,23 @@ def evaluate_parts(
     query: Query, parts: Sequence[pa.RecordBatch], now: int, retain: int | None = None
 ) -> pa.RecordBatch:
     """`parts` are rows as the kernel sees them, at least one part, ids from 0 upwards."""
+    return evaluate_chosen(query, choose_rows(query, parts, now, retain))
+
+
+def choose_rows(
+    query: Query, parts: Sequence[pa.RecordBatch], now: int, retain: int | None = None
+) -> list[pa.RecordBatch]:
+    """The rows in the window."""
     high = sum(part.num_rows for part in parts)
     oldest = None if retain is None else now - retain + 1
     region = _region(query, parts, now, oldest, high)
     chosen = [part.filter(pa.array(region.holds(*_moments(part)))) for part in parts]
     if isinstance(query.window, CountWindow) and query.window.partition_by:
         chosen = [_partitioned(query.window, pa.concat_batches(chosen))]
+    return chosen
+
+
+def evaluate_chosen(query: Query, chosen: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if query.where != TRUE:
         chosen = [part.filter(pa.array(matches(query.where, part))) for part in chosen]
     if query.grouping is None:
