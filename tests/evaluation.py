@@ -34,6 +34,17 @@ def evaluate_parts(
 
     Those of a keyed stream have one column more, `_op`.
     """
+    return evaluate_chosen(query, choose_rows(query, parts, now, retain, keyed))
+
+
+def choose_rows(
+    query: Query,
+    parts: Sequence[pa.RecordBatch],
+    now: int,
+    retain: int | None = None,
+    keyed: Keyed | None = None,
+) -> list[pa.RecordBatch]:
+    """The rows in the window."""
     high = sum(part.num_rows for part in parts)
     if keyed is not None:
         parts = _current(query, parts, now, retain, keyed)
@@ -43,6 +54,10 @@ def evaluate_parts(
     chosen = [part.filter(pa.array(region.holds(*_moments(part)))) for part in parts]
     if isinstance(query.window, CountWindow) and query.window.partition_by:
         chosen = [_partitioned(query.window, pa.concat_batches(chosen))]
+    return chosen
+
+
+def evaluate_chosen(query: Query, chosen: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if query.where != TRUE:
         chosen = [part.filter(pa.array(matches(query.where, part))) for part in chosen]
     if query.grouping is None:

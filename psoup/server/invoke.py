@@ -35,6 +35,8 @@ from results.window import TimeWindow, Window
 # Rows whose mark is at most this.
 Limit = tuple[Mark, int]
 
+_MANY_ROWS = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
@@ -50,9 +52,6 @@ class Triggers:
     stem: StemView
     oldest: int | None
     until: int | None
-
-
-_MANY_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)

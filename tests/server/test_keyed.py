@@ -140,8 +140,13 @@ class World:
         assert invoked == asked == expected, (sql, knowledge, now - START)
 
 
-async def answer_of(parts: AsyncIterator[pb.InvokeResponse]) -> list[tuple[Any, ...]]:
-    _, *rest = [part async for part in parts]
+async def answer_of(parts: AsyncIterator[pb.InvokeResponse | bytes]) -> list[tuple[Any, ...]]:
+    """Of messages as they are, or as they go on the wire."""
+    messages = [
+        pb.InvokeResponse.FromString(part) if isinstance(part, bytes) else part
+        async for part in parts
+    ]
+    rest = messages[1:]
     table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
     return [tuple(row.values()) for row in table.to_pylist()]
 
