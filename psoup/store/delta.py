@@ -169,25 +169,27 @@ class DeltaFolder:
             _apply(commit, files)
         return Snapshot(version, files)
 
-    def checkpoint(self) -> None:
-        """Writes a Delta checkpoint at the newest version and drops the log behind it.
+    def checkpoint(self, version: int | None = None) -> None:
+        """Writes a Delta checkpoint at a version, by default the newest, and drops the log behind it.
 
         Commits younger than the table's log retention (one hour) stay.
         """
-        table = self._settled()
+        table = self._settled(version)
         table.create_checkpoint()
         table.cleanup_metadata()
 
     def path_of(self, file: DataFile) -> Path:
         return self.root / file.path
 
-    def _settled(self) -> deltalake.DeltaTable:
-        """The table at a version that is there already.
+    def _settled(self, version: int | None = None) -> deltalake.DeltaTable:
+        """The table at a version that is there already, the newest or the given one.
 
         A listing taken while commits are made may show one and miss those before it, which
         `deltalake` takes for a gap; up to a version seen before, a listing is whole.
         """
-        return deltalake.DeltaTable(self.root, version=self.latest_version())
+        return deltalake.DeltaTable(
+            self.root, version=self.latest_version() if version is None else version
+        )
 
     def _commit_path(self, version: int) -> Path:
         return self.log / f"{version:020d}.json"

@@ -9,8 +9,8 @@ from psoup.engine.settings import EngineSettings
 class Checkpoint:
     """One table a time. No epoch: the same versions, read faster.
 
-    A table's commits are dropped behind its checkpoint, so the log is left alone until the
-    engine has consumed all of it.
+    A table's commits are dropped behind its checkpoint, so that of the log is made where the
+    engine stands, however far servers have gone on.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -20,12 +20,10 @@ class Checkpoint:
     def advance(self, ledger: Ledger) -> bool:
         versions = {name: snapshot.version for name, snapshot in ledger.tables.items()}
         versions["epochs"] = ledger.epochs_version
-        consumed = ledger.epoch.log_version
-        if ledger.store.log.latest_version(consumed) == consumed:
-            versions["log"] = consumed
+        versions["log"] = ledger.epoch.log_version
         for name, version in versions.items():
             if version - self._done.get(name, 0) >= self._commits:
-                ledger.folder(name).checkpoint()
+                ledger.folder(name).checkpoint(version)
                 self._done[name] = version
                 return True
         return False
