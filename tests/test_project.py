@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "b236b0acb9c70a3702dc0909f285826075dc4bc3e45dc1d050f7360382669e5a"
+WIRE = "ba91364a9856a1b65072d45619fb9f40d35187558365f1c65bb4f66342ed11b8"
 
 # Split, so that this file does not find itself.
 PRIVATE = {
