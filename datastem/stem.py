@@ -166,16 +166,20 @@ class StemView:
     blocks: Mapping[int, Block]
     index: SegmentIndex
 
-    def probe(self, begin: int | None, end: int, high: int | None = None) -> Iterator[Part]:
-        """The parts that may hold rows with ts in `[begin, end)` and ids below `high`.
+    def probe(
+        self, begin: int | None, end: int, high: int | None = None, low: int = 0
+    ) -> Iterator[Part]:
+        """The parts that may hold rows with ts in `[begin, end)` and ids in `[low, high)`.
 
         By ascending row id. Reads files where the rows are not in memory.
         """
         limit = self.high if high is None else min(high, self.high)
         for number in self.numbers(begin, end, limit):
+            if (number + 1) << BLOCK_BITS <= low:
+                continue
             for part in self._parts(number, begin, end):
                 below = part.below(limit)
-                if below is not None and below.overlaps(begin, end):
+                if below is not None and below.stop > low and below.overlaps(begin, end):
                     yield below
 
     def high_at(self, stamp: int) -> tuple[int, int | None]:

@@ -33,6 +33,11 @@ def shape(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     keys. DISTINCT keeps the first of equal rows in that order. With a LIMIT only the rows it keeps
     are sorted.
     """
+    return project(query, chosen(query, rows))
+
+
+def chosen(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Those of the rows, or groups, that make the answer's rows, in its order."""
     if query.having != TRUE:
         rows = rows.filter(pa.array(matches(query.having, rows)))
     default = _default(query, rows)
@@ -40,7 +45,7 @@ def shape(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     if query.distinct:
         places = _distinct(project(query, rows), default, places)
     rankers = [*(one for key in query.order_by for one in _rankers(key, rows)), *default]
-    return project(query, _taken(rows, _cut(query, rankers, places)))
+    return _taken(rows, _cut(query, rankers, places))
 
 
 def project(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:

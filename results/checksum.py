@@ -38,10 +38,20 @@ def factors(count: int) -> Uint64s:
     return mix(np.arange(1, count + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
 
 
-def digest(numbers: Uint64s) -> bytes:
-    """Of row ids or checksums, in any order."""
-    lanes = [np.add.reduce(mix(numbers ^ lane), dtype=np.uint64) for lane in _LANES]
-    return np.array(lanes, "<u8").tobytes()
+class Digest:
+    """Of row ids or checksums, in any order and in as many pieces as there are."""
+
+    def __init__(self) -> None:
+        self._lanes = np.zeros(len(_LANES), np.uint64)
+
+    def add(self, numbers: Uint64s) -> Digest:
+        sums = [np.add.reduce(mix(numbers ^ lane), dtype=np.uint64) for lane in _LANES]
+        self._lanes += np.array(sums)
+        return self
+
+    @property
+    def content(self) -> bytes:
+        return self._lanes.astype("<u8").tobytes()
 
 
 def row_checksums(

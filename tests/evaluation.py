@@ -23,6 +23,13 @@ def evaluate_parts(
     query: Query, parts: Sequence[pa.RecordBatch], now: int, retain: int | None = None
 ) -> pa.RecordBatch:
     """`parts` are rows as the kernel sees them, at least one part, ids from 0 upwards."""
+    return shape(query, chosen_rows(query, parts, now, retain))
+
+
+def chosen_rows(
+    query: Query, parts: Sequence[pa.RecordBatch], now: int, retain: int | None = None
+) -> pa.RecordBatch:
+    """What `shape` takes: the rows of the window that match, or their groups."""
     high = sum(part.num_rows for part in parts)
     oldest = None if retain is None else now - retain + 1
     region = _region(query, parts, now, oldest, high)
@@ -32,9 +39,9 @@ def evaluate_parts(
     if query.where != TRUE:
         chosen = [part.filter(pa.array(matches(query.where, part))) for part in chosen]
     if query.grouping is None:
-        return shape(query, pa.concat_batches(chosen))
+        return pa.concat_batches(chosen)
     found = merge([partial(query.grouping, part) for part in chosen])
-    return shape(query, finish(query.grouping, found))
+    return finish(query.grouping, found)
 
 
 def _region(

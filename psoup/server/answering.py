@@ -112,9 +112,12 @@ class _Messages:
 
 
 async def _reach(core: Core, request: Terms, deadline: Deadline) -> None:
-    if not request.least_position:
-        return
-    least = core.store.positions.decode(request.least_position)
+    if request.least_position:
+        await reach(core, core.store.positions.decode(request.least_position), deadline)
+
+
+async def reach(core: Core, least: Position, deadline: Deadline) -> None:
+    """Waits until the server is as far as a position. Raises NotReached."""
     if core.follower.state.position < least:
         await core.follower.catch_up()
     while core.follower.state.position < least:

@@ -13,6 +13,7 @@ from psoup.server.follower import Follower
 from psoup.server.matchfiles import MatchCache
 from psoup.server.settings import Settings
 from psoup.server.summaries import Summaries
+from psoup.server.sync.tokens import Tokens, read_key
 from psoup.server.unregistered import Unregistered
 from psoup.store import Store
 from results.known import Known
@@ -39,6 +40,7 @@ class Core:
         self.summaries = Summaries(settings.memory // 16)
         self.match_cache = MatchCache(settings.memory // 8)
         self.unregistered = Unregistered()
+        self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self._threads = ThreadPoolExecutor(settings.workers, "answer")
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-from datastem.schema import Column
+from datastem.schema import Column, StreamSchema
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
 from psoup.server.invoke import read_query
@@ -17,13 +17,22 @@ from psoup.server.values import from_duration, from_instant
 from psoup.store import Registration, StreamState
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import stream_sql, window_text
+from querystem.pattern import pattern_of
+from querystem.query import Query
 from results.ranges import intersect, size
+from results.window import Window
 
 PAGE = 1000
 
 
 def columns_message(columns: Iterable[Column]) -> list[pb.Column]:
     return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
+
+
+def pattern_message(
+    query: Query, schema: StreamSchema, window: Window | None = None
+) -> pb.UpdatePattern:
+    return pb.UpdatePattern.Value(f"UPDATE_PATTERN_{pattern_of(query, schema, window).name}")
 
 
 def stream_message(core: Core, stream: StreamState, now: int | None) -> pb.Stream:
@@ -64,6 +73,7 @@ def registration_message(core: Core, registration: Registration) -> pb.Registrat
         predicate_id=registration.predicate_id,
         matched_rows=size(intersect(0, stream.high, covered)),
         stream_rows=stream.high,
+        pattern=pattern_message(query, stream.schema),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +54,9 @@ class Plan:
     notes: tuple[str, ...]
 
 
+NO_ROWS = Choice(Region(None, (0, 0), 0, 0))
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`rows` has the query's outputs, in order."""
@@ -78,22 +81,27 @@ def answer(plan: Plan, matcher: Matcher, summaries: Summaries) -> Answer:
 
 def window_rows(plan: Plan, summaries: Summaries) -> tuple[Choice, Position]:
     """The rows of the window, and the position they are of."""
-    high, position = _known(plan)
+    high, position = known(plan)
     if plan.now is None:
-        return Choice(Region(None, (0, 0), 0, 0)), position
-    horizon = Horizon(plan.now, plan.oldest, high)
-    return choose(plan.window, plan.stem, horizon, summaries, plan.stream_id), position
+        return NO_ROWS, position
+    return rows_at(plan, Horizon(plan.now, plan.oldest, high), summaries), position
+
+
+def rows_at(plan: Plan, horizon: Horizon, summaries: Summaries) -> Choice:
+    """The rows of the window as of another horizon than the plan's."""
+    return choose(plan.window, plan.stem, horizon, summaries, plan.stream_id)
 
 
 def matching(plan: Plan, matcher: Matcher, choice: Choice, summaries: Summaries) -> pa.RecordBatch:
     """What `shape` takes: those of the rows that match, or their groups."""
-    selection = _Selection(plan, matcher, choice)
+    selection = Selection(plan, matcher, choice)
     if plan.query.grouping is None:
         return query_view(selection.rows())
     return finish(plan.query.grouping, selection.groups(plan.query.grouping, summaries))
 
 
-def _known(plan: Plan) -> tuple[int, Position]:
+def known(plan: Plan) -> tuple[int, Position]:
+    """The next row id, and the position, the plan is of."""
     if plan.known_at is None:
         return plan.stem.high, plan.position
     high, position = plan.stem.high_at(plan.known_at)
@@ -101,7 +109,7 @@ def _known(plan: Plan) -> tuple[int, Position]:
 
 
 @dataclass(frozen=True)
-class _Selection:
+class Selection:
     """The chosen rows that match, with the columns the query reads."""
 
     plan: Plan
@@ -109,38 +117,38 @@ class _Selection:
     choice: Choice
 
     def rows(self) -> pa.RecordBatch:
-        columns = self._columns(self._read_by_outputs())
         found = [
-            part.rows.select(columns).take(pa.array(places))
-            for part in self._parts()
-            if len(places := self._places(part))
+            self.taken(part, places) for part in self.parts() if len(places := self.places(part))
         ]
-        return pa.concat_batches(found or [self._nothing(columns)])
+        return pa.concat_batches(found or [self._nothing(self._output_columns)])
+
+    def taken(self, part: Part, places: Int64s) -> pa.RecordBatch:
+        """Rows of a part with the columns that outputs and ORDER BY read."""
+        return part.rows.select(self._output_columns).take(pa.array(places))
 
     def groups(self, grouping: Grouping, summaries: Summaries) -> Partial:
         columns = self._columns([*grouping.keys, *_arguments(grouping)])
 
         def of(part: Part, among: Int64s | None = None) -> Partial:
-            rows = part.rows.select(columns).take(pa.array(self._places(part, among)))
+            rows = part.rows.select(columns).take(pa.array(self.places(part, among)))
             return partial(grouping, query_view(rows))
 
         if self.choice.ids is not None:
-            found = [of(part) for part in self._parts()]
+            found = [of(part) for part in self.parts()]
         else:
             subject = (self.plan.predicate_id, self.plan.query.grouping_key)
             region = self.choice.region
             found = Fold(summaries, subject, self.plan.stem, region, of, merge).values()
         return merge(found or [partial(grouping, query_view(self._nothing(columns)))])
 
-    def _parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[Part]:
+        """Those that may hold any of the rows, by ascending id."""
         region = self.choice.region
         if region.empty:
             return
-        for part in self.plan.stem.probe(region.begin, region.end, region.hi):
-            if part.stop > region.lo:
-                yield part
+        yield from self.plan.stem.probe(region.begin, region.end, region.hi, region.lo)
 
-    def _places(self, part: Part, among: Int64s | None = None) -> Int64s:
+    def places(self, part: Part, among: Int64s | None = None) -> Int64s:
         """Where in the part the rows stand; of those at `among`, ascending, if it is given."""
         region = self.choice.region
         lo, hi = part.span(region.begin, region.end)
@@ -155,10 +163,11 @@ class _Selection:
     def _nothing(self, columns: list[str]) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], stem_schema(self.plan.schema)).select(columns)
 
-    def _read_by_outputs(self) -> list[Expression]:
+    @cached_property
+    def _output_columns(self) -> list[str]:
         query = self.plan.query
         outputs = [output.expression for output in query.outputs]
-        return [*outputs, *[key.expression for key in query.order_by]]
+        return self._columns([*outputs, *[key.expression for key in query.order_by]])
 
     def _columns(self, expressions: list[Expression]) -> list[str]:
         used = {name for one in expressions for name in columns_of(one)}

@@ -17,6 +17,7 @@ from psoup.server.core import Core
 from psoup.server.describing import (
     columns_message,
     page_of,
+    pattern_message,
     registration_message,
     status_message,
     stream_message,
@@ -29,6 +30,7 @@ from psoup.server.proposals import Define, Drop, UnregisterOne, find_registratio
 from psoup.server.publishing import publish
 from psoup.server.publishstream import publish_stream
 from psoup.server.registering import check_text, register, register_many
+from psoup.server.sync.call import sync
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1 import psoup_pb2_grpc
 from querystem.language import CreateStream, parse_statement
@@ -134,11 +136,15 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     async def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:
         core = self._core
         registered, query = await register(core, request)
+        stream = find_stream(
+            core.follower.state, default_name(request.tenant, "tenant", core.settings), query.stream
+        )
         return pb.RegisterResponse(
             handle=registered.handles[0],
             position=core.store.positions.encode(registered.position),
             created=bool(registered.created),
             columns=columns_message(query.columns),
+            pattern=pattern_message(query, stream.schema),
         )
 
     @unary
@@ -210,6 +216,11 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     @unary
     async def Explain(self, request: pb.ExplainRequest) -> pb.Explanation:
         return await explain(self._core, request)
+
+    @streaming
+    async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncPart]:
+        async for part in sync(self._core, request, context.time_remaining()):
+            yield part
 
     @unary
     async def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:

@@ -1,0 +1,140 @@
+"""The parts of one item: begin, what is removed, rows piece by piece, end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from psoup.server.core import Core
+from psoup.server.describing import columns_message, pattern_message
+from psoup.server.invoke import Plan
+from psoup.server.sync.copier import Copier, Difference
+from psoup.server.sync.jobs import Job, by_clock, plan_of
+from psoup.server.sync.parts import removed_parts, row_part
+from psoup.server.sync.resultcopy import ResultCopier
+from psoup.server.sync.rowcopy import RowCopier
+from psoup.server.sync.tokens import Claim
+from psoup.server.values import from_instant
+from psoup.store import CorruptStore
+from psoup.v1 import psoup_pb2 as pb
+from querystem.identity import slides
+
+T = TypeVar("T")
+
+# What a message costs beside its content.
+_FRAME = 5
+
+
+@dataclass(slots=True)
+class Budget:
+    """Bytes that may still be sent."""
+
+    left: int
+
+    @property
+    def spent(self) -> bool:
+        return self.left <= 0
+
+    def spend(self, part: pb.SyncPart) -> None:
+        self.left -= part.ByteSize() + _FRAME
+
+
+@dataclass
+class Transfer:
+    """`token` is the newest the client was given; `found` is there once it is known."""
+
+    core: Core
+    tenant: str
+    encoding: int
+    job: Job
+    token: bytes = b""
+    found: Difference | None = None
+    done: bool = False
+
+    async def parts(self, budget: Budget) -> AsyncIterator[pb.SyncPart]:
+        """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
+        plan, (copier, found) = await self._compute(self._open)
+        self.found, self.job = found, found.job
+        yield pb.SyncPart(begin=_begin(plan, found))
+        for part in removed_parts(found.removed):
+            yield part
+        left, cursor = found.lacking, 0
+        while left:
+            part, count, cursor = await self._piece(copier, cursor, budget)
+            left -= count
+            yield part
+            if left and cursor > self.job.claim.next_id:
+                self.token = self._write(Claim(self.job.claim.copy, self.job.target, cursor))
+                yield pb.SyncPart(resume=self.token)
+                if budget.spent:
+                    return
+        self.done = True
+        self.token = self._write(Claim(self.job.target))
+        yield pb.SyncPart(end=self._end(plan, found))
+
+    def held(self) -> pb.SyncPart:
+        """A token that holds the target, before anything of it was sent."""
+        self.token = self._write(Claim(self.job.claim.copy, self.job.target))
+        return pb.SyncPart(resume=self.token)
+
+    def _open(self, plan: Plan) -> tuple[Copier, Difference]:
+        kind = RowCopier if slides(plan.query) else ResultCopier
+        copier = kind(self.core, plan, self.job)
+        return copier, copier.difference()
+
+    async def _piece(
+        self, copier: Copier, cursor: int, budget: Budget
+    ) -> tuple[pb.SyncPart, int, int]:
+        """The next rows, how many they are, and the id after them."""
+        limit = max(1, min(self.core.settings.sync_bytes, budget.left))
+
+        def make(plan: Plan) -> tuple[pb.SyncPart, int, int]:
+            chunk = copier.renewed(plan, self.job).piece(cursor, limit)
+            part = row_part(chunk, plan.query.columns, self.encoding)
+            return part, len(chunk.ids), int(chunk.ids[-1]) + 1
+
+        return (await self._compute(make))[1]
+
+    async def _compute(self, work: Callable[[Plan], T]) -> tuple[Plan, T]:
+        """In a thread, with a plan of now; again with the newest epoch where a file is gone."""
+        plan = plan_of(self.core, self.tenant, self.job.item)
+        try:
+            return plan, await self.core.in_thread(work, plan)
+        except (FileNotFoundError, CorruptStore):
+            await self.core.follower.refresh()
+        plan = plan_of(self.core, self.tenant, self.job.item)
+        return plan, await self.core.in_thread(work, plan)
+
+    def _write(self, claim: Claim) -> bytes:
+        return self.core.tokens.write(self.job.subject, claim)
+
+    def _end(self, plan: Plan, found: Difference) -> pb.SyncEnd:
+        target = self.job.target
+        end = pb.SyncEnd(
+            token=self.token,
+            position=self.core.store.positions.encode(target.position),
+            row_count=found.row_count,
+            digest=found.digest,
+            notes=plan.notes if found.whole else (),
+        )
+        if target.now is not None:
+            end.now.CopyFrom(from_instant(target.now))
+        if found.good_until is not None:
+            end.good_until.CopyFrom(from_instant(found.good_until))
+        return end
+
+
+def _begin(plan: Plan, found: Difference) -> pb.SyncBegin:
+    begin = pb.SyncBegin(continued=found.job.continued, reason=found.reason)
+    if not found.whole:
+        return begin
+    begin.mode = pb.SYNC_MODE_WHOLE
+    if found.job.continued:
+        return begin
+    by_rows = slides(plan.query)
+    begin.columns.extend(columns_message(plan.query.columns))
+    begin.pattern = pattern_message(plan.query, plan.schema, plan.window)
+    begin.digest_of = pb.DIGEST_OF_UNSPECIFIED if by_rows else pb.DIGEST_OF_CHECKSUMS
+    begin.slides = by_rows and by_clock(plan)
+    return begin
