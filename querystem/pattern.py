@@ -10,7 +10,7 @@ from results.window import TimeWindow, Window
 
 
 class Pattern(enum.IntEnum):
-    """From simple to involved. Their names are the paper's."""
+    """From simple to involved: monotonic, weakest, weak, strict. Their names are the paper's."""
 
     MON = 1
     WKS = 2

@@ -43,6 +43,7 @@ class Core:
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self._threads = ThreadPoolExecutor(settings.workers, "answer")
         self._tasks: list[asyncio.Task[None]] = []
+        self.closing = False
 
     @property
     def cache_bytes(self) -> int:
@@ -61,8 +62,14 @@ class Core:
             asyncio.create_task(self.appender.run()),
         ]
 
+    def close(self) -> None:
+        """Tells those that wait for something new that there will be nothing."""
+        self.closing = True
+        self.follower.wake()
+
     async def stop(self) -> None:
         """Finishes what was taken, then ends."""
+        self.close()
         await self.appender.drain()
         for task in self._tasks:
             task.cancel()

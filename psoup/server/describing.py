@@ -17,12 +17,19 @@ from psoup.server.values import from_duration, from_instant
 from psoup.store import Registration, StreamState
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import stream_sql, window_text
-from querystem.pattern import pattern_of
+from querystem.pattern import Pattern, pattern_of
 from querystem.query import Query
 from results.ranges import intersect, size
 from results.window import Window
 
 PAGE = 1000
+
+_PATTERNS = {
+    Pattern.MON: pb.UPDATE_PATTERN_MON,
+    Pattern.WKS: pb.UPDATE_PATTERN_WKS,
+    Pattern.WK: pb.UPDATE_PATTERN_WK,
+    Pattern.STR: pb.UPDATE_PATTERN_STR,
+}
 
 
 def columns_message(columns: Iterable[Column]) -> list[pb.Column]:
@@ -32,7 +39,7 @@ def columns_message(columns: Iterable[Column]) -> list[pb.Column]:
 def pattern_message(
     query: Query, schema: StreamSchema, window: Window | None = None
 ) -> pb.UpdatePattern:
-    return pb.UpdatePattern.Value(f"UPDATE_PATTERN_{pattern_of(query, schema, window).name}")
+    return _PATTERNS[pattern_of(query, schema, window)]
 
 
 def stream_message(core: Core, stream: StreamState, now: int | None) -> pb.Stream:

@@ -232,6 +232,10 @@ class Follower:
         self._files[stream_id] = files
         self.stems[stream_id] = DataStem(self.memory, files.read)
 
+    def wake(self) -> None:
+        """Ends the waiting of everyone."""
+        self._notify()
+
     def _notify(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()

@@ -31,6 +31,7 @@ from psoup.server.publishing import publish
 from psoup.server.publishstream import publish_stream
 from psoup.server.registering import check_text, register, register_many
 from psoup.server.sync.call import sync
+from psoup.server.sync.watch import watch
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1 import psoup_pb2_grpc
 from querystem.language import CreateStream, parse_statement
@@ -220,6 +221,11 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     @streaming
     async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncPart]:
         async for part in sync(self._core, request, context.time_remaining()):
+            yield part
+
+    @streaming
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.SyncPart]:
+        async for part in watch(self._core, request):
             yield part
 
     @unary

@@ -42,7 +42,10 @@ class Budget:
 
 @dataclass
 class Transfer:
-    """`token` is the newest the client was given; `found` is there once it is known."""
+    """`token` is the newest the client was given; `found` is there once it is known.
+
+    `quiet` is a transfer that tells the client nothing it does not know.
+    """
 
     core: Core
     tenant: str
@@ -51,11 +54,13 @@ class Transfer:
     token: bytes = b""
     found: Difference | None = None
     done: bool = False
+    quiet: bool = False
 
     async def parts(self, budget: Budget) -> AsyncIterator[pb.SyncPart]:
         """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
         plan, (copier, found) = await self._compute(self._open)
         self.found, self.job = found, found.job
+        self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         yield pb.SyncPart(begin=_begin(plan, found))
         for part in removed_parts(found.removed):
             yield part
@@ -77,6 +82,26 @@ class Transfer:
         """A token that holds the target, before anything of it was sent."""
         self.token = self._write(Claim(self.job.claim.copy, self.job.target))
         return pb.SyncPart(resume=self.token)
+
+    def is_behind(self) -> bool:
+        """Whether there may be something new: rows, a later NOW of theirs, or time enough."""
+        state, target = self.core.follower.state, self.job.target
+        registration = state.registrations.get(self.job.item.handle)
+        if registration is None:
+            return True
+        stream = state.streams[registration.stream_id]
+        if stream.dropped or stream.high != target.high:
+            return True
+        if stream.schema.ordered_by is not None:
+            return stream.reached != target.now
+        until = self.found.good_until if self.found else None
+        return until is not None and max(self.core.clock(), state.clock) >= until
+
+    def _same_now(self, plan: Plan) -> bool:
+        """Whether NOW is where the client thinks it is, or does not matter to it."""
+        copy = self.job.claim.copy
+        told = copy is not None and copy.now == self.job.target.now
+        return told or by_clock(plan) or not slides(plan.query)
 
     def _open(self, plan: Plan) -> tuple[Copier, Difference]:
         kind = RowCopier if slides(plan.query) else ResultCopier
