@@ -58,6 +58,7 @@ async def invoke(
     async def find() -> Look:
         if request.handle not in core.follower.state.registrations:
             await core.follower.catch_up()
+        core.leases.contact(request.handle)
         return lambda: of_registration(core, request)
 
     async for message in _stream(core, request, find, seconds):

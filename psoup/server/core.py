@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from psoup.server.appender import Appender
 from psoup.server.follower import Follower
+from psoup.server.leases import Leases
 from psoup.server.matchfiles import MatchCache
 from psoup.server.settings import Settings
 from psoup.server.summaries import Summaries
@@ -41,6 +42,7 @@ class Core:
         self.match_cache = MatchCache(settings.memory // 8)
         self.unregistered = Unregistered()
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
+        self.leases = Leases(self.follower, self.appender, clock)
         self._threads = ThreadPoolExecutor(settings.workers, "answer")
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False
@@ -60,6 +62,7 @@ class Core:
         self._tasks = [
             asyncio.create_task(self.follower.run()),
             asyncio.create_task(self.appender.run()),
+            asyncio.create_task(self.leases.run()),
         ]
 
     def close(self) -> None:

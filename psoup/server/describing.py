@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.schema import Column, StreamSchema
 from psoup.server.core import Core
@@ -40,6 +41,11 @@ def pattern_message(
     query: Query, schema: StreamSchema, window: Window | None = None
 ) -> pb.UpdatePattern:
     return _PATTERNS[pattern_of(query, schema, window)]
+
+
+def lease_until(core: Core, handle: bytes) -> Timestamp | None:
+    instant = core.leases.until(handle)
+    return None if instant is None else from_instant(instant)
 
 
 def stream_message(core: Core, stream: StreamState, now: int | None) -> pb.Stream:
@@ -81,6 +87,7 @@ def registration_message(core: Core, registration: Registration) -> pb.Registrat
         matched_rows=size(intersect(0, stream.high, covered)),
         stream_rows=stream.high,
         pattern=pattern_message(query, stream.schema),
+        lease_until=lease_until(core, registration.handle),
     )
 
 

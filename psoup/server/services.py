@@ -16,6 +16,7 @@ from psoup.server.answering import ask, invoke
 from psoup.server.core import Core
 from psoup.server.describing import (
     columns_message,
+    lease_until,
     page_of,
     pattern_message,
     registration_message,
@@ -146,6 +147,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             created=bool(registered.created),
             columns=columns_message(query.columns),
             pattern=pattern_message(query, stream.schema),
+            lease_until=lease_until(core, registered.handles[0]),
         )
 
     @unary

@@ -84,6 +84,17 @@ PUBLISHERS = pa.schema(
     ]
 )
 
+LEASES = pa.schema(
+    [
+        ("handle", pa.binary()),
+        ("tenant", pa.string()),
+        ("renewed", INSTANT),
+        ("expired", INSTANT),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
 COVERAGE = pa.schema(
     [
         ("stream_id", pa.int64()),
@@ -120,6 +131,7 @@ EPOCHS = pa.schema(
         ("made_at", INSTANT),
         ("next_stream_id", pa.int64()),
         ("next_predicate_id", pa.int64()),
+        ("outages", pa.list_(pa.int64())),
         ("versions", pa.map_(pa.string(), pa.int64())),
         (
             "streams",
@@ -138,7 +150,15 @@ EPOCHS = pa.schema(
 )
 
 # The tables an epoch names, besides the stems.
-ENGINE_TABLES = ("catalog", "registrations", "predicates", "publishers", "coverage", "matches")
+ENGINE_TABLES = (
+    "catalog",
+    "registrations",
+    "predicates",
+    "publishers",
+    "leases",
+    "coverage",
+    "matches",
+)
 
 TABLES: dict[str, pa.Schema] = {
     "log": LOG,
@@ -146,6 +166,7 @@ TABLES: dict[str, pa.Schema] = {
     "registrations": REGISTRATIONS,
     "predicates": PREDICATES,
     "publishers": PUBLISHERS,
+    "leases": LEASES,
     "coverage": COVERAGE,
     "matches": MATCHES,
     "epochs": EPOCHS,

@@ -12,7 +12,18 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
 
 from datastem.schema import StreamSchema
-from psoup.store.events import CreateStream, Data, DropStream, Entry, Register, Unregister
+from psoup.store.events import (
+    CreateStream,
+    Data,
+    DropStream,
+    Entry,
+    Expire,
+    Register,
+    Renew,
+    Tick,
+    Unregister,
+)
+from psoup.store.leases import Leases
 from psoup.store.overlay import Overlay
 from psoup.store.position import START, Position
 
@@ -81,6 +92,7 @@ class Touched:
     registrations: set[bytes] = field(default_factory=set)
     predicates: set[int] = field(default_factory=set)
     publishers: set[tuple[str, str]] = field(default_factory=set)
+    leases: set[bytes] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -96,6 +108,7 @@ class State:
     predicates: MutableMapping[int, Predicate] = field(default_factory=dict)
     predicate_keys: MutableMapping[tuple[int, str], int] = field(default_factory=dict)
     publishers: MutableMapping[tuple[str, str], Publisher] = field(default_factory=dict)
+    leases: Leases = field(default_factory=Leases)
 
     def draft(self) -> State:
         """A state that starts as this one and whose changes stay its own."""
@@ -111,6 +124,7 @@ class State:
             Overlay(self.predicates),
             Overlay(self.predicate_keys),
             Overlay(self.publishers),
+            self.leases.draft(),
         )
 
     def find_stream(self, tenant: str, name: str) -> StreamState | None:
@@ -121,6 +135,7 @@ class State:
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
         """Entries must come in log order, each once."""
         touched = touched or Touched()
+        self.leases.pass_time(self.clock, entry.stamp)
         match entry.event:
             case Data() as event:
                 self._data(entry, event, touched)
@@ -128,6 +143,15 @@ class State:
                 self._register(entry, event, touched)
             case Unregister(handle):
                 self._unregister(handle, touched)
+            case Renew(handle):
+                self.leases.renewed[handle] = entry.stamp
+                touched.leases.add(handle)
+            case Expire(handle):
+                self._unregister(handle, touched)
+                touched.leases.update(self.leases.expire(handle, entry.tenant, entry.stamp))
+                touched.leases.add(handle)
+            case Tick():
+                pass
             case CreateStream(stream_id, schema):
                 self._create(entry, stream_id, schema, touched)
             case DropStream(stream_id):
@@ -137,6 +161,11 @@ class State:
                 touched.streams.add(stream_id)
         self.position = entry.position
         self.clock = entry.stamp
+
+    def awake_since_contact(self, registration: Registration, now: int) -> int:
+        """How much of its lease a registration has used up, as far as the log tells."""
+        since = self.leases.renewed.get(registration.handle, registration.stamp)
+        return self.leases.awake(since, self.clock, now)
 
     def _create(self, entry: Entry, stream_id: int, schema: StreamSchema, touched: Touched) -> None:
         stream = StreamState(stream_id, entry.tenant, entry.owner, schema, entry.position)
@@ -193,6 +222,8 @@ class State:
 
     def _unregister(self, handle: bytes, touched: Touched) -> None:
         registration = self.registrations.pop(handle)
+        if self.leases.renewed.pop(handle, None) is not None:
+            touched.leases.add(handle)
         if registration.client_key:
             del self.client_keys[registration.tenant, registration.owner, registration.client_key]
         stream = self.streams[registration.stream_id]

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from datastem.schema import StreamSchema
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
-from psoup.store.layout import CATALOG, PREDICATES, PUBLISHERS, REGISTRATIONS
+from psoup.store.layout import CATALOG, LEASES, PREDICATES, PUBLISHERS, REGISTRATIONS
+from psoup.store.leases import Expired
 from psoup.store.position import Position
 from psoup.store.state import Predicate, Publisher, Registration, State, StreamState, Touched
 
@@ -24,6 +25,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "registrations": ("handle",),
     "predicates": ("predicate_id",),
     "publishers": ("tenant", "publisher"),
+    "leases": ("handle",),
 }
 
 
@@ -38,6 +40,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
         ),
         "predicates": (PREDICATES, [_predicate_row(state, key, at) for key in touched.predicates]),
         "publishers": (PUBLISHERS, [_publisher_row(state, key, at) for key in touched.publishers]),
+        "leases": (LEASES, [_lease_row(state, key, at) for key in touched.leases]),
     }
     return {
         name: pa.Table.from_pylist(table_rows, schema=schema)
@@ -90,7 +93,19 @@ def load_state(epoch: Epoch, tables: Mapping[str, pa.Table]) -> State:
             row["rows"],
             Position.unpack(row["position"]),
         )
+    _load_leases(state, tables["leases"])
+    state.leases.outages = epoch.outages
     return state
+
+
+def _load_leases(state: State, table: pa.Table) -> None:
+    for name in ("renewed", "expired"):
+        table = _with_micros(table, name)
+    for row in table.sort_by("position").to_pylist():
+        if row["expired"] is None:
+            state.leases.renewed[row["handle"]] = row["renewed"]
+        else:
+            state.leases.expired[row["handle"]] = Expired(row["tenant"], row["expired"])
 
 
 def _load_stream(state: State, row: Mapping[str, Any], epoch: Epoch) -> None:
@@ -164,6 +179,16 @@ def _predicate_row(state: State, predicate_id: int, at: int) -> dict[str, Any]:
         "position": at,
         "ended": False,
     }
+
+
+def _lease_row(state: State, handle: bytes, at: int) -> dict[str, Any]:
+    row = {"handle": handle, "position": at, "ended": False}
+    if handle in state.leases.renewed:
+        return row | {"renewed": state.leases.renewed[handle]}
+    expired = state.leases.expired.get(handle)
+    if expired is None:
+        return row | {"ended": True}
+    return row | {"tenant": expired.tenant, "expired": expired.stamp}
 
 
 def _publisher_row(state: State, key: tuple[str, str], at: int) -> dict[str, Any]:

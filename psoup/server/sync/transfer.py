@@ -58,6 +58,7 @@ class Transfer:
 
     async def parts(self, budget: Budget) -> AsyncIterator[pb.SyncPart]:
         """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
+        self.core.leases.contact(self.job.item.handle)
         plan, (copier, found) = await self._compute(self._open)
         self.found, self.job = found, found.job
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
@@ -76,6 +77,7 @@ class Transfer:
                     return
         self.done = True
         self.token = self._write(Claim(self.job.target))
+        await self.core.leases.renewed(self.job.item.handle)
         yield pb.SyncPart(end=self._end(plan, found))
 
     def held(self) -> pb.SyncPart:
@@ -145,6 +147,9 @@ class Transfer:
         )
         if target.now is not None:
             end.now.CopyFrom(from_instant(target.now))
+        lease_until = self.core.leases.until(self.job.item.handle)
+        if lease_until is not None:
+            end.lease_until.CopyFrom(from_instant(lease_until))
         if found.good_until is not None:
             end.good_until.CopyFrom(from_instant(found.good_until))
         return end

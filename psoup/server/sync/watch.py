@@ -39,6 +39,7 @@ async def watch(core: Core, request: pb.WatchRequest) -> AsyncIterator[pb.SyncPa
         spoke = time.monotonic() if said else spoke
         await watcher.pause(began + every if said else began, spoke + beat)
         if time.monotonic() >= spoke + beat:
+            watcher.contact()
             spoke = time.monotonic()
             now = from_instant(max(core.clock(), core.follower.state.clock))
             yield pb.SyncPart(beat=pb.SyncBeat(now=now))
@@ -84,6 +85,11 @@ class Watcher:
             if not (transfer and transfer.quiet):
                 yield part
         self._go_on(due, call)
+
+    def contact(self) -> None:
+        """Who watches is there, also where there is nothing to say."""
+        for one in self.items.values():
+            self._core.leases.contact(one.item.handle)
 
     async def pause(self, least: float, most: float) -> None:
         """Until something is due, not before one instant nor after the other."""
