@@ -1,25 +1,57 @@
-"""`python -m benchmarks invoke|freshness|publish [--quick]`; benchmarks/run sets up first."""
+"""`python -m benchmarks NAME|--all [--quick] [--docs]`; benchmarks/run sets up first."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from benchmarks import freshness, invoke, publish
+from benchmarks import freshness, invoke, page, paper, publish, soak
+from benchmarks.report import Report
+from benchmarks.together import run_all
 
-BENCHMARKS = {"invoke": invoke.run, "freshness": freshness.run, "publish": publish.run}
+BENCHMARKS: dict[str, Callable[[Path, bool], Report]] = {
+    "invoke": invoke.run,
+    "freshness": freshness.run,
+    "publish": publish.run,
+    "paper": paper.run,
+    "soak": soak.run,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks/run", description="Measure a running store.")
-    parser.add_argument("benchmark", choices=BENCHMARKS)
-    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds")
-    arguments = parser.parse_args()
+    arguments = _parser().parse_args()
+    if arguments.all:
+        options = [f"--{name}" for name in ("quick", "docs") if getattr(arguments, name)]
+        sys.exit(run_all(BENCHMARKS, arguments.quick, options))
+    run = BENCHMARKS[arguments.benchmark]
+    if arguments.minutes:
+        run = partial(soak.run, minutes=arguments.minutes)
     with tempfile.TemporaryDirectory() as folder:
-        report = BENCHMARKS[arguments.benchmark](Path(folder), arguments.quick)
+        report = run(Path(folder), arguments.quick)
     report.show()
-    print(f"written to {report.write().relative_to(Path.cwd())}")
+    path = report.write(arguments.json)
+    print(f"written to {path}")
+    if arguments.docs:
+        report.draw(page.IMAGES)
+        page.put(path)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="benchmarks/run", description="Measure a running store.")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("benchmark", nargs="?", choices=BENCHMARKS)
+    which.add_argument("--all", action="store_true", help="every one, and a summary")
+    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds")
+    parser.add_argument("--minutes", type=float, help="how long soak lasts")
+    parser.add_argument(
+        "--docs", action="store_true", help="put tables and plots into docs/benchmarks.md"
+    )
+    parser.add_argument("--json", type=Path, help="write here, not to benchmarks/results/")
+    return parser
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -145,7 +146,8 @@ class EpochWatch:
     def when(self, token: bytes) -> float | None:
         """The instant of the first epoch that holds the position."""
         position = self._store.positions.decode(token)
-        return next((at for at, reached in self.seen if reached >= position), None)
+        place = bisect_left(self.seen, position, key=lambda epoch: epoch[1])
+        return self.seen[place][0] if place < len(self.seen) else None
 
 
 def _batch(number: int) -> pa.Table:

@@ -14,7 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.figures import Figure, draw
+
 FOLDER = Path(__file__).parent / "results"
+COLUMNS = ("what", "measured", "ratio", "aim")
 
 
 @dataclass(frozen=True)
@@ -29,34 +32,66 @@ class Line:
     aim: str = ""
     met: bool | None = None
 
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """What goes under COLUMNS."""
+        return self.what, _shown(self.value, self.unit), _ratio(self), _aim(self)
+
 
 @dataclass
 class Report:
     name: str
     setting: str
     lines: list[Line] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
 
     def add(self, what: str, value: float, unit: str, **rest: Any) -> None:
         self.lines.append(Line(what, value, unit, **rest))
 
     def show(self) -> None:
         table = Table(title=f"{self.name}: {self.setting}", title_justify="left")
-        for title in ("what", "measured", "ratio", "aim"):
+        for title in COLUMNS:
             table.add_column(title, justify="left" if title in ("what", "aim") else "right")
         for line in self.lines:
-            table.add_row(line.what, _shown(line.value, line.unit), _ratio(line), _aim(line))
+            table.add_row(*line.cells)
         console = Console(width=None if os.isatty(1) else 140)
         console.print(table)
         if (load := os.getloadavg()[0]) > (cores := os.cpu_count() or 1):
             console.print(f"The machine was busy, with a load of {load:.1f} on {cores} cores.")
 
-    def write(self) -> Path:
-        FOLDER.mkdir(exist_ok=True)
+    def write(self, path: Path | None = None) -> Path:
+        """JSON, and each figure as PNG beside it."""
         now = datetime.now(UTC)
-        path = FOLDER / f"{self.name}-{now:%Y%m%dT%H%M%S}.json"
-        record = {"at": now.isoformat(timespec="seconds"), "machine": machine(), "commit": commit()}
-        path.write_text(json.dumps(record | asdict(self), indent=2) + "\n")
+        path = path or FOLDER / f"{self.name}-{now:%Y%m%dT%H%M%S}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(circumstances() | asdict(self), indent=2) + "\n")
+        self.draw(path.parent)
         return path
+
+    def draw(self, folder: Path) -> None:
+        for figure in self.figures:
+            draw(figure, folder)
+
+
+def circumstances() -> dict[str, Any]:
+    """When, on what and of what something was measured."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"at": now, "machine": machine(), "commit": commit()}
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """A report's JSON as a table, under a line that says how it came about."""
+    on = report["machine"]
+    where = f"{on['cores']} cores ({on['processor']}), {on['memory_gib']} GiB"
+    load = f"load {on['load'][0]:.1f}"
+    lines = [
+        f"*{report['setting']}. {report['at'][:10]}, {where}, {load}, commit {report['commit']}.*",
+        "",
+        f"| {' | '.join(COLUMNS)} |",
+        "|---|---|---|---|",
+        *[f"| {' | '.join(Line(**line).cells)} |" for line in report["lines"]],
+    ]
+    return "\n".join(lines)
 
 
 def machine() -> dict[str, Any]:
@@ -96,8 +131,8 @@ def _processor() -> str:
 
 def _shown(value: float, unit: str) -> str:
     if unit == "ms":
-        return f"{value:,.2f} ms"
-    return f"{value:,.0f} {unit}"
+        return f"{value:,.4f} ms" if value < 1 else f"{value:,.2f} ms"
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:,.3g} {unit}"
 
 
 def _ratio(line: Line) -> str:

@@ -26,6 +26,7 @@ class AnswerHeader:
     It is exactly the rows accepted up to `position`, seen at the instant `now`. The window's
     ends both belong to it and are None where it has none. `computed_rows` were evaluated for
     this answer because the engine (at `epoch`, `behind` by so much) had not matched them yet.
+    `refreshed_at` is the point it is of, where the query has REFRESH.
     """
 
     position: bytes
@@ -40,6 +41,7 @@ class AnswerHeader:
     behind: timedelta
     elapsed: timedelta
     notes: tuple[str, ...]
+    refreshed_at: datetime | None
 
     @property
     def schema(self) -> pa.Schema:
@@ -49,9 +51,9 @@ class AnswerHeader:
     def from_wire(cls, message: pb.AnswerHeader) -> AnswerHeader:
         return AnswerHeader(
             position=message.position,
-            now=moment(message.now) if message.HasField("now") else None,
-            window_begin=_end(message, "window_begin"),
-            window_end=_end(message, "window_end"),
+            now=_instant(message, "now"),
+            window_begin=_instant(message, "window_begin"),
+            window_end=_instant(message, "window_end"),
             row_count=message.row_count,
             columns=columns_of(message.columns),
             computed_rows=message.computed_rows,
@@ -60,10 +62,11 @@ class AnswerHeader:
             behind=span(message.behind),
             elapsed=span(message.elapsed),
             notes=tuple(message.notes),
+            refreshed_at=_instant(message, "refreshed_at"),
         )
 
 
-def _end(message: pb.AnswerHeader, name: str) -> datetime | None:
+def _instant(message: pb.AnswerHeader, name: str) -> datetime | None:
     return moment(getattr(message, name)) if message.HasField(name) else None
 
 

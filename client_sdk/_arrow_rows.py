@@ -10,15 +10,19 @@ from client_sdk._columns import Column, schema_of
 from client_sdk._dict_rows import column_of
 from client_sdk._exceptions import ErrorDetail, RowProblem
 from client_sdk._models import Stream
+from client_sdk._operations import OP, OP_COLUMN, with_optional
 from client_sdk._row_problems import bad_value, first_failure, wrong_fields
 
 
 def from_arrow(table: pa.Table, stream: Stream) -> pa.Table:
-    names = {column.name for column in stream.columns}
+    """With a column `_op` where the table has one."""
+    table = with_optional(table, stream)
+    columns = (*stream.columns, *([OP_COLUMN] if OP in table.column_names else []))
+    names = {column.name for column in columns}
     if len(table.column_names) != len(names) or set(table.column_names) != names:
         raise wrong_fields(-1, table.column_names, names)
-    arrays = [_cast(_one_chunk(table.column(column.name)), column) for column in stream.columns]
-    return pa.Table.from_arrays(arrays, schema=schema_of(stream.columns))
+    arrays = [_cast(_one_chunk(table.column(column.name)), column) for column in columns]
+    return pa.Table.from_arrays(arrays, schema=schema_of(columns))
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -44,7 +48,7 @@ def is_pandas(rows: Any) -> bool:
 
 def pandas_table(frame: Any, stream: Stream) -> pa.Table:
     """NaN, NaT and None are NULL, as pandas means them; whole floats may be BIGINT."""
-    kinds = {column.name: column for column in stream.columns}
+    kinds = {column.name: column for column in (*stream.columns, OP_COLUMN)}
     arrays = []
     for name in frame.columns:
         column = kinds.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from client_sdk._models import (
     StoreStatus,
     Stream,
 )
+from client_sdk._operations import deletes
 from client_sdk._publisher import AsyncPublisher
 from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._retry import Retry
@@ -124,6 +125,20 @@ class AsyncClient:
         numbered = _publishing.identity(publisher, sequence)
         return await self._run(_publishing.publish(self._session, stream, rows, numbered))
 
+    async def delete(
+        self,
+        stream: str,
+        keys: Iterable[Mapping[str, Any]],
+        *,
+        publisher: str | None = None,
+        sequence: int | None = None,
+    ) -> Published:
+        """Deletes keys of a keyed stream: one batch of rows that end the current ones.
+
+        A key is a dict of the key's columns, and of the event time where the stream has one.
+        """
+        return await self.publish(stream, deletes(keys), publisher=publisher, sequence=sequence)
+
     async def heartbeat(self, stream: str, instant: datetime) -> Published:
         """Moves NOW of an event-time stream to `instant`, if that is later."""
         return await self._run(_publishing.heartbeat(self._session, stream, instant, None))
@@ -141,14 +156,24 @@ class AsyncClient:
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
+        unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """The current answer, or one with another window, or as of an earlier instant.
 
-        `least_position` is the newest this client has seen; None asks for none.
+        `least_position` is the newest this client has seen; None asks for none. With
+        `wait_for_engine` the server computes no rows on the spot that the engine is yet to match.
+        `unrefreshed` leaves REFRESH out.
         """
         request = invoke_request(
-            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
+            self._session,
+            handle,
+            window,
+            as_of,
+            knowledge,
+            least_position,
+            wait_for_engine,
+            unrefreshed,
         )
         timeout = self._session.timeout if timeout is None else timeout
         return await self._run(_flows.answer(self._session, request, timeout))
@@ -162,11 +187,19 @@ class AsyncClient:
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
+        unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AsyncAnswerStream:
         """The same answer as Arrow batches, as they come. Use it in `async with`."""
         request = invoke_request(
-            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
+            self._session,
+            handle,
+            window,
+            as_of,
+            knowledge,
+            least_position,
+            wait_for_engine,
+            unrefreshed,
         )
         first, rest = await self._run(_flows.begin_answer(self._session, request, timeout))
         return AsyncAnswerStream(first, rest)
@@ -179,10 +212,13 @@ class AsyncClient:
         as_of: datetime | None = None,
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
+        unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """The answer of a query, once, without registering it."""
-        request = ask_request(self._session, sql, parameters, as_of, knowledge, least_position)
+        request = ask_request(
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+        )
         timeout = self._session.timeout if timeout is None else timeout
         return await self._run(_flows.answer(self._session, request, timeout))
 
@@ -194,10 +230,13 @@ class AsyncClient:
         as_of: datetime | None = None,
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
+        unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AsyncAnswerStream:
         """The same answer as Arrow batches, as `invoke_stream` gives them."""
-        request = ask_request(self._session, sql, parameters, as_of, knowledge, least_position)
+        request = ask_request(
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+        )
         first, rest = await self._run(_flows.begin_answer(self._session, request, timeout))
         return AsyncAnswerStream(first, rest)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from client_sdk._models import (
     StoreStatus,
     Stream,
 )
+from client_sdk._operations import deletes
 from client_sdk._publisher import Publisher
 from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._retry import Retry
@@ -132,6 +133,20 @@ class Client:
         numbered = _publishing.identity(publisher, sequence)
         return self._run(_publishing.publish(self._session, stream, rows, numbered))
 
+    def delete(
+        self,
+        stream: str,
+        keys: Iterable[Mapping[str, Any]],
+        *,
+        publisher: str | None = None,
+        sequence: int | None = None,
+    ) -> Published:
+        """Deletes keys of a keyed stream: one batch of rows that end the current ones.
+
+        A key is a dict of the key's columns, and of the event time where the stream has one.
+        """
+        return self.publish(stream, deletes(keys), publisher=publisher, sequence=sequence)
+
     def heartbeat(self, stream: str, instant: datetime) -> Published:
         """Moves NOW of an event-time stream to `instant`, if that is later."""
         return self._run(_publishing.heartbeat(self._session, stream, instant, None))
@@ -149,14 +164,24 @@ class Client:
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
+        unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """The current answer, or one with another window, or as of an earlier instant.
 
-        `least_position` is the newest this client has seen; None asks for none.
+        `least_position` is the newest this client has seen; None asks for none. With
+        `wait_for_engine` the server computes no rows on the spot that the engine is yet to match.
+        `unrefreshed` leaves REFRESH out.
         """
         request = invoke_request(
-            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
+            self._session,
+            handle,
+            window,
+            as_of,
+            knowledge,
+            least_position,
+            wait_for_engine,
+            unrefreshed,
         )
         timeout = self._session.timeout if timeout is None else timeout
         return self._run(_flows.answer(self._session, request, timeout))
@@ -170,11 +195,19 @@ class Client:
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
+        unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AnswerStream:
         """The same answer as Arrow batches, as they come: size is no limit. Use it in `with`."""
         request = invoke_request(
-            self._session, handle, window, as_of, knowledge, least_position, wait_for_engine
+            self._session,
+            handle,
+            window,
+            as_of,
+            knowledge,
+            least_position,
+            wait_for_engine,
+            unrefreshed,
         )
         first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
         return AnswerStream(first, rest)
@@ -187,10 +220,13 @@ class Client:
         as_of: datetime | None = None,
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
+        unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """The answer of a query, once, without registering it."""
-        request = ask_request(self._session, sql, parameters, as_of, knowledge, least_position)
+        request = ask_request(
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+        )
         timeout = self._session.timeout if timeout is None else timeout
         return self._run(_flows.answer(self._session, request, timeout))
 
@@ -202,10 +238,13 @@ class Client:
         as_of: datetime | None = None,
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
+        unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AnswerStream:
         """The same answer as Arrow batches, as `invoke_stream` gives them."""
-        request = ask_request(self._session, sql, parameters, as_of, knowledge, least_position)
+        request = ask_request(
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+        )
         first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
         return AnswerStream(first, rest)
 

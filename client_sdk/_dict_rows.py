@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from client_sdk._columns import Column, schema_of
 from client_sdk._models import Stream
-from client_sdk._row_problems import bad_value, wrong_fields
+from client_sdk._operations import OP_COLUMN, completed
+from client_sdk._row_problems import bad_value
 from client_sdk._time import utc
 
 _NONE = type(None)
@@ -32,12 +33,14 @@ _WRONG = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueErr
 
 
 def from_dicts(rows: Sequence[Mapping[str, Any]], stream: Stream) -> pa.Table:
-    names = {column.name for column in stream.columns}
-    for number, row in enumerate(rows):
-        if row.keys() != names:
-            raise wrong_fields(number, row, names)
-    arrays = [column_of([row[column.name] for row in rows], column) for column in stream.columns]
-    return pa.Table.from_arrays(arrays, schema=schema_of(stream.columns))
+    """With a column `_op` where a row says what it does."""
+    rows, ops = completed(rows, stream)
+    columns = stream.columns
+    arrays = [column_of([row[column.name] for row in rows], column) for column in columns]
+    if ops is not None:
+        columns = (*columns, OP_COLUMN)
+        arrays.append(column_of(ops, OP_COLUMN))
+    return pa.Table.from_arrays(arrays, schema=schema_of(columns))
 
 
 def column_of(values: list[Any], column: Column) -> pa.Array:

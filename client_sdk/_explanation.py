@@ -48,13 +48,17 @@ class StoredMatches:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRun:
-    """One invoke. `stages` are names and durations, in order."""
+    """One invoke. `stages` are names and durations, in order.
+
+    `current_rows` of a keyed stream were current and in the window; None for other streams.
+    """
 
     considered_rows: int
     computed_rows: int
     answer_rows: int
     answer_bytes: int
     stages: tuple[tuple[str, timedelta], ...]
+    current_rows: int | None = None
 
     @classmethod
     def from_wire(cls, message: pb.ExplainedRun) -> ExplainedRun:
@@ -64,6 +68,7 @@ class ExplainedRun:
             answer_rows=message.answer_rows,
             answer_bytes=message.answer_bytes,
             stages=tuple((stage.name, span(stage.duration)) for stage in message.stages),
+            current_rows=message.current_rows if message.HasField("current_rows") else None,
         )
 
 
@@ -85,6 +90,8 @@ class Explanation:
     stream_rows: int
     epoch: int
     run: ExplainedRun
+    refresh: str
+    trigger_id: int | None
 
     @classmethod
     def from_wire(cls, message: pb.Explanation) -> Explanation:
@@ -106,4 +113,6 @@ class Explanation:
             stream_rows=message.stream_rows,
             epoch=message.epoch,
             run=ExplainedRun.from_wire(message.run),
+            refresh=message.refresh,
+            trigger_id=message.trigger_id or None,
         )

@@ -118,7 +118,7 @@ def answer(session: Session, request: Question, timeout: float | None) -> Flow[A
     found, _ = yield from retrying(
         lambda left: Collect(_method(request), request, left), Repeat.READ, session.retry, timeout
     )
-    if not request.HasField("as_of"):
+    if not request.HasField("as_of") and found.refreshed_at is None:
         session.saw(found.position, asked=request.least_position or None)
     return found
 
@@ -131,8 +131,10 @@ def begin_answer(
         lambda left: Begin(_method(request), request, left), Repeat.READ, session.retry, timeout
     )
     first: pb.InvokeResponse = begun[0]
-    if first.HasField("header") and not request.HasField("as_of"):
-        session.saw(first.header.position, asked=request.least_position or None)
+    header = first.header
+    earlier = request.HasField("as_of") or header.HasField("refreshed_at")
+    if first.HasField("header") and not earlier:
+        session.saw(header.position, asked=request.least_position or None)
     return first, begun[1]
 
 

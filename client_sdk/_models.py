@@ -19,7 +19,10 @@ def columns_of(messages: object) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """`retain` None: rows are kept for ever. `now` None: event time, and no rows yet."""
+    """`retain` None: rows are kept for ever. `now` None: event time, and no rows yet.
+
+    `key` is empty where every row stays a row; else a row replaces the earlier row of its key.
+    """
 
     name: str
     id: int
@@ -31,6 +34,7 @@ class Stream:
     now: datetime | None
     sql: str
     registration_count: int
+    key: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -49,6 +53,7 @@ class Stream:
             now=moment(message.now) if message.HasField("now") else None,
             sql=message.sql,
             registration_count=message.registration_count,
+            key=tuple(message.key),
         )
 
 
@@ -88,7 +93,11 @@ class RegisteredMany:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A registration as the store keeps it. `matched_rows` of `stream_rows` are precomputed."""
+    """A registration as the store keeps it. `matched_rows` of `stream_rows` are precomputed.
+
+    `refresh` is empty where the answer is always fresh. `trigger_id` is the predicate of
+    REFRESH ON.
+    """
 
     handle: bytes
     owner: str
@@ -104,6 +113,8 @@ class Registration:
     predicate_id: int
     matched_rows: int
     stream_rows: int
+    refresh: str
+    trigger_id: int | None
 
     @property
     def hex(self) -> str:
@@ -126,6 +137,8 @@ class Registration:
             predicate_id=message.predicate_id,
             matched_rows=message.matched_rows,
             stream_rows=message.stream_rows,
+            refresh=message.refresh,
+            trigger_id=message.trigger_id or None,
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from client_sdk import _publishing
 from client_sdk._models import Published
+from client_sdk._operations import deletes
 from client_sdk._publishing import Numbering, Progress, PublishedMany
 from client_sdk._rows import Rows
 from client_sdk._session import Session
@@ -58,6 +59,10 @@ class Publisher:
         )
         return many
 
+    def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
+        """One batch that deletes keys of a keyed stream, given as for `Client.delete`."""
+        return self.publish(stream, deletes(keys))
+
     def heartbeat(self, stream: str, instant: datetime) -> Published:
         published: Published = self._run(
             _publishing.heartbeat(self._session, stream, instant, self._numbering)
@@ -94,6 +99,9 @@ class AsyncPublisher:
             _publishing.publish_many(self._session, stream, batches, self._numbering, progress)
         )
         return many
+
+    async def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
+        return await self.publish(stream, deletes(keys))
 
     async def heartbeat(self, stream: str, instant: datetime) -> Published:
         published: Published = await self._run(

@@ -78,11 +78,16 @@ def publish(
             return (yield from _publish_as(session, known, stream, rows, numbered))
         except InvalidRequest as error:
             fresh = yield from _flows.stream(session, stream)
-            if fresh.columns == known.columns and fresh.ordered_by == known.ordered_by:
+            if _shape(fresh) == _shape(known):
                 raise error from None
     else:
         fresh = yield from _flows.stream(session, stream)
     return (yield from _publish_as(session, fresh, stream, rows, numbered))
+
+
+def _shape(stream: Stream) -> tuple[Any, ...]:
+    """What of a stream decides whether rows fit it."""
+    return stream.columns, stream.ordered_by, stream.key
 
 
 def _listed(rows: Any) -> Any:

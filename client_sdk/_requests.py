@@ -82,6 +82,7 @@ def invoke_request(
     knowledge: str,
     least_position: bytes | Seen | None,
     wait_for_engine: bool,
+    unrefreshed: bool,
 ) -> pb.InvokeRequest:
     return pb.InvokeRequest(
         tenant=session.tenant,
@@ -92,6 +93,7 @@ def invoke_request(
         least_position=_least(session, least_position),
         encoding=pb.ENCODING_ARROW,
         wait_for_engine=wait_for_engine,
+        unrefreshed=unrefreshed,
     )
 
 
@@ -102,6 +104,7 @@ def ask_request(
     as_of: datetime | None,
     knowledge: str,
     least_position: bytes | Seen | None,
+    unrefreshed: bool,
 ) -> pb.AskRequest:
     return pb.AskRequest(
         tenant=session.tenant,
@@ -111,6 +114,7 @@ def ask_request(
         knowledge=_knowledge(knowledge, as_of),
         least_position=_least(session, least_position),
         encoding=pb.ENCODING_ARROW,
+        unrefreshed=unrefreshed,
     )
 
 

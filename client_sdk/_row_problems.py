@@ -56,3 +56,9 @@ def null_time(number: int, name: str) -> RowProblem:
     message = f"row {number}, column {name}: the event time can't be NULL"
     detail = ErrorDetail(reason="NULL_EVENT_TIME", row=number, field=name, got="NULL")
     return RowProblem(message, detail=detail)
+
+
+def null_key(number: int, name: str) -> RowProblem:
+    message = f"row {number}, column {name}: a column of the key can't be NULL"
+    detail = ErrorDetail(reason="NULL_KEY", row=number, field=name, got="NULL")
+    return RowProblem(message, detail=detail)

@@ -15,18 +15,23 @@ from client_sdk._arrow_rows import from_arrow, is_pandas, pandas_table
 from client_sdk._dict_rows import from_dicts
 from client_sdk._exceptions import LimitExceeded
 from client_sdk._models import Stream
-from client_sdk._row_problems import null_time
+from client_sdk._row_problems import null_key, null_time
 
-# A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame.
+# A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame; of a keyed stream with
+# `_op` "delete" for rows that delete their key.
 Rows: TypeAlias = Any
 
 
 def to_table(rows: Rows, stream: Stream) -> pa.Table:
-    """The rows with exactly the stream's columns, in its order. Raises RowProblem."""
+    """The rows with exactly the stream's columns, in its order, and `_op` where it was given.
+
+    Raises RowProblem.
+    """
     table = _convert(rows, stream)
-    if stream.ordered_by and table.column(stream.ordered_by).null_count:
-        times = table.column(stream.ordered_by)
-        raise null_time(times.is_null().index(True).as_py(), stream.ordered_by)
+    times = [(stream.ordered_by, null_time)] if stream.ordered_by else []
+    for name, problem in (*times, *((name, null_key) for name in stream.key)):
+        if table.column(name).null_count:
+            raise problem(table.column(name).is_null().index(True).as_py(), name)
     return table
 
 

@@ -11,6 +11,9 @@ A column may arrive in any Arrow type that holds the declared one without loss:
 
 Everything else is refused, as are missing, extra and repeated columns. NaN and the infinities are
 values; every NaN is stored as the same one; -0.0 stays as it is.
+
+A column `_op` of text may come along: `row` or `delete` for each row. A batch of nothing but
+deletes needs the key's columns and the event time only.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from datastem.digest import batch_digest
 from datastem.errors import RowError
 from datastem.instants import format_instant
 from datastem.normalise import normalise
-from datastem.schema import StreamSchema
+from datastem.operations import OP_DELETE, Ops, check_keys, read_operations
+from datastem.schema import OP, Column, StreamSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A batch of exactly the declared columns and types, and what is known of it.
+    """A batch of the columns and types of `schema.payload`, and what is known of it.
 
     `min_ts` and `max_ts` are None where ts is the stamp of arrival, or there are no rows. The
-    digest depends on the stream's name and the values alone: not on chunks, the order of
-    columns, dictionaries, or what lies under a NULL.
+    digest depends on the stream's name, the operations and the values alone: not on chunks, the
+    order of columns, dictionaries, or what lies under a NULL.
     """
 
     batch: pa.RecordBatch
@@ -61,12 +65,13 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
             got=f"{sent.num_rows} rows",
             hint="send it in several batches",
         )
-    _check_names(sent.schema.names, schema)
-    columns = [
-        normalise(sent.column(column.name), column, limits.value_bytes, limits.batch_bytes)
-        for column in schema.columns
-    ]
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+    _check_twice(sent.schema.names, schema)
+    ops = read_operations(sent, schema)
+    _check_names(sent.schema.names, schema, _needed(schema, ops))
+    columns = [_column(sent, column, limits) for column in schema.columns]
+    if schema.key:
+        columns.insert(0, pa.array(ops))
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema.payload)
     if batch.nbytes > limits.batch_bytes:
         raise RowError(
             "BATCH_TOO_LARGE",
@@ -75,6 +80,7 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
             got=f"{batch.nbytes} bytes",
             hint="send it in several batches",
         )
+    check_keys(batch, schema)
     low, high = _event_times(batch, schema, clock)
     return Accepted(batch, low, high, batch_digest(schema.name, batch))
 
@@ -94,21 +100,41 @@ def check_ahead(ts: int, schema: StreamSchema, clock: int, row: int = -1) -> Non
         )
 
 
-def _check_names(names: list[str], schema: StreamSchema) -> None:
+def _column(sent: pa.Table, column: Column, limits: Limits) -> pa.Array:
+    if column.name not in sent.schema.names:
+        return pa.nulls(sent.num_rows, column.type.arrow)
+    return normalise(sent.column(column.name), column, limits.value_bytes, limits.batch_bytes)
+
+
+def _needed(schema: StreamSchema, ops: Ops) -> list[str]:
+    """The columns that may not be missing."""
     declared = [column.name for column in schema.columns]
-    sent = set(names)
-    wanted = f"the columns {', '.join(declared)}"
-    if len(sent) != len(names):
+    if not len(ops) or not (ops == OP_DELETE).all():
+        return declared
+    return [name for name in declared if name in (*schema.key, schema.ordered_by)]
+
+
+def _check_twice(names: list[str], schema: StreamSchema) -> None:
+    if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise _name_error("DUPLICATE_COLUMN", f"column {twice} was sent twice", twice, wanted)
-    for name in declared:
-        if name not in sent:
+        message = f"column {_shorten(twice)} was sent twice"
+        raise _name_error("DUPLICATE_COLUMN", message, _shorten(twice), _wanted(schema))
+
+
+def _check_names(names: list[str], schema: StreamSchema, needed: list[str]) -> None:
+    for name in needed:
+        if name not in names:
             message = f"column {name} of stream {schema.name} is missing"
-            raise _name_error("MISSING_COLUMN", message, name, wanted)
+            raise _name_error("MISSING_COLUMN", message, name, _wanted(schema))
+    declared = [OP, *(column.name for column in schema.columns)]
     for name in names:
-        if name not in schema.types or name not in declared:
+        if name not in declared:
             message = f"stream {schema.name} has no column {_shorten(name)}"
-            raise _name_error("EXTRA_COLUMN", message, _shorten(name), wanted)
+            raise _name_error("EXTRA_COLUMN", message, _shorten(name), _wanted(schema))
+
+
+def _wanted(schema: StreamSchema) -> str:
+    return f"the columns {', '.join(column.name for column in schema.columns)}"
 
 
 def _name_error(reason: str, message: str, field: str, wanted: str) -> RowError:

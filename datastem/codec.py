@@ -5,30 +5,43 @@ Equality kept: `decode(schema, encode(batch), …)` drops nothing and changes no
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from datastem.errors import DecodeError
-from datastem.schema import StreamSchema
+from datastem.keys import key_digests
+from datastem.operations import OP_ROW
+from datastem.schema import OP, StreamSchema
 
 INSTANT = pa.timestamp("us", tz="UTC")
-OP_ROW = 0
 
-# A row of a stem: these, then the declared columns.
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+# A row of a stem: these, its key's digest where the stream has one, then the declared columns.
 STEM_FIELDS = (
     pa.field("_row_id", pa.int64()),
     pa.field("_ts", INSTANT),
     pa.field("_position", pa.int64()),
     pa.field("_stamp", INSTANT),
-    pa.field("_op", pa.int8()),
+    pa.field("_before", INSTANT),
+    pa.field(OP, pa.int8()),
 )
+KEY_FIELD = pa.field("_key", pa.int64())
+
+# What the keyed history of a stream is made of.
+HISTORY_COLUMNS = ("_key", "_ts", "_row_id", OP)
+
+# What a query calls the columns that every row has.
+_SYSTEM = {"ts": "_ts", "row_id": "_row_id"}
 
 
 def stem_schema(schema: StreamSchema) -> pa.Schema:
     """The columns of the stem of a stream, in order."""
-    return pa.schema([*STEM_FIELDS, *schema.arrow])
+    return pa.schema([*STEM_FIELDS, *([KEY_FIELD] if schema.key else []), *schema.arrow])
 
 
 def encode(batch: pa.RecordBatch) -> bytes:
@@ -40,10 +53,16 @@ def encode(batch: pa.RecordBatch) -> bytes:
 
 
 def decode(
-    schema: StreamSchema, payload: Any, first_row_id: int, stamp: int, position: int
+    schema: StreamSchema,
+    payload: Any,
+    first_row_id: int,
+    stamp: int,
+    position: int,
+    before: int | None = None,
 ) -> pa.RecordBatch:
     """The stem rows of a payload (bytes or a pa.Buffer), values without a copy.
 
+    `before` is the greatest ts the stream had reached before them.
     Raises DecodeError for anything but exactly one batch of the declared columns.
     """
     batch = _read(schema, payload)
@@ -53,9 +72,25 @@ def decode(
     if ts.null_count:
         raise DecodeError(f"payload of stream {schema.name}: a row without a ts")
     ids = pa.array(np.arange(first_row_id, first_row_id + rows, dtype=np.int64))
-    ops = pa.array(np.full(rows, OP_ROW, dtype=np.int8))
-    system = [ids, ts, _repeat(position, rows), stamps, ops]
-    return pa.RecordBatch.from_arrays([*system, *batch.columns], schema=stem_schema(schema))
+    declared = batch.select(schema.arrow.names).columns
+    reached = pa.nulls(rows, INSTANT) if before is None else _repeat(before, rows).view(INSTANT)
+    system = [ids, ts, _repeat(position, rows), stamps, reached, *_operations(schema, batch)]
+    return pa.RecordBatch.from_arrays([*system, *declared], schema=stem_schema(schema))
+
+
+def _operations(schema: StreamSchema, batch: pa.RecordBatch) -> list[pa.Array]:
+    """`_op`, and with a key `_key`."""
+    if not schema.key:
+        return [pa.array(np.full(batch.num_rows, OP_ROW, dtype=np.int8))]
+    keys = [batch.column(name) for name in schema.key]
+    if any(column.null_count for column in (batch.column(OP), *keys)):
+        raise DecodeError(f"payload of stream {schema.name}: a row without a key")
+    return [batch.column(OP), pa.array(key_digests(keys))]
+
+
+def are_rows(rows: pa.RecordBatch) -> Mask:
+    """Which of these stem rows are no deletes: a delete matches nothing."""
+    return np.asarray(rows.column(OP).to_numpy() == OP_ROW)
 
 
 def query_view(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -65,6 +100,29 @@ def query_view(rows: pa.RecordBatch) -> pa.RecordBatch:
     columns["ts"] = rows.column("_ts")
     columns["row_id"] = rows.column("_row_id")
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Some columns of stem rows: their `names` in the stem, and their `schema` for a query."""
+
+    names: tuple[str, ...]
+    schema: pa.Schema
+
+
+@lru_cache(maxsize=4096)
+def columns_read(schema: StreamSchema, read: frozenset[str]) -> Columns:
+    """Of the columns a query may use those in `read`, and `row_id` always."""
+    names = [name for name in schema.types if name in read or name == "row_id"]
+    return columns_shown(schema, tuple((name, name) for name in names))
+
+
+@lru_cache(maxsize=4096)
+def columns_shown(schema: StreamSchema, shown: tuple[tuple[str, str], ...]) -> Columns:
+    """Columns a query may use, each under a new name: (new, old)."""
+    fields = [(name, schema.types[column].arrow) for name, column in shown]
+    names = tuple(_SYSTEM.get(column, column) for _, column in shown)
+    return Columns(names, pa.schema(fields))
 
 
 def _read(schema: StreamSchema, payload: Any) -> pa.RecordBatch:
@@ -77,7 +135,7 @@ def _read(schema: StreamSchema, payload: Any) -> pa.RecordBatch:
         batch.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DecodeError(f"payload of stream {schema.name} does not decode: {error}") from error
-    if not batch.schema.equals(schema.arrow):
+    if not batch.schema.equals(schema.payload):
         raise DecodeError(f"payload of stream {schema.name} has other columns: {batch.schema}")
     return batch
 

@@ -15,6 +15,9 @@ from datastem.types import BIGINT, TIMESTAMP, Type, parse_type
 # Every row has these; a query may use them like any column.
 SYSTEM_COLUMNS: Mapping[str, Type] = {"ts": TIMESTAMP, "row_id": BIGINT}
 
+# What a row does, beside its columns: where a stream has a key, a row may delete it.
+OP = "_op"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -27,7 +30,8 @@ class StreamSchema:
     """A stream as CREATE STREAM declared it. Durations are microseconds.
 
     `ordered_by` names the event-time column, or is None where a row's ts is the stamp of its
-    arrival. `retain` is None where rows are kept for ever.
+    arrival. `retain` is None where rows are kept for ever. `key` is empty where every row stays a
+    row; else a row replaces the earlier row of its key.
     """
 
     name: str
@@ -37,10 +41,19 @@ class StreamSchema:
     ahead: int = HOUR
     key: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        """Cheap: schemas are keys of caches."""
+        return hash(self.name)
+
     @cached_property
     def arrow(self) -> pa.Schema:
         """The declared columns, in order."""
         return pa.schema([(column.name, column.type.arrow) for column in self.columns])
+
+    @cached_property
+    def payload(self) -> pa.Schema:
+        """What the log keeps of a batch: the declared columns, before them `_op` with a key."""
+        return pa.schema([*([(OP, pa.int8())] if self.key else []), *self.arrow])
 
     @cached_property
     def types(self) -> dict[str, Type]:

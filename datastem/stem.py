@@ -10,14 +10,15 @@ from others.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import BLOCK_BITS, Block, Part, split
+from datastem.blocks import BLOCK_BITS, Block, Int64s, Part, split
 from datastem.memory import Memory
 
 
@@ -52,21 +53,31 @@ class SegmentIndex:
         for segment in segments:
             for number in segment.blocks:
                 held.setdefault(number, []).append(segment)
-        low = np.array([min(s.ts_lo for s in group) for group in held.values()], np.int64)
-        top = np.array([max(s.ts_hi for s in group) for group in held.values()], np.int64)
-        return cls(high, held, np.array(list(held), np.int64), low, top)
+        numbers = sorted(held)
+        low = np.array([min(s.ts_lo for s in held[number]) for number in numbers], np.int64)
+        top = np.array([max(s.ts_hi for s in held[number]) for number in numbers], np.int64)
+        return cls(high, held, np.array(numbers, np.int64), low, top)
 
-    def overlapping(self, begin: int | None, end: int) -> set[int]:
+    def overlapping(self, begin: int | None, end: int) -> list[int]:
+        """Ascending."""
         chosen = self._low < end
         if begin is not None:
             chosen &= self._high >= begin
-        return set(self._numbers[chosen].tolist())
+        numbers: list[int] = self._numbers[chosen].tolist()
+        return numbers
 
 
 _FOREVER = 1 << 62
 
-# The rows of the given segments with ids in [lo, hi), ascending.
-Reader = Callable[[Sequence[Segment], int, int], pa.RecordBatch]
+# What never falls as row ids rise; NULL comes before all time.
+Mark = Literal["_stamp", "_before", "_position"]
+
+
+class Reader(Protocol):
+    def __call__(
+        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """The rows of the segments with ids in `[lo, hi)`, ascending; only the named columns."""
 
 
 class DataStem:
@@ -151,6 +162,10 @@ class DataStem:
         self._memory.shrink()
         return part
 
+    def read(self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str]) -> Part:
+        """Some columns from the files, `_row_id` among them. Nothing is kept."""
+        return Part(self._read(segments, lo, hi, names))
+
     def _keep(self, number: int, block: Block) -> None:
         self._blocks[number] = block
         pinned = (number + 1) << BLOCK_BITS > self._index.high
@@ -175,39 +190,73 @@ class StemView:
         """
         limit = self.high if high is None else min(high, self.high)
         for number in self.numbers(begin, end, limit):
-            if (number + 1) << BLOCK_BITS <= low:
-                continue
-            for part in self._parts(number, begin, end):
-                below = part.below(limit)
-                if below is not None and below.stop > low and below.overlaps(begin, end):
-                    yield below
+            if (number + 1) << BLOCK_BITS > low:
+                for part in self._chosen(number, begin, end, limit):
+                    if part.stop > low:
+                        yield part
 
-    def high_at(self, stamp: int) -> tuple[int, int | None]:
-        """How far the stream was at an instant: the next row id then, and the last position.
+    def held(self, begin: int | None, end: int, high: int, most: int) -> list[Part] | None:
+        """What `probe` gives, where that is in memory and of at most `most` blocks; else None."""
+        limit = min(high, self.high)
+        numbers = self.numbers(begin, end, limit)
+        if len(numbers) > most or any(self._lacks(number) for number in numbers):
+            return None
+        return [part for number in numbers for part in self._chosen(number, begin, end, limit)]
 
-        The position is None where no row is as old. Stamps never fall as row ids rise.
+    def high_at(self, mark: Mark, most: int) -> tuple[int, int | None]:
+        """The rows whose mark is at most `most`: the next row id after them, the last's position.
+
+        The position is None where there are none. Looks at the newest blocks first, then at ever
+        older ones in ever larger steps.
         """
         numbers = self.numbers(None, _FOREVER, self.high)
-        low, top = 0, len(numbers)
-        while low < top:
-            middle = (low + top) // 2
-            if self._first_stamp(numbers[middle]) <= stamp:
-                low = middle + 1
-            else:
-                top = middle
-        for number in reversed(numbers[:low]):
+        top, step = len(numbers), 1
+        low = max(0, top - step)
+        while low and self._first(mark, numbers[low]) > most:
+            top, step = low, 2 * step
+            low = max(0, top - step)
+        top = bisect_right(numbers, most, low, top, key=lambda number: self._first(mark, number))
+        for number in reversed(numbers[:top]):
             for part in reversed(list(self._parts(number, None, _FOREVER))):
-                stamps = part.rows.column("_stamp").view(pa.int64()).to_numpy()
-                count = int(np.searchsorted(stamps, stamp, "right"))
+                count = int(np.searchsorted(_marks(part, mark), most, "right"))
                 if count:
                     position = part.rows.column("_position")[count - 1].as_py()
                     return int(part.ids[count - 1]) + 1, position
         return 0, None
 
+    def first_from(self, high: int, mark: Mark) -> int | None:
+        """The mark of the first row with an id of at least `high`; None without such a row.
+
+        A mark that is NULL is given as one before all time.
+        """
+        for number in self.numbers(None, _FOREVER, self.high):
+            if (number + 1) << BLOCK_BITS > high:
+                for part in self._parts(number, None, _FOREVER):
+                    place = int(np.searchsorted(part.ids, high))
+                    if place < len(part.ids):
+                        return int(_marks(part, mark)[place])
+        return None
+
     def parts(self, number: int, high: int) -> list[Part]:
         """All rows of a block with ids below `high`. Reads files where they are not in memory."""
         found = (part.below(high) for part in self._parts(number, None, _FOREVER))
         return [part for part in found if part is not None]
+
+    def columns(self, names: Sequence[str], lo: int) -> Iterator[pa.RecordBatch]:
+        """These columns, `_row_id` among them, of the rows with ids from `lo` on, ascending.
+
+        What is not in memory is read from the files, those columns alone, and not kept.
+        """
+        for number in range(lo >> BLOCK_BITS, ((self.high - 1) >> BLOCK_BITS) + 1):
+            stop = (number + 1) << BLOCK_BITS
+            block = self.blocks.get(number)
+            floor = stop if block is None else block.floor
+            parts = () if block is None else block.parts
+            if lo < floor and (segments := self.segments(number, floor)):
+                parts = (self.stem.read(segments, number << BLOCK_BITS, floor, names), *parts)
+            for part in parts:
+                first = int(np.searchsorted(part.ids, lo))
+                yield part.rows.select(list(names)).slice(first)
 
     def latest(self, number: int) -> int:
         """No row of the block has a greater ts. Reads nothing."""
@@ -219,21 +268,33 @@ class StemView:
             tops += [exact[1]] if exact else [segment.ts_hi for segment in segments]
         return max(tops, default=-_FOREVER)
 
-    def _first_stamp(self, number: int) -> int:
+    def _first(self, mark: Mark, number: int) -> int:
         """Of the block's first row; before all time where the block is empty."""
         for part in self._parts(number, None, _FOREVER):
-            return int(part.rows.column("_stamp").view(pa.int64())[0].as_py())
+            return int(_marks(part, mark)[0])
         return -_FOREVER
 
     def numbers(self, begin: int | None, end: int, high: int) -> list[int]:
-        """The blocks that may hold rows with ts in `[begin, end)` and ids below `high`."""
+        """The blocks that may hold rows with ts in `[begin, end)` and ids below `high`, ascending.
+
+        Those after the index's are in memory, and may hold any ts.
+        """
         last = (high - 1) >> BLOCK_BITS
-        tail = {n for n in self.blocks if (n + 1) << BLOCK_BITS > self.index.high}
-        return sorted(n for n in tail | self.index.overlapping(begin, end) if n <= last)
+        found = [number for number in self.index.overlapping(begin, end) if number <= last]
+        for number in range(self.index.high >> BLOCK_BITS, last + 1):
+            if number in self.blocks and number not in found[-1:]:
+                found.append(number)
+        return found
 
     def segments(self, number: int, floor: int) -> list[Segment]:
         """What the files hold of a block below an id."""
         return [s for s in self.index.segments.get(number, ()) if s.row_lo < floor]
+
+    def _chosen(self, number: int, begin: int | None, end: int, limit: int) -> Iterator[Part]:
+        for part in self._parts(number, begin, end):
+            below = part.below(limit)
+            if below is not None and below.overlaps(begin, end):
+                yield below
 
     def _parts(self, number: int, begin: int | None, end: int) -> Iterator[Part]:
         start = number << BLOCK_BITS
@@ -247,7 +308,16 @@ class StemView:
             self.stem.touch(number)
             yield from block.parts
 
+    def _lacks(self, number: int) -> bool:
+        block = self.blocks.get(number)
+        return block is None or block.floor > number << BLOCK_BITS
+
     def _may_overlap(self, number: int, floor: int, begin: int | None, end: int) -> bool:
         exact = None if number in self.blocks else self.stem.bounds_of(number)
         spans = [exact] if exact else [(s.ts_lo, s.ts_hi) for s in self.segments(number, floor)]
         return any(low < end and (begin is None or high >= begin) for low, high in spans)
+
+
+def _marks(part: Part, mark: Mark) -> Int64s:
+    found: Int64s = part.rows.column(mark).view(pa.int64()).fill_null(-_FOREVER).to_numpy()
+    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -110,6 +111,12 @@ def columns_of(expression: Expression) -> Iterator[str]:
                 yield from columns_of(arg)
 
 
+def weight_of(expression: Expression) -> int:
+    """How many expressions it is made of."""
+    inner = expression.args if isinstance(expression, Call) else ()
+    return 1 + sum(weight_of(arg) for arg in inner)
+
+
 def to_json(expression: Expression) -> list[Any]:
     """A form `json.dumps` writes and `from_json` reads back exactly."""
     match expression:
@@ -132,6 +139,11 @@ def from_json(form: list[Any]) -> Expression:
     if tag == "par":
         return Parameter(form[2], type_)
     return Call(Op(form[2]), tuple(from_json(arg) for arg in form[3:]), type_)
+
+
+def predicate_key(where: Expression) -> str:
+    """Equal for equal predicates over one stream: the normal form as text."""
+    return json.dumps(to_json(where), separators=(",", ":"))
 
 
 def _value_json(value: Scalar, type_: Type) -> Any:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from datastem.equality import Int64s, canonical
 from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP
-from querystem.equality import Int64s, canonical
 from querystem.expressions import ColumnRef, Expression, columns_of
 from querystem.query import Output, Query, key_name
 from querystem.shape import chosen, project

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.equality import Int64s, canonical
 from datastem.types import Kind, Type
-from querystem.equality import Int64s, canonical
 
 Ranker = Callable[[Int64s], Int64s]
 

@@ -3,7 +3,8 @@
 The *predicate* (stream and WHERE, in normal form) is what gets matched and shared; everything
 else belongs to the registration and applies when it is invoked, in this order: window and WHERE
 choose rows; `grouping` turns them into one row per group; `having` keeps some; `outputs` are
-computed; `distinct` removes repeats; `order_by`, `offset` and `limit` cut.
+computed; `distinct` removes repeats; `order_by`, `offset` and `limit` cut. `refresh` says as of
+when all this is.
 
 In a grouped query `having`, `outputs` and `order_by` see only the columns `key_name(n)` and
 `aggregate_name(n)`; in any other they see the stream's.
@@ -15,11 +16,22 @@ import enum
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from datastem.schema import Column
 from datastem.types import Type, parse_type
-from querystem.expressions import TRUE, Expression, from_json, to_json
+from querystem.expressions import (
+    TRUE,
+    ColumnRef,
+    Expression,
+    columns_of,
+    from_json,
+    predicate_key,
+    to_json,
+    weight_of,
+)
+from querystem.refresh import Refresh, RefreshEvery, refresh_from_json, refresh_to_json
 from results.window import Window, window_from_json, window_to_json
 
 
@@ -75,7 +87,7 @@ def aggregate_name(number: int) -> str:
     return f"$aggregate{number}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Query:
     stream: str
     outputs: tuple[Output, ...]
@@ -87,17 +99,84 @@ class Query:
     order_by: tuple[SortKey, ...] = ()
     limit: int | None = None
     offset: int = 0
+    refresh: Refresh | None = None
 
-    @property
+    @cached_property
     def columns(self) -> tuple[Column, ...]:
         return tuple(Column(output.name, output.expression.type) for output in self.outputs)
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The columns that are read of a row that was chosen."""
+        named = frozenset(name for one in self._of_rows for name in columns_of(one))
+        return named | {"ts", "row_id"} if self._by_time else named
+
+    @cached_property
+    def weight(self) -> int:
+        """How many expressions are evaluated once the rows are chosen."""
+        evaluated = [*self._of_rows, self.having]
+        if self.grouping is not None:
+            evaluated += self._of_answers
+        return sum(weight_of(one) for one in evaluated)
+
+    @property
+    def _by_time(self) -> bool:
+        """Whether anything of it depends on which row is earlier."""
+        ends = (Function.FIRST, Function.LAST)
+        grouping = self.grouping
+        return grouping is None or any(one.function in ends for one in grouping.aggregates)
+
+    @property
+    def _of_rows(self) -> list[Expression]:
+        if self.grouping is None:
+            return self._of_answers
+        arguments = [one.argument for one in self.grouping.aggregates if one.argument]
+        return [*self.grouping.keys, *arguments]
+
+    @property
+    def _of_answers(self) -> list[Expression]:
+        outputs = [output.expression for output in self.outputs]
+        return [*outputs, *[key.expression for key in self.order_by]]
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether it gives all the rows it chooses, by (ts, row_id)."""
+        cut = self.limit is not None or self.offset or self.having != TRUE
+        return self.grouping is None and not (self.distinct or self.order_by or cut)
+
+    @cached_property
+    def shown(self) -> tuple[tuple[str, str], ...] | None:
+        """Where the outputs are columns as they are: the name of each, and the column's."""
+        pairs = [
+            (output.name, output.expression.name)
+            for output in self.outputs
+            if isinstance(output.expression, ColumnRef)
+        ]
+        return tuple(pairs) if self.plain and len(pairs) == len(self.outputs) else None
 
     @property
     def predicate_key(self) -> str:
         """Equal for equal predicates over one stream: the normal form as text."""
-        return json.dumps(to_json(self.where), separators=(",", ":"))
+        return predicate_key(self.where)
 
     @property
+    def period(self) -> int | None:
+        """That of REFRESH EVERY."""
+        return self.refresh.period if isinstance(self.refresh, RefreshEvery) else None
+
+    @property
+    def form(self) -> str:
+        """Everything but the predicate, as text."""
+        form = self.to_json()
+        del form["where"]
+        return json.dumps(form, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, form: str, predicate_key: str) -> Query:
+        """The query whose `form` and `predicate_key` these are."""
+        return cls.from_json(json.loads(form) | {"where": json.loads(predicate_key)})
+
+    @cached_property
     def grouping_key(self) -> str:
         """Equal for equal groupings."""
         form = None if self.grouping is None else _grouping_json(self.grouping)
@@ -117,6 +196,7 @@ class Query:
             ],
             "limit": self.limit,
             "offset": self.offset,
+            "refresh": refresh_to_json(self.refresh),
         }
 
     @classmethod
@@ -132,6 +212,7 @@ class Query:
             order_by=tuple(SortKey(from_json(key[0]), key[1], key[2]) for key in form["order_by"]),
             limit=form["limit"],
             offset=form["offset"],
+            refresh=refresh_from_json(form["refresh"]),
         )
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from datastem.equality import Int64s, canonical, codes
 from querystem.aggregate.partial import values_of
-from querystem.equality import Int64s, canonical, codes
 from querystem.expressions import TRUE
 from querystem.kernel import matches
 from querystem.ordering import (
@@ -24,6 +24,7 @@ from querystem.ordering import (
     with_nulls,
 )
 from querystem.query import Query, SortKey
+from results.answer import order
 
 
 def shape(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -38,6 +39,8 @@ def shape(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def chosen(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Those of the rows, or groups, that make the answer's rows, in its order."""
+    if query.plain:
+        return _in_order(rows)
     if query.having != TRUE:
         rows = rows.filter(pa.array(matches(query.having, rows)))
     default = _default(query, rows)
@@ -46,6 +49,12 @@ def chosen(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
         places = _distinct(project(query, rows), default, places)
     rankers = [*(one for key in query.order_by for one in _rankers(key, rows)), *default]
     return _taken(rows, _cut(query, rankers, places))
+
+
+def _in_order(rows: pa.RecordBatch) -> pa.RecordBatch:
+    ts = rows.column("ts").view(pa.int64()).to_numpy()
+    places = order(ts, rows.column("row_id").to_numpy())
+    return rows if places is None else rows.take(pa.array(places))
 
 
 def project(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.equality import canonical
 from datastem.types import BIGINT, TIMESTAMP, Kind, Type
 from querystem.aggregate.partial import values_of
-from querystem.equality import canonical
 from querystem.query import Query, SortKey, key_name
 
 _EMPTY = b""

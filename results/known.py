@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from results.bitmap import BLOCK_BITS, Lows
+from results.bitmap import BLOCK_BITS, BLOCK_MASK, Lows
 from results.ranges import Range, subtract, union
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
@@ -39,9 +39,12 @@ class Piece:
     def between(self, lo: int, hi: int) -> Int64s:
         """The matching ids in `[lo, hi)`, which lies in the block."""
         base = self.block << BLOCK_BITS
-        first = np.searchsorted(self.lows, lo - base)
-        last = np.searchsorted(self.lows, hi - base)
-        return self.lows[first:last].astype(np.int64) + base
+        return self.lows[self._place(lo - base) : self._place(hi - base)].astype(np.int64) + base
+
+    def _place(self, low: int) -> int:
+        # numpy would make all of `lows` wider to compare them with a wider number.
+        whole = low > BLOCK_MASK
+        return len(self.lows) if whole else int(self.lows.searchsorted(np.uint16(max(low, 0))))
 
     def add(self, ranges: list[Range], lows: Lows) -> Piece:
         """`lows` are all the matches in the ranges; ids known already may be among them."""

@@ -40,6 +40,11 @@ class Region:
         late = self.since is not None and self.since >= self.until
         return late or self.lo >= self.hi
 
+    @property
+    def instants_only(self) -> bool:
+        """Whether all rows of one ts are on one side of each end."""
+        return self.until[1] <= 0 and (self.since is None or self.since[1] <= 0)
+
     def contains(self, low: int, high: int, first: int, stop: int) -> bool:
         """Whether it is sure to hold every row with ts in `[low, high]` and id in `[first, stop)`.
 

@@ -33,13 +33,17 @@ class TimeWindow:
     end: Bound | None = None
     slide: int | None = None
 
+    def present(self, now: int) -> int:
+        """The instant the window is of."""
+        return now if self.slide is None else now - now % self.slide
+
     def at(self, now: int, retain: int | None = None) -> tuple[int | None, int]:
         """`[begin, end)` of ts. Rows after NOW wait, rows past the retention are gone.
 
         The retention counts from NOW itself, not from where `slide` has set it back to. The
         interval is empty where begin >= end.
         """
-        present = now if self.slide is None else now - now % self.slide
+        present = self.present(now)
         limit = present + 1
         end = limit if self.end is None else min(self.end.at(present), limit)
         begins = [] if self.begin is None else [self.begin.at(present)]

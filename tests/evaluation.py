@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from datastem.equality import canonical, codes
+from datastem.history import History
+from datastem.keys import key_digests
+from datastem.runs import FIRST, KeyedRows
 from querystem.aggregate import finish, merge, partial
-from querystem.equality import canonical, codes
 from querystem.expressions import TRUE
 from querystem.kernel import matches
 from querystem.query import Query
@@ -17,20 +20,35 @@ from results.choice import by_count, by_row, by_time
 from results.newest import Run, newest_of_each
 from results.region import Region
 from results.window import CountWindow, RowWindow, TimeWindow
+from tests.oracle.keyed import Keyed
 
 
 def evaluate_parts(
-    query: Query, parts: Sequence[pa.RecordBatch], now: int, retain: int | None = None
+    query: Query,
+    parts: Sequence[pa.RecordBatch],
+    now: int,
+    retain: int | None = None,
+    keyed: Keyed | None = None,
 ) -> pa.RecordBatch:
-    """`parts` are rows as the kernel sees them, at least one part, ids from 0 upwards."""
-    return shape(query, chosen_rows(query, parts, now, retain))
+    """`parts` are rows as the kernel sees them, at least one part, ids from 0 upwards.
+
+    Those of a keyed stream have one column more, `_op`.
+    """
+    return shape(query, chosen_rows(query, parts, now, retain, keyed))
 
 
 def chosen_rows(
-    query: Query, parts: Sequence[pa.RecordBatch], now: int, retain: int | None = None
+    query: Query,
+    parts: Sequence[pa.RecordBatch],
+    now: int,
+    retain: int | None = None,
+    keyed: Keyed | None = None,
 ) -> pa.RecordBatch:
     """What `shape` takes: the rows of the window that match, or their groups."""
     high = sum(part.num_rows for part in parts)
+    if keyed is not None:
+        parts = _current(query, parts, now, retain, keyed)
+        high, retain = high if keyed.high is None else keyed.high, None
     oldest = None if retain is None else now - retain + 1
     region = _region(query, parts, now, oldest, high)
     chosen = [part.filter(pa.array(region.holds(*_moments(part)))) for part in parts]
@@ -42,6 +60,27 @@ def chosen_rows(
         return pa.concat_batches(chosen)
     found = merge([partial(query.grouping, part) for part in chosen])
     return finish(query.grouping, found)
+
+
+def _current(
+    query: Query, parts: Sequence[pa.RecordBatch], now: int, retain: int | None, keyed: Keyed
+) -> list[pa.RecordBatch]:
+    """The rows that are current, part by part."""
+    history = History()
+    for part in parts:
+        ts, ids = _moments(part)
+        keys = key_digests([part.column(name) for name in keyed.key])
+        ops = pa.compute.equal(part.column("_op"), "delete").cast(pa.int8()).to_numpy()
+        history = history.insert(KeyedRows(keys, ts, ids, ops), history.high + part.num_rows)
+    high = history.high if keyed.high is None else keyed.high
+    instant = query.window.present(now) if isinstance(query.window, TimeWindow) else now
+    reached = now if keyed.reached is None else max(now, keyed.reached)
+    cut = FIRST if retain is None else reached - retain
+    found = history.current(high, instant, cut)
+    return [
+        part.filter(pa.array(np.isin(_moments(part)[1], found.ids))).drop_columns(["_op"])
+        for part in parts
+    ]
 
 
 def _region(

@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "ba91364a9856a1b65072d45619fb9f40d35187558365f1c65bb4f66342ed11b8"
+WIRE = "8fa18ba70ac236d75ab44ab17ebf6d4f56e2d1afebdd1475b66a7820cc81f7fb"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

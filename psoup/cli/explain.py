@@ -61,13 +61,26 @@ def _pairs(found: Explanation) -> list[tuple[str, str]]:
             f"{stored.row_count:,} matches in {stored.block_count:,} blocks: {stored.byte_count:,}"
             f" bytes, {stored.piece_count:,} pieces, {stored.file_count:,} files",
         ),
+        ("refresh", _refresh(found)),
         ("engine", f"epoch {found.epoch}" if found.epoch else "has never run"),
+        *_keyed(run.current_rows),
         (
             "one invoke",
             f"{run.considered_rows:,} rows considered, {run.computed_rows:,} computed on the spot, "
             f"{run.answer_rows:,} in the answer ({run.answer_bytes:,} bytes)",
         ),
     ]
+
+
+def _refresh(found: Explanation) -> str:
+    matched = f" (predicate {found.trigger_id})" if found.trigger_id else ""
+    return found.refresh + matched if found.refresh else "always fresh"
+
+
+def _keyed(current_rows: int | None) -> list[tuple[str, str]]:
+    if current_rows is None:
+        return []
+    return [("keyed stream", f"{current_rows:,} current rows in the window, one a key")]
 
 
 def _others(found: Explanation) -> str:

@@ -113,8 +113,9 @@ def footer(header: AnswerHeader) -> None:
     engine = f"epoch {header.epoch}" if header.epoch else "no engine yet"
     if header.behind_rows:
         engine += f", {header.behind_rows:,} rows behind"
+    point = f" · refreshed at {header.refreshed_at}" if header.refreshed_at else ""
     note(
-        f"{header.row_count:,} rows at {header.now or 'no instant yet'} · window {window}",
+        f"{header.row_count:,} rows at {header.now or 'no instant yet'} · window {window}{point}",
         f"{engine} · {header.computed_rows:,} rows computed on the spot · "
         f"{header.elapsed.total_seconds() * 1000:.1f} ms",
         *header.notes,

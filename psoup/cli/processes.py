@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Say = Callable[[str, str], None]
@@ -15,12 +15,21 @@ Say = Callable[[str, str], None]
 class Child:
     """One process at a time; `start` again after it has ended.
 
-    It has a session of its own, so Ctrl-C reaches only us and we end the children in order.
+    It has a session of its own, so Ctrl-C reaches only us and we end the children in order. Its
+    standard input ends when we do, however that comes about.
     """
 
-    def __init__(self, name: str, command: Sequence[str], say: Say) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        say: Say,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment` is what it gets besides ours."""
         self.name = name
         self._command = list(command)
+        self._environment = {**os.environ, **(environment or {})}
         self._say = say
         self._process: subprocess.Popen[str] | None = None
         self._pump: threading.Thread | None = None
@@ -28,21 +37,28 @@ class Child:
     def start(self) -> None:
         self._process = subprocess.Popen(
             self._command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             start_new_session=True,
+            env=self._environment,
         )
         self._pump = threading.Thread(target=self._forward, args=(self._process,), daemon=True)
         self._pump.start()
 
     def _forward(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        with process.stdout as lines:
+        assert process.stdin is not None and process.stdout is not None
+        with process.stdin, process.stdout as lines:
             for line in lines:
                 self._say(self.name, line.rstrip("\n"))
+
+    @property
+    def pid(self) -> int:
+        """Of a child that has been started."""
+        assert self._process is not None
+        return self._process.pid
 
     def ended(self) -> int | None:
         """The exit code, negative for a signal; None while it runs or before it was started."""

@@ -61,6 +61,9 @@ def publish(
     its content: running the same command again, after a cut or by mistake, publishes what is
     missing and nothing twice. --publisher NAME publishes it once more.
 
+    For a stream with a KEY the file may have a column _op: "delete" for a line that deletes its
+    key, "row" or nothing for any other. A delete needs no more than its key and the event time.
+
     \b
     psoup publish trades day.csv.gz
     psoup publish trades day.csv --rename time=at --drop venue --null NA

@@ -97,6 +97,7 @@ def answer_options(command: Callable[..., None]) -> Callable[..., None]:
                 show_default=True,
                 help="Rows accepted by then, or all of today.",
             ),
+            click.option("--unrefreshed", is_flag=True, help="Leave REFRESH out."),
             click.option(
                 "--format",
                 "form",
@@ -127,7 +128,7 @@ def _moment(
 @click.command()
 @click.argument("query", metavar="HANDLE|KEY")
 @click.option("--window", help='Another window, as "BEGIN NOW - 1 HOUR END NOW".')
-@click.option("--wait", is_flag=True, help="Until the engine has matched everything.")
+@click.option("--wait", is_flag=True, help="For the engine: compute no rows on the spot.")
 @answer_options
 @click.pass_obj
 def invoke(
@@ -137,6 +138,7 @@ def invoke(
     wait: bool,
     as_of: str | None,
     known: str,
+    unrefreshed: bool,
     form: str,
     output: Path | None,
     limit: int,
@@ -157,6 +159,7 @@ def invoke(
             window=window,
             as_of=moment,
             knowledge=knowledge,
+            unrefreshed=unrefreshed,
             wait_for_engine=wait,
             timeout=connection.timeout,
         ) as answer,
@@ -177,6 +180,7 @@ def ask(
     param: tuple[str, ...],
     as_of: str | None,
     known: str,
+    unrefreshed: bool,
     form: str,
     output: Path | None,
     limit: int,
@@ -195,6 +199,7 @@ def ask(
             parameters=parameters(param),
             as_of=moment,
             knowledge=knowledge,
+            unrefreshed=unrefreshed,
             timeout=connection.timeout,
         ) as answer,
     ):

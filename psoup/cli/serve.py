@@ -13,6 +13,7 @@ from types import FrameType
 
 import click
 
+from psoup import lifeline
 from psoup.cli.problems import fail
 from psoup.cli.supervisor import Supervisor
 
@@ -83,16 +84,18 @@ def serve(store: Path, listen: str, no_engine: bool, master: str | None) -> None
     if not no_engine:
         require("engine")
     host, port = address(listen)
-    commands = {"server": _command("server", store, "--host", host, "--port", str(port))}
+    commands = {"server": command("server", store, "--host", host, "--port", str(port))}
     if not no_engine:
-        commands["engine"] = _command("engine", store, *(["--master", master] if master else []))
+        commands["engine"] = command("engine", store, *(["--master", master] if master else []))
     supervisor = Supervisor(commands, _reachable(host, port), store)
     _stop_on_signals(supervisor.stopping)
     sys.exit(supervisor.run())
 
 
-def _command(part: str, store: Path, *options: str) -> list[str]:
-    return [sys.executable, "-u", "-m", f"psoup.{part}", "--store", str(store), *options]
+def command(part: str, store: Path, *options: str) -> list[str]:
+    """What starts a server or an engine over a folder, to end with the process that starts it."""
+    start = [sys.executable, "-u", "-m", f"psoup.{part}", "--store", str(store)]
+    return [*start, lifeline.OPTION, *options]
 
 
 def address(listen: str) -> tuple[str, int]:

@@ -41,11 +41,12 @@ def list_(connection: Connection) -> None:
     with connection.client() as client:
         found = client.streams()
     grid(
-        ["stream", "columns", "event time", "kept", "rows", "queries", "now"],
+        ["stream", "columns", "key", "event time", "kept", "rows", "queries", "now"],
         [
             [
                 each.name,
                 len(each.columns),
+                ", ".join(each.key) or "none",
                 each.ordered_by or "arrival",
                 each.retain or "for ever",
                 f"{each.row_count:,}",
@@ -70,7 +71,8 @@ def show(connection: Connection, name: str) -> None:
 
 def _show(found: Stream) -> None:
     grid(["column", "type"], [[column.name, column.type] for column in found.columns])
-    click.echo(f"rows {found.row_count:,} · queries {found.registration_count:,}")
+    key = f" · key {', '.join(found.key)}" if found.key else ""
+    click.echo(f"rows {found.row_count:,} · queries {found.registration_count:,}{key}")
     click.echo(f"now {found.now or 'none yet'} · kept {found.retain or 'for ever'}")
     click.echo(found.sql)
 

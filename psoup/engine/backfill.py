@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 
+import numpy as np
 from pyspark.sql import SparkSession
 
 from psoup.engine.coverage import Band
@@ -74,14 +75,11 @@ class Backfill:
             key=lambda file: file.low["_row_id"],
         )
         folder = ledger.folder(stem_name(stream_id))
-        live = [
-            predicate.id
-            for predicate in ledger.state.predicates.values()
-            if predicate.stream_id == stream_id
-        ]
+        _, predicates = ledger.state.columns
+        live = predicates.of_stream(stream_id)
         slices = []
         for band in bands:
-            if not any(lo <= one < hi for one in live for lo, hi in band.predicates):
+            if not any(np.diff(np.searchsorted(live, band.predicates)).ravel()):
                 continue
             for lo, hi in self._cut(band):
                 paths = tuple(

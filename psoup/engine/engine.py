@@ -1,28 +1,21 @@
-"""The engine: one streaming query over the log, whose batches are steps.
+"""The engine: a loop over the log, whose rounds are steps.
 
 After each step comes at most one slice of back-fill and one piece of housekeeping, so fresh rows
-never wait for more. Spark's checkpoint lives in a scratch folder and is thrown away: where to go
-on is what the last epoch says.
+never wait for more. Where to go on is what the last epoch says, and nothing else is kept.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
-from psoup.engine import source
-from psoup.engine.alarm import Alarm
 from psoup.engine.backfill import Backfill
 from psoup.engine.errors import EngineFailed, SecondEngine
+from psoup.engine.intake import reach
 from psoup.engine.ledger import Ledger
 from psoup.engine.lock import EngineLock
 from psoup.engine.maintain import Maintenance
@@ -40,7 +33,7 @@ _RETRY_AFTER = 0.5
 class Engine:
     """`start`, then `stop`; in between a failure shows in `check` and in every wait.
 
-    Thread safety: steps run in a thread of Spark's; the methods here may be called from any other.
+    Thread safety: rounds run in a thread of their own; the methods here may be called from any.
     """
 
     def __init__(
@@ -55,48 +48,35 @@ class Engine:
         self._settings = settings or EngineSettings()
         self._lock = lock or EngineLock(store.root)
         self._changed = threading.Condition()
-        self._started = False
-        self._running = False
-        self._stopping = False
+        self._stopping = threading.Event()
         self._idle = False
         self._failure: BaseException | None = None
-        self._query: StreamingQuery | None = None
+        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
 
     def start(self) -> None:
-        """Returns when the first batch has come; the lock is taken if it isn't held yet.
-
-        Raises SecondEngine where the store has an engine.
-        """
+        """The lock is taken if it isn't held yet. Raises SecondEngine where the store has an
+        engine."""
         self._lock.acquire()
         try:
             self._ledger: Ledger = open_ledger(self._store)
             self._backfill = Backfill(self._spark, self._settings)
             self._maintenance = Maintenance(self._spark, self._settings)
-            self._scratch = Path(tempfile.mkdtemp(prefix="psoup-engine-"))
-            self._alarm = Alarm(self._scratch / "alarm")
-            self._alarm.set(1, 0.0)
-            self._start_query()
+            self._thread.start()
         except BaseException:
             self._lock.release()
             raise
 
     def stop(self) -> None:
-        """Lets the step under way end. Nothing is lost by not calling it."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._running)
-        if self._query is not None:
-            self._query.stop()
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        """Lets the round under way end. Nothing is lost by not calling it."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._lock.release()
 
     def check(self) -> None:
         """Raises what stopped the engine, if something did."""
         if self._failure is not None:
             raise self._failure
-        if self._query is not None and not self._query.isActive and not self._stopping:
-            raise EngineFailed(f"the streaming query ended: {self._query.exception()}")
 
     def wait_for(self, position: Position, timeout: float = 60.0) -> None:
         """Until an epoch holds everything up to `position`. Raises TimeoutError."""
@@ -104,11 +84,7 @@ class Engine:
 
     def wait_idle(self, timeout: float = 60.0) -> None:
         """Until the log is consumed, back-fill is done and no housekeeping is due."""
-        self._wait(lambda: self._idle and self._consumed(), timeout)
-
-    def _consumed(self) -> bool:
-        version = self._ledger.epoch.log_version
-        return self._store.log.latest_version(version) == version
+        self._wait(lambda: self._idle and not self._news(), timeout)
 
     def _wait(self, ready: Callable[[], bool], timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -119,61 +95,39 @@ class Engine:
                     raise TimeoutError(f"the engine did not get there in {timeout} s")
                 self._changed.wait(0.1)
 
-    def _start_query(self) -> None:
-        """Spark gives the source's process 10 s to come up, which a busy machine may exceed."""
-        self._spark.dataSource.register(source.LogSource)
-        for attempt in range(self._settings.retries + 1):
-            self._checkpoint = self._scratch / f"checkpoint-{attempt}"
-            query = self._query = self._new_query()
-            with self._changed:
-                while query.isActive and not self._started:
-                    self._changed.wait(0.05)
-            if self._started:
-                return
-            log.warning("Spark could not start the streaming query; trying again")
-        raise EngineFailed(f"the streaming query does not start: {query.exception()}")
-
-    def _new_query(self) -> StreamingQuery:
-        options = source.options(
-            self._store.log.folder.root,
-            self._scratch / "alarm",
-            self._ledger.epoch.log_version,
-            self._spark.sparkContext.defaultParallelism,
-            self._settings,
-        )
-        stream = self._spark.readStream.format(source.NAME).options(**options).load()
-        return (
-            stream.writeStream.foreachBatch(self._batch)
-            .option("checkpointLocation", str(self._checkpoint))
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
-
-    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+    def _say(self, idle: bool) -> None:
         with self._changed:
-            if self._stopping:
-                return
-            self._started = self._running = True
-            self._idle = False
+            self._idle = idle
             self._changed.notify_all()
+
+    def _loop(self) -> None:
         try:
-            idle = self._advance(frame, batch_id)
+            while not self._stopping.is_set():
+                self._say(idle=False)
+                busy = self._round()
+                self._say(idle=not busy)
+                if not busy:
+                    self._rest()
         except BaseException as error:
             self._failure = error
-            raise
-        else:
-            self._idle = idle
-        finally:
-            with self._changed:
-                self._running = False
-                self._changed.notify_all()
+            self._say(idle=False)
 
-    def _advance(self, frame: DataFrame, batch_id: int) -> bool:
-        """One step, slice and chore; tried again from the last epoch where something fails."""
-        offset = self._offset(batch_id)
+    def _rest(self) -> None:
+        """Until there is something new in the log, or it is time for housekeeping."""
+        deadline = time.monotonic() + self._settings.housekeeping
+        while not self._news() and time.monotonic() < deadline:
+            if self._stopping.wait(self._settings.poll):
+                return
+
+    def _news(self) -> bool:
+        version = self._ledger.epoch.log_version
+        return self._store.log.latest_version(version) > version
+
+    def _round(self) -> bool:
+        """Tried again from the last epoch where something fails. False: nothing was left to do."""
         for attempt in range(self._settings.retries + 1):
             try:
-                return self._try(frame, offset["version"], offset["tick"])
+                return self._try()
             except SecondEngine:
                 raise
             except Exception as error:
@@ -182,23 +136,16 @@ class Engine:
                         f"a step failed {attempt + 1} times, the last time with: {error}"
                     ) from error
                 log.exception("a step failed; going back to the last epoch to try again")
-                time.sleep(_RETRY_AFTER * attempt)
+                self._stopping.wait(_RETRY_AFTER * attempt)
                 self._ledger = open_ledger(self._store)
         raise AssertionError("unreachable")
 
-    def _try(self, frame: DataFrame, version: int, tick: int) -> bool:
+    def _try(self) -> bool:
+        """One step, slice and chore."""
         ledger = self._ledger
+        version = reach(self._store.log.folder, ledger.epoch.log_version, self._settings)
         if version > ledger.epoch.log_version:
-            take_step(ledger, frame, version)
-            with self._changed:
-                self._changed.notify_all()
+            take_step(ledger, self._spark, version, self._settings)
+            self._say(idle=False)
         busy = self._backfill.advance(ledger)
-        busy |= self._maintenance.advance(ledger)
-        self._alarm.set(tick + 1, 0.0 if busy else self._settings.housekeeping)
-        return not busy
-
-    def _offset(self, batch_id: int) -> dict[str, int]:
-        """Where this batch ends, from Spark's own write-ahead log."""
-        content = (self._checkpoint / "offsets" / str(batch_id)).read_text()
-        offset: dict[str, int] = json.loads(content.splitlines()[-1])
-        return offset
+        return self._maintenance.advance(ledger) or busy

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from psoup.engine.coverage import Coverage
 from psoup.engine.errors import SecondEngine
+from psoup.engine.histories import Histories
 from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.delta import Commit, DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, StreamMark
@@ -55,6 +56,7 @@ class Ledger:
         self.tables = tables
         self.state = state
         self.coverage = coverage
+        self.histories = Histories(self.store)
 
     def folder(self, name: str) -> DeltaFolder:
         return self.store.table(name)

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyroaring
 
-from datastem.codec import query_view
+from datastem.codec import are_rows, query_view
 from psoup.store.layout import MATCHES, SEGMENT_BITS
-from querystem.index import QueryStem
-from results.bitmap import BLOCK_BITS, BLOCK_MASK, encode
+from querystem.index import Matches, QueryStem
+from results.bitmap import BLOCK_BITS, BLOCK_MASK
 
 # Of a row id, where the layout counts from a block.
 ROW_SEGMENT_BITS = BLOCK_BITS + SEGMENT_BITS
@@ -28,12 +28,15 @@ Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def probe(index: QueryStem, stream_id: int, rows: pa.RecordBatch) -> pa.Table:
-    """All matches of the predicates in these stem rows, which ascend by id."""
+    """All matches of the predicates in these stem rows, which ascend by id; deletes have none."""
+    rows = rows.filter(pa.array(are_rows(rows)))
     ids: Int64s = rows.column("_row_id").to_numpy()
     tables = []
     for first, last in runs(ids >> BLOCK_BITS):
-        found = index.probe(query_view(rows.slice(first, last - first)))
+        found = _probe(index, ids[first:last], rows.slice(first, last - first))
         tables.append(_pieces(stream_id, ids[first:last], found))
+    if len(tables) == 1:
+        return tables[0]
     return pa.concat_tables([MATCHES.empty_table(), *tables]).sort_by(_ORDER)
 
 
@@ -71,21 +74,23 @@ def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
     return pa.table(columns, schema=MATCHES)
 
 
-def _pieces(stream_id: int, ids: Int64s, found: Any) -> pa.Table:
+def _probe(index: QueryStem, ids: Int64s, rows: pa.RecordBatch) -> Matches:
+    """Rows are numbered by the low bits of their ids."""
+    lows = ids & BLOCK_MASK
+    first = int(lows[0])
+    found = index.probe(query_view(rows), first)
+    if int(lows[-1]) - first + 1 == len(ids):
+        return found
+    return found.renumbered(lows.astype(np.uint32), first)
+
+
+def _pieces(stream_id: int, ids: Int64s, found: Matches) -> pa.Table:
+    """In the order of predicates."""
     block, lo, hi = int(ids[0]) >> BLOCK_BITS, int(ids[0]), int(ids[-1]) + 1
-    lows = (ids & BLOCK_MASK).astype(np.uint16)
-    matched = [(predicate, lows[offsets]) for predicate, offsets in found if len(offsets)]
-    count = len(matched)
-    columns = [
-        np.full(count, stream_id, np.int64),
-        np.full(count, block >> SEGMENT_BITS, np.int64),
-        np.array([predicate for predicate, _ in matched], np.int64),
-        np.full(count, block, np.int64),
-        np.full(count, lo, np.int64),
-        np.full(count, hi, np.int64),
-        np.array([len(hits) for _, hits in matched], np.int64),
-        pa.array([encode(hits) for _, hits in matched], pa.binary()),
-    ]
+    predicates, counts, bitmaps = found.bitmaps()
+    same = (stream_id, block >> SEGMENT_BITS, block, lo, hi)
+    stream, segment, blocks, los, his = (np.full(len(predicates), each) for each in same)
+    columns = [stream, segment, predicates, blocks, los, his, counts, bitmaps]
     return pa.table([pa.array(column) for column in columns], schema=MATCHES)
 
 

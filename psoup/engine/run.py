@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from psoup import lifeline
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
 from psoup.engine.lock import EngineLock
+from psoup.engine.scratch import make_scratch
 from psoup.engine.session import open_session
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store, StoreError
@@ -33,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     ending = threading.Event()
     _listen(ending)
+    if options.end_with_stdin:
+        lifeline.end_with_stdin()
     try:
         _run(options, ending)
     except (EngineError, StoreError) as error:
@@ -54,6 +58,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--poll-ms", type=float, default=1000 * defaults.poll)
     parser.add_argument("--grace", type=float, default=defaults.grace, help="seconds (3600)")
     parser.add_argument("--ui", action="store_true", help="Spark's own web page")
+    parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     return parser.parse_args(arguments)
 
 
@@ -62,14 +67,19 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
     store = Store.open(options.store, create=True)
     lock = EngineLock(store.root)
     lock.acquire()
-    with tempfile.TemporaryDirectory(prefix="psoup-spark-", ignore_cleanup_errors=True) as scratch:
+    if ending.is_set():
+        return
+    scratch = make_scratch(store.id)
+    try:
         log.info("starting Spark on %s", options.master)
-        spark = open_session(Path(scratch), master=options.master, ui=options.ui)
+        spark = open_session(scratch, master=options.master, ui=options.ui)
         _listen(ending)  # Spark's session has put a handler of its own on SIGINT
         try:
             _serve(Engine(store, spark, settings, lock), ending)
         finally:
             spark.stop()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _serve(engine: Engine, ending: threading.Event) -> None:

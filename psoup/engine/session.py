@@ -17,12 +17,6 @@ _SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",

@@ -13,9 +13,8 @@ class EngineSettings:
     request run for half the grace.
     """
 
-    # How often the source looks at the log, and how long one look may last.
+    # How often an idle engine looks at the log.
     poll: float = 0.005
-    wait: float = 0.25
     # One step takes at most this much of the log.
     step_commits: int = 256
     step_bytes: int = 64 << 20

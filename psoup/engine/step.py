@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 
 from psoup.engine.coverage import Cohort
-from psoup.engine.ledger import Ledger
+from psoup.engine.histories import closure_rows
+from psoup.engine.intake import tasks
+from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
 from psoup.engine.outcome import Undecodable, by_table
-from psoup.engine.spread import spread_fresh
-from psoup.engine.worker import Job
+from psoup.engine.settings import EngineSettings
+from psoup.engine.spread import spread
+from psoup.engine.worker import CLOSURE_BOUNDS, Intake, Job, fresh, write_segments
+from psoup.store.datafile import DataFile
 from psoup.store.events import Data, Entry
 from psoup.store.layout import COVERAGE
 from psoup.store.state import Touched
@@ -25,8 +30,8 @@ from psoup.store.tables import changed_rows
 log = logging.getLogger(__name__)
 
 
-def take_step(ledger: Ledger, frame: DataFrame, end: int) -> None:
-    """Consumes the log up to version `end`; `frame` holds those commits and no others."""
+def take_step(ledger: Ledger, spark: SparkSession, end: int, settings: EngineSettings) -> None:
+    """Consumes the log up to version `end`."""
     entries = _headers(ledger, end)
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
     born = ledger.state.next_predicate_id
@@ -36,7 +41,7 @@ def take_step(ledger: Ledger, frame: DataFrame, end: int) -> None:
     _write_changes(ledger, touched)
     _start_cohorts(ledger, touched, born, highs)
     if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
-        _insert_and_probe(ledger, frame)
+        _insert_and_probe(ledger, spark, end, settings)
     ledger.publish("step" if entries else "trim", end)
 
 
@@ -61,25 +66,49 @@ def _write_changes(ledger: Ledger, touched: Touched) -> None:
 
 
 def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int, int]) -> None:
-    live = ledger.state.predicates
-    new: dict[int, list[int]] = {}
-    for predicate in touched.predicates:
-        if predicate >= born and predicate in live:
-            new.setdefault(live[predicate].stream_id, []).append(predicate)
+    _, predicates = ledger.state.columns
+    new = predicates.having(np.array([one for one in touched.predicates if one >= born], np.int64))
+    ids = new.select(["stream_id", "predicate_id"]).group_by("stream_id")
+    spans = ids.aggregate([("predicate_id", "min"), ("predicate_id", "max")]).sort_by("stream_id")
     rows = [
-        ledger.coverage.start(stream, Cohort(min(ids), max(ids) + 1, highs.get(stream, 0)))
-        for stream, ids in sorted(new.items())
+        ledger.coverage.start(stream, Cohort(lo, hi + 1, highs.get(stream, 0)))
+        for stream, lo, hi in zip(*spans.to_pydict().values(), strict=True)
     ]
     ledger.append("coverage", pa.concat_tables([COVERAGE.empty_table(), *rows]))
 
 
-def _insert_and_probe(ledger: Ledger, frame: DataFrame) -> None:
+def _insert_and_probe(
+    ledger: Ledger, spark: SparkSession, end: int, settings: EngineSettings
+) -> None:
     schemas = {
         stream.id: stream.schema for stream in ledger.state.streams.values() if not stream.dropped
     }
-    outcomes = spread_fresh(frame, job_of(ledger), schemas)
+    parallelism = spark.sparkContext.defaultParallelism
+    log_folder, start = ledger.store.log.folder, ledger.epoch.log_version
+    units = [
+        Intake(task, schemas)
+        for task in tasks(log_folder, start, end, parallelism, settings.task_bytes)
+    ]
+    outcomes = spread(spark, job_of(ledger), fresh, units)
     for outcome in outcomes:
         if isinstance(outcome, Undecodable):
             log.error("%s: its row ids stay empty", outcome.problem)
-    for name, files in by_table(outcomes).items():
+    written = by_table(outcomes)
+    closures = [
+        file
+        for name, files in written.items()
+        if name.startswith(STEM) and schemas[stream_of(name)].key
+        for file in _close(ledger, stream_of(name), files)
+    ]
+    if closures:
+        written["closures"] = closures
+    for name, files in written.items():
         ledger.commit(name, files, operation="APPEND")
+
+
+def _close(ledger: Ledger, stream_id: int, files: list[DataFile]) -> list[DataFile]:
+    """What the rows of a keyed stream's new files say about ends, as files of the closures."""
+    found = ledger.histories.insert(stream_id, ledger.files(stem_name(stream_id)), files)
+    rows = closure_rows(stream_id, found, ledger.epoch.number + 1)
+    root = ledger.folder("closures").root
+    return write_segments(root, stream_id, rows, CLOSURE_BOUNDS, ledger.store.sync)

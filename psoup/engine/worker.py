@@ -6,7 +6,7 @@ is in `predicates`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,19 +15,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from datastem.blocks import BLOCK_BITS
 from datastem.codec import decode
 from datastem.errors import DecodeError
-from datastem.schema import StreamSchema
+from datastem.schema import OP, StreamSchema
 from psoup.engine import pieces
+from psoup.engine.intake import Task
 from psoup.engine.ledger import stem_name
-from psoup.engine.outcome import Outcome, Undecodable, Written, to_batch
+from psoup.engine.outcome import Outcome, Undecodable, Written
 from psoup.engine.predicates import Ranges, predicates_of
-from psoup.store.datafile import write_data_file
+from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.events import Data, Entry
 from psoup.store.log import read_events
 
 STEM_BOUNDS = ("_row_id", "_ts", "_position", "_stamp")
 MATCH_BOUNDS = ("predicate_id", "block", "lo", "hi")
+CLOSURE_BOUNDS = ("row_id", "by")
+# A server that wants the matches of one predicate reads the row group it is in.
+GROUP_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +55,26 @@ class Slice:
     paths: tuple[str, ...]
 
 
-def fresh(
-    job: Job, schemas: Mapping[int, StreamSchema], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """New rows: every log file named in `batches` is decoded, stored and matched."""
-    files = [pair for batch in batches for pair in zip(*batch.to_pydict().values(), strict=True)]
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Log files to take in, and the streams that live at the end of the step."""
+
+    files: Task
+    schemas: Mapping[int, StreamSchema]
+
+
+def fresh(job: Job, work: Intake) -> list[Outcome]:
+    """New rows: every log file is decoded, stored and matched."""
     rows: dict[int, list[pa.RecordBatch]] = {}
     outcomes: list[Outcome] = []
-    for version, path in files:
-        for entry in read_events(Path(path), version):
-            if isinstance(entry.event, Data) and entry.event.stream_id in schemas:
+    for file in work.files:
+        for entry in read_events(Path(file.path), file.version):
+            if isinstance(entry.event, Data) and entry.event.stream_id in work.schemas:
                 try:
-                    found = _rows(schemas[entry.event.stream_id], entry, entry.event)
+                    found = _rows(work.schemas[entry.event.stream_id], entry, entry.event)
                     rows.setdefault(entry.event.stream_id, []).append(found)
                 except DecodeError as error:
-                    outcomes.append(Undecodable(f"{error} (log version {version})"))
+                    outcomes.append(Undecodable(f"{error} (log version {file.version})"))
     known = predicates_of(job.root)
     known.advance(job.predicates)
     for stream_id, parts in rows.items():
@@ -72,7 +82,7 @@ def fresh(
         outcomes += insert(job, stream_id, pa.Table.from_batches([together]))
         stem = known.stem(stream_id)
         outcomes += write_pieces(job, stream_id, pieces.probe(stem.index, stream_id, together))
-    yield to_batch(outcomes)
+    return outcomes
 
 
 def backfill(job: Job, work: Slice) -> list[Outcome]:
@@ -89,7 +99,7 @@ def backfill(job: Job, work: Slice) -> list[Outcome]:
 def insert(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
     """Writes rows, ascending by id, as files of the stem; none reaches over a segment's edge."""
     name = stem_name(stream_id)
-    segments = rows.column("_row_id").to_numpy() >> pieces.ROW_SEGMENT_BITS
+    ids = rows.column("_row_id").to_numpy()
     return [
         Written(
             name,
@@ -98,25 +108,37 @@ def insert(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
                 rows.slice(first, last - first),
                 bounds=STEM_BOUNDS,
                 sync=job.sync,
+                cuts=_block_edges(ids[first:last]),
             ),
         )
-        for first, last in pieces.runs(segments)
+        for first, last in pieces.runs(ids >> pieces.ROW_SEGMENT_BITS)
     ]
+
+
+def _block_edges(ids: pieces.Int64s) -> list[int]:
+    """So that a row group is of one block, and a reader of a block reads no other."""
+    return [first for first, _ in pieces.runs(ids >> BLOCK_BITS)][1:]
 
 
 def write_pieces(job: Job, stream_id: int, found: pa.Table) -> list[Outcome]:
     """Writes pieces, sorted, as one file for each segment."""
-    segments = found.column("segment")
+    files = write_segments(Path(job.root) / "matches", stream_id, found, MATCH_BOUNDS, job.sync)
+    return [Written("matches", file) for file in files]
+
+
+def write_segments(
+    root: Path, stream_id: int, rows: pa.Table, bounds: Sequence[str], sync: bool
+) -> list[DataFile]:
+    """Writes rows of a segmented table as one file for each segment, in their order."""
+    segments = rows.column("segment")
     return [
-        Written(
-            "matches",
-            write_data_file(
-                Path(job.root) / "matches",
-                found.filter(pc.equal(segments, segment)),
-                partition={"stream_id": str(stream_id), "segment": str(segment)},
-                bounds=MATCH_BOUNDS,
-                sync=job.sync,
-            ),
+        write_data_file(
+            root,
+            rows.filter(pc.equal(segments, segment)),
+            partition={"stream_id": str(stream_id), "segment": str(segment)},
+            bounds=bounds,
+            sync=sync,
+            row_group_rows=GROUP_ROWS,
         )
         for segment in np.unique(segments.to_numpy()).tolist()
     ]
@@ -124,7 +146,8 @@ def write_pieces(job: Job, stream_id: int, found: pa.Table) -> list[Outcome]:
 
 def _rows(schema: StreamSchema, entry: Entry, event: Data) -> pa.RecordBatch:
     """Raises DecodeError; the ids of such a payload stay empty."""
-    rows = decode(schema, event.payload, event.first_row_id, entry.stamp, entry.position.packed)
+    place = entry.position.packed
+    rows = decode(schema, event.payload, event.first_row_id, entry.stamp, place, event.before)
     if rows.num_rows != event.rows:
         raise DecodeError(f"payload of stream {schema.name}: not the {event.rows} rows announced")
     return rows
@@ -136,6 +159,11 @@ def _read(paths: Sequence[str], lo: int, hi: int, columns: frozenset[str]) -> pa
     tables = []
     for path in paths:
         declared = [name for name in pq.read_schema(path).names if name in columns]
-        names = ["_row_id", "_ts", *declared]
+        names = ["_row_id", "_ts", OP, *declared]
         tables.append(pq.read_table(path, columns=names, filters=wanted, partitioning=None))
-    return pa.concat_batches(pa.concat_tables(tables).combine_chunks().to_batches())
+    return one_batch(pa.concat_tables(tables))
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

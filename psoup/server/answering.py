@@ -10,7 +10,7 @@ from psoup.server.core import Core
 from psoup.server.describing import columns_message
 from psoup.server.errors import BadRequest, NotReached
 from psoup.server.invoke import Answer, Plan, answer
-from psoup.server.matcher import Matcher, Uncovered
+from psoup.server.matcher import Matcher, Uncovered, Work
 from psoup.server.pieces import pieces
 from psoup.server.planning import (
     Look,
@@ -19,7 +19,9 @@ from psoup.server.planning import (
     matcher_of,
     of_registration,
     of_text,
+    settle,
 )
+from psoup.server.quick import quick_answer
 from psoup.server.values import from_duration, from_instant
 from psoup.store import CorruptStore, Position
 from psoup.v1 import psoup_pb2 as pb
@@ -29,6 +31,9 @@ from results.window import TimeWindow
 
 # Answer this much before the caller's deadline, so that the reason arrives in time.
 _MARGIN = 0.05
+_ENCODINGS = frozenset(pb.Encoding.values())
+# Typed values are made one by one: so many of them on the event loop.
+_FEW_VALUES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ async def _stream(
 ) -> AsyncIterator[pb.InvokeResponse]:
     started = time.perf_counter()
     deadline = Deadline.after(seconds, core.settings.wait)
-    if request.encoding not in pb.Encoding.values():
+    if request.encoding not in _ENCODINGS:
         raise BadRequest("an encoding this server does not know", field="encoding")
     await _reach(core, request, deadline)
     plan, found, messages = await _answer(core, request, await find(), deadline)
@@ -143,7 +148,7 @@ async def _answer(
     while True:
         plan = make_plan(core, request, look())
         try:
-            return plan, *await core.in_thread(_compute, core, plan, request)
+            return await _computed(core, plan, request)
         except (FileNotFoundError, CorruptStore):
             if retried:
                 raise
@@ -164,13 +169,28 @@ async def _wait_for_engine(core: Core, plan: Plan, deadline: Deadline) -> None:
             )
 
 
-def _compute(core: Core, plan: Plan, request: Terms) -> tuple[Answer, _Messages]:
+async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answer, _Messages]:
+    """Here if it is quick, else in a thread. The plan may be settled on the way."""
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
-    limit = None if waits else core.settings.compute_rows
-    matcher = matcher_of(core, plan, limit, Matcher)
-    found = answer(plan, matcher, core.summaries)
+    work = Work(None if waits else core.settings.compute_rows)
+    found = quick_answer(plan, matcher_of(core, plan, work, Matcher), core.summaries)
+    if found is None:
+        return await core.in_thread(_compute, core, plan, request, work)
+    values = found.rows.num_rows * found.rows.num_columns
+    if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
+        return plan, found, _messages(core, plan, request, found)
+    return plan, found, await core.in_thread(_messages, core, plan, request, found)
+
+
+def _compute(core: Core, plan: Plan, request: Terms, work: Work) -> tuple[Plan, Answer, _Messages]:
+    plan = settle(core, plan, work)
+    found = answer(plan, matcher_of(core, plan, work, Matcher), core.summaries)
+    return plan, found, _messages(core, plan, request, found)
+
+
+def _messages(core: Core, plan: Plan, request: Terms, found: Answer) -> _Messages:
     size = core.settings.piece_bytes
-    return found, _Messages(pieces(found.rows, plan.query.columns, request.encoding, size))
+    return _Messages(pieces(found.rows, plan.query.columns, request.encoding, size))
 
 
 # ---- the header
@@ -191,6 +211,8 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
     )
     if plan.now is not None:
         header.now.CopyFrom(from_instant(plan.now))
+    if plan.refreshed_at is not None:
+        header.refreshed_at.CopyFrom(from_instant(plan.refreshed_at))
     if plan.now is not None and isinstance(plan.window, TimeWindow):
         _window_ends(header, by_time(plan.window, plan.now, plan.oldest, 0))
     return header

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.blocks import Int64s, Part
+from datastem.equality import canonical, codes
 from datastem.stem import StemView
 from psoup.server.folding import Fold
 from psoup.server.summaries import Summaries
-from querystem.equality import canonical, codes
 from results.choice import by_count, by_row, by_time, reach
 from results.newest import Run, newest_of_each
 from results.region import Region
@@ -28,14 +28,28 @@ class Choice:
     region: Region
     ids: Int64s | None = None
 
-    def places(self, part: Part, ids: Int64s) -> Int64s:
-        """Where in the part the chosen ones of its rows with these ascending ids stand."""
+    def span(self, part: Part) -> tuple[int, int]:
+        """Ids `[lo, hi)` outside of which no row of the part is chosen."""
+        if self.ids is None:
+            return part.first, part.stop
+        low, high = np.searchsorted(self.ids, [part.first, part.stop])
+        return (
+            (int(self.ids[low]), int(self.ids[high - 1]) + 1) if low < high else (part.first,) * 2
+        )
+
+    def places(self, part: Part, ids: Int64s, inside: bool = False) -> Int64s:
+        """Where in the part the chosen ones of its rows with these ascending ids stand.
+
+        `inside` says that they are all in the region.
+        """
         if self.ids is not None:
             low, high = np.searchsorted(self.ids, [part.first, part.stop])
             ids = np.intersect1d(ids, self.ids[low:high], assume_unique=True)
         places = part.find(ids)
-        inside = self.region.holds(part.ts[places], part.ids[places])
-        return places if inside.all() else places[inside]
+        if inside:
+            return places
+        held = self.region.holds(part.ts[places], part.ids[places])
+        return places if held.all() else places[held]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class Core:
         self.known = Known(settings.memory // 16)
         self.summaries = Summaries(settings.memory // 16)
         self.match_cache = MatchCache(settings.memory // 8)
+        self.match_folder = store.table("matches").root
         self.unregistered = Unregistered()
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = Leases(self.follower, self.appender, clock)

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
-import numpy as np
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.schema import Column, StreamSchema
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
-from psoup.server.invoke import read_query
 from psoup.server.parameters import from_json
+from psoup.server.planning import query_of
 from psoup.server.values import from_duration, from_instant
 from psoup.store import Registration, StreamState
 from psoup.v1 import psoup_pb2 as pb
-from querystem.language import stream_sql, window_text
+from querystem.language import refresh_text, stream_sql, window_text
 from querystem.pattern import Pattern, pattern_of
 from querystem.query import Query
 from results.ranges import intersect, size
 from results.window import Window
 
 PAGE = 1000
+_TOKEN = re.compile(r"[0-9a-f]{1,15}\.[0-9a-f]{32}")
 
 _PATTERNS = {
     Pattern.MON: pb.UPDATE_PATTERN_MON,
@@ -33,7 +35,9 @@ _PATTERNS = {
 }
 
 
-def columns_message(columns: Iterable[Column]) -> list[pb.Column]:
+@lru_cache(maxsize=4096)
+def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
+    """Not to be changed."""
     return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
 
 
@@ -59,6 +63,7 @@ def stream_message(core: Core, stream: StreamState, now: int | None) -> pb.Strea
         row_count=stream.high,
         sql=stream_sql(schema),
         registration_count=stream.registrations,
+        key=schema.key,
     )
     if schema.retain is not None:
         message.retain.CopyFrom(from_duration(schema.retain))
@@ -68,7 +73,7 @@ def stream_message(core: Core, stream: StreamState, now: int | None) -> pb.Strea
 
 
 def registration_message(core: Core, registration: Registration) -> pb.Registration:
-    query = read_query(registration.query)
+    query = query_of(core, registration)
     stream = core.follower.state.streams[registration.stream_id]
     covered = core.follower.view.covering(stream.id).ranges(registration.predicate_id)
     return pb.Registration(
@@ -86,32 +91,37 @@ def registration_message(core: Core, registration: Registration) -> pb.Registrat
         predicate_id=registration.predicate_id,
         matched_rows=size(intersect(0, stream.high, covered)),
         stream_rows=stream.high,
+        refresh=refresh_text(query.refresh),
+        trigger_id=registration.trigger_id,
         pattern=pattern_message(query, stream.schema),
         lease_until=lease_until(core, registration.handle),
     )
 
 
 def page_of(
-    registrations: Sequence[Registration], tenant: str, request: pb.ListRegistrationsRequest
+    core: Core, tenant: str, request: pb.ListRegistrationsRequest
 ) -> tuple[list[Registration], str]:
     """In the order of registering. The token is where the page before ended."""
     if request.page_size < 0:
         raise BadRequest("page_size is negative", field="page_size", got=str(request.page_size))
-    if request.page_token and not request.page_token.isdecimal():
+    limit = min(request.page_size or PAGE, PAGE)
+    after = _place(request.page_token) if request.page_token else (0, b"")
+    registrations, _ = core.follower.state.columns
+    page = registrations.page(tenant, request.owner, after, limit + 1)
+    return page[:limit], _token(page[limit - 1]) if len(page) > limit else ""
+
+
+def _token(last: Registration) -> str:
+    return f"{last.position.packed:x}.{last.handle.hex()}"
+
+
+def _place(token: str) -> tuple[int, bytes]:
+    if not _TOKEN.fullmatch(token):
         raise BadRequest(
             "page_token is not one of this server's", field="page_token", hint="start anew"
         )
-    after = int(request.page_token[:20] or 0)
-    limit = min(request.page_size or PAGE, PAGE)
-    rest = sorted(
-        (one.position.packed, one.handle, one)
-        for one in registrations
-        if one.tenant == tenant
-        and (not request.owner or one.owner == request.owner)
-        and one.position.packed > after
-    )
-    page = [one for _, _, one in rest[:limit]]
-    return page, str(page[-1].position.packed) if len(rest) > limit else ""
+    position, handle = token.split(".")
+    return int(position, 16), bytes.fromhex(handle)
 
 
 def status_message(core: Core) -> pb.StatusResponse:
@@ -141,12 +151,10 @@ def status_message(core: Core) -> pb.StatusResponse:
 
 def _backfill(core: Core) -> int:
     """Rows × predicates of the epoch that no coverage reaches."""
-    predicates: dict[int, list[int]] = {}
-    for predicate in core.follower.state.predicates.values():
-        predicates.setdefault(predicate.stream_id, []).append(predicate.id)
     total = 0
+    _, predicates = core.follower.state.columns
     for stream_id, mark in core.follower.view.epoch.streams.items():
-        ids = np.sort(np.array(predicates.get(stream_id, ()), np.int64))
+        ids = predicates.of_stream(stream_id)
         covered = core.follower.view.covering(stream_id).pairs(ids)
         total += max(0, len(ids) * mark.high - covered)
     return total

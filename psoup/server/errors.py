@@ -142,6 +142,7 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     language.UnknownParameter: grpc.StatusCode.INVALID_ARGUMENT,
     language.TypeProblem: grpc.StatusCode.INVALID_ARGUMENT,
     language.WindowProblem: grpc.StatusCode.INVALID_ARGUMENT,
+    language.RefreshProblem: grpc.StatusCode.INVALID_ARGUMENT,
     DataError: grpc.StatusCode.INVALID_ARGUMENT,
     RowError: grpc.StatusCode.INVALID_ARGUMENT,
     DecodeError: grpc.StatusCode.DATA_LOSS,

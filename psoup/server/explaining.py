@@ -15,16 +15,16 @@ from datastem.blocks import Int64s, Part
 from psoup.server.core import Core
 from psoup.server.files import match_groups, read_match_group
 from psoup.server.invoke import Plan, matching, window_rows
-from psoup.server.matcher import Matcher
+from psoup.server.matcher import Matcher, Work
 from psoup.server.pieces import arrow_pieces
-from psoup.server.planning import make_plan, matcher_of, of_registration
+from psoup.server.planning import make_plan, matcher_of, of_registration, settle
 from psoup.server.values import from_duration
-from psoup.store import CorruptStore, Predicate
+from psoup.store import CorruptStore
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Expression, from_json
 from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
 from querystem.index.formula import Factor
-from querystem.language import expression_text
+from querystem.language import expression_text, refresh_text
 from querystem.shape import shape
 from results.bitmap import Lows, decode
 from results.matches import MatchPieces
@@ -50,7 +50,9 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
     with stages.time("plan"):
         asked = of_registration(core, invoke)
         plan = make_plan(core, invoke, asked)
-    predicates = list(core.follower.state.predicates.values())
+    _, predicates = core.follower.state.columns
+    ids = predicates.of_stream(plan.stream_id)
+    others = predicates.having(ids[ids != plan.predicate_id][-_LOOKED_AT:]).column("key")
     found = core.follower.state.predicates[plan.predicate_id]
     message = pb.Explanation(
         predicate_id=found.id,
@@ -60,8 +62,12 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
         ),
         stream_rows=asked.stream.high,
         epoch=plan.view.epoch.number,
+        other_predicates=len(ids) - 1,
+        compared_predicates=len(others),
+        refresh=refresh_text(asked.query.refresh),
+        trigger_id=asked.trigger[1] if asked.trigger else 0,
     )
-    await core.in_thread(_complete, core, message, plan, predicates, stages)
+    await core.in_thread(_complete, core, message, plan, others.to_pylist(), stages)
     return message
 
 
@@ -69,17 +75,12 @@ def _complete(
     core: Core,
     message: pb.Explanation,
     plan: Plan,
-    predicates: Sequence[Predicate],
+    others: Sequence[str],
     stages: Stages,
 ) -> None:
+    """`others` are the keys of the predicates to compare with."""
     message.run.CopyFrom(_run(core, plan, stages))
-    others = [
-        one for one in predicates if one.stream_id == plan.stream_id and one.id != plan.predicate_id
-    ]
-    compared = others[-_LOOKED_AT:]
-    message.factors.extend(_factors(plan.query.where, compared))
-    message.other_predicates = len(others)
-    message.compared_predicates = len(compared)
+    message.factors.extend(_factors(plan.query.where, others))
     message.stored.CopyFrom(_stored(core, plan))
 
 
@@ -94,13 +95,13 @@ _ACCESS = {
 }
 
 
-def _factors(where: Expression, others: Sequence[Predicate]) -> list[pb.Factor]:
+def _factors(where: Expression, others: Sequence[str]) -> list[pb.Factor]:
     mine = factors_of(where)
     sharing: Counter[Factor] = Counter()
     beside: dict[Expression, set[Factor]] = {
         operand: set() for factor in mine if (operand := operand_of(factor)) is not None
     }
-    for theirs in [mine, *(factors_of(from_json(json.loads(other.key))) for other in others)]:
+    for theirs in [mine, *(factors_of(from_json(json.loads(other))) for other in others)]:
         sharing.update(theirs)
         for factor in theirs:
             operand = operand_of(factor)
@@ -126,7 +127,7 @@ def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: in
 
 def _stored(core: Core, plan: Plan) -> pb.StoredMatches:
     """Read past the cache, which is for answers."""
-    root, message = core.store.table("matches").root, pb.StoredMatches()
+    root, message = core.match_folder, pb.StoredMatches()
     matched: dict[int, list[Lows]] = {}
     for file in plan.view.files_of(plan.stream_id, plan.predicate_id):
         held = 0
@@ -179,7 +180,10 @@ class _Watched(Matcher):
 
 
 def _run(core: Core, plan: Plan, stages: Stages) -> pb.ExplainedRun:
-    matcher = matcher_of(core, plan, core.settings.compute_rows, _Watched)
+    work = Work(core.settings.compute_rows)
+    with stages.time("plan"):
+        plan = settle(core, plan, work)
+    matcher = matcher_of(core, plan, work, _Watched)
     with stages.time("window"):
         choice, _ = window_rows(plan, core.summaries)
     stages.seconds["match"] = 0.0
@@ -193,6 +197,7 @@ def _run(core: Core, plan: Plan, stages: Stages) -> pb.ExplainedRun:
     with stages.time("encode"):
         encoded = sum(map(len, arrow_pieces(rows, core.settings.piece_bytes)))
     return pb.ExplainedRun(
+        current_rows=None if plan.keyed is None or choice.ids is None else len(choice.ids),
         considered_rows=matcher.considered,
         computed_rows=matcher.work.rows,
         answer_rows=rows.num_rows,

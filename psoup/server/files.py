@@ -43,16 +43,22 @@ class StemFiles:
         }
         return [segment for found in self._segments.values() for segment in found]
 
-    def read(self, segments: Sequence[Segment], lo: int, hi: int) -> pa.RecordBatch:
+    def read(
+        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         """Raises FileNotFoundError where the engine has removed a file since."""
-        tables = [_read(segment.source, self._schema.names) for segment in segments]
+        schema = self._schema
+        if names is not None:
+            schema = pa.schema([schema.field(name) for name in names])
+        tables = [_read(segment.source, schema.names) for segment in segments]
         if not tables:
-            return _one_batch(self._schema.empty_table())
-        table = pa.concat_tables(tables).cast(self._schema)
-        ids = table.column("_row_id")
-        table = table.filter(
-            pa.compute.and_(pa.compute.greater_equal(ids, lo), pa.compute.less(ids, hi))
-        )
+            return _one_batch(schema.empty_table())
+        table = pa.concat_tables(tables).cast(schema)
+        if any(segment.row_lo < lo or segment.row_hi > hi for segment in segments):
+            ids = table.column("_row_id")
+            table = table.filter(
+                pa.compute.and_(pa.compute.greater_equal(ids, lo), pa.compute.less(ids, hi))
+            )
         return _one_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
 
     def _look(self, file: DataFile) -> tuple[Segment, ...]:
@@ -89,8 +95,8 @@ def read_match_group(path: Path, group: int) -> pa.RecordBatch:
 def _read(source: Source, columns: list[str]) -> pa.Table:
     file = pq.ParquetFile(source.path)
     if source.group is None:
-        return file.read(columns=columns)
-    return file.read_row_group(source.group, columns=columns)
+        return file.read(columns=columns).select(columns)
+    return file.read_row_group(source.group, columns=columns).select(columns)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -22,6 +22,7 @@ from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.stem import DataStem
 from psoup.server.files import StemFiles
+from psoup.server.keyed import KeyedStream
 from psoup.server.recent import Recent
 from psoup.server.settings import Settings
 from psoup.server.view import EMPTY, EpochView, open_view
@@ -59,6 +60,7 @@ class Follower:
         self.view = EMPTY
         self.version = 0
         self.stems: dict[int, DataStem] = {}
+        self.keyed: dict[int, KeyedStream] = {}
         self.recent = Recent()
         self.memory = Memory(settings.memory * 3 // 4)
         self._poll = settings.poll
@@ -150,11 +152,13 @@ class Follower:
 
     async def _next(self) -> bool:
         """Reads and applies one commit, if there is one."""
-        version = self.version + 1
-        if self.store.log.folder.read_commit(version) is None:
-            if self.store.log.latest_version(self.version) > self.version:
+        version, folder = self.version + 1, self.store.log.folder
+        if folder.read_commit(version) is None:
+            if self.store.log.latest_version(self.version) == self.version:
+                return False
+            # It may have come between the two looks.
+            if folder.read_commit(version) is None:
                 raise LogTrimmed(f"version {version} of the log is gone")
-            return False
         entries, rows = await self._in_thread(self._read, version, self.state)
         self.apply(version, entries, rows)
         return True
@@ -170,6 +174,8 @@ class Follower:
             case DropStream(stream_id):
                 self.stems.pop(stream_id).forget()
                 del self._files[stream_id]
+                if keyed := self.keyed.pop(stream_id, None):
+                    keyed.forget()
             case Data() as event if event.rows:
                 batch = rows[entry.position.ordinal]
                 self.stems[event.stream_id].insert(batch, event.first_row_id + event.rows)
@@ -225,12 +231,17 @@ class Follower:
         for stream in opened.state.streams.values():
             if not stream.dropped:
                 self._open_stem(stream.id, stream.schema)
+        for gone in self.keyed.keys() - self.stems.keys():
+            self.keyed.pop(gone).forget()
         await self._show(opened.view)
 
     def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
         files = StemFiles(self.store.stem(stream_id), schema)
         self._files[stream_id] = files
         self.stems[stream_id] = DataStem(self.memory, files.read)
+        if schema.key and stream_id not in self.keyed:
+            # What is known of its rows stays true when the stem is opened anew.
+            self.keyed[stream_id] = KeyedStream(self.memory)
 
     def wake(self) -> None:
         """Ends the waiting of everyone."""
@@ -267,9 +278,8 @@ def decode_rows(entries: Sequence[Entry], state: State) -> Rows:
 
 def _decode(entry: Entry, event: Data, schema: StreamSchema) -> pa.RecordBatch:
     try:
-        batch = decode(
-            schema, event.payload, event.first_row_id, entry.stamp, entry.position.packed
-        )
+        place = entry.position.packed
+        batch = decode(schema, event.payload, event.first_row_id, entry.stamp, place, event.before)
         if batch.num_rows != event.rows:
             raise DecodeError(f"{batch.num_rows} rows where the log says {event.rows}")
     except DecodeError as error:

@@ -6,38 +6,60 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part
-from datastem.codec import query_view, stem_schema
+from datastem.blocks import Int64s, Part, Picked, gather
+from datastem.codec import columns_read
 from datastem.schema import StreamSchema
-from datastem.stem import StemView
+from datastem.stem import Mark, StemView
 from psoup.server.choosing import Choice, Horizon, choose
+from psoup.server.current import choose_current, parts_of
 from psoup.server.folding import Fold
+from psoup.server.keyed import KeyedView
 from psoup.server.matcher import Matcher
 from psoup.server.summaries import Summaries
 from psoup.server.view import EpochView
 from psoup.store import START, Position
 from querystem.aggregate import Partial, finish, merge, partial
-from querystem.expressions import Expression, columns_of
+from querystem.expressions import Expression
 from querystem.query import Grouping, Query
 from querystem.shape import shape
 from results.region import Region
-from results.window import Window
+from results.window import TimeWindow, Window
+
+# Rows whose mark is at most this.
+Limit = tuple[Mark, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """The rows of a stream that refresh an answer, as of the same moment as its plan.
+
+    Those with a ts below `oldest` are not retained. With `until` the rows known today count whose
+    instant is no later; without, those known within the limits of the plan.
+    """
+
+    where: Expression
+    stream_id: int
+    predicate_id: int
+    stem: StemView
+    oldest: int | None
+    until: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one answer is made of. `now` None: NOW does not exist yet, so no row is in it.
 
-    `window` may be another than the query's. Rows with a ts below `oldest` are not retained.
-    `known_at` cuts the rows to those accepted by that instant.
+    `window` may be another than the query's. Rows with a ts below `oldest` are not retained, or
+    where the stream is `keyed` those with an end below it; that counts from `current`, NOW of the
+    stream whatever instant is asked about. Only rows within all `limits` are known. `triggers` are
+    rows that have yet to say as of when; `refreshed_at` is the refresh point the plan is of.
     """
 
     query: Query
@@ -46,12 +68,16 @@ class Plan:
     stream_id: int
     predicate_id: int
     stem: StemView
+    keyed: KeyedView | None
     view: EpochView
     position: Position
     now: int | None
     oldest: int | None
-    known_at: int | None
+    limits: tuple[Limit, ...]
     notes: tuple[str, ...]
+    current: int | None = None
+    triggers: Triggers | None = None
+    refreshed_at: int | None = None
 
 
 NO_ROWS = Choice(Region(None, (0, 0), 0, 0))
@@ -66,10 +92,32 @@ class Answer:
     computed_rows: int
 
 
+def retained(
+    window: Window, schema: StreamSchema, now: int | None, current: int | None
+) -> tuple[int | None, tuple[str, ...]]:
+    """The least ts that is retained at `current`, whatever instant is asked about; and notes.
+
+    Of a keyed stream the rows are whose end is no less.
+    """
+    if now is None or current is None:
+        return None, ("the stream has no rows yet, so it has no NOW",)
+    if schema.retain is None:
+        return None, ()
+    oldest = max(now, current) - schema.retain + 1
+    if schema.key:
+        present = window.present(now) if isinstance(window, TimeWindow) else now
+        past = "the instant lies before the retention; what is left of it is shown"
+        return oldest, (past,) if present < oldest - 1 else ()
+    begin = window.at(now)[0] if isinstance(window, TimeWindow) else None
+    if begin is not None and begin < oldest:
+        return oldest, ("the window began before the retention; what is left is shown",)
+    return oldest, ()
+
+
 @lru_cache(maxsize=4096)
-def read_query(form: str) -> Query:
+def read_query(form: str, predicate_key: str) -> Query:
     """A registration's query. Parsing one costs more than answering it."""
-    return Query.from_json(json.loads(form))
+    return Query.read(form, predicate_key)
 
 
 def answer(plan: Plan, matcher: Matcher, summaries: Summaries) -> Answer:
@@ -89,6 +137,8 @@ def window_rows(plan: Plan, summaries: Summaries) -> tuple[Choice, Position]:
 
 def rows_at(plan: Plan, horizon: Horizon, summaries: Summaries) -> Choice:
     """The rows of the window as of another horizon than the plan's."""
+    if plan.keyed is not None:
+        return choose_current(plan.window, plan.keyed, horizon)
     return choose(plan.window, plan.stem, horizon, summaries, plan.stream_id)
 
 
@@ -96,15 +146,17 @@ def matching(plan: Plan, matcher: Matcher, choice: Choice, summaries: Summaries)
     """What `shape` takes: those of the rows that match, or their groups."""
     selection = Selection(plan, matcher, choice)
     if plan.query.grouping is None:
-        return query_view(selection.rows())
+        return selection.rows()
     return finish(plan.query.grouping, selection.groups(plan.query.grouping, summaries))
 
 
 def known(plan: Plan) -> tuple[int, Position]:
     """The next row id, and the position, the plan is of."""
-    if plan.known_at is None:
+    if not plan.limits:
         return plan.stem.high, plan.position
-    high, position = plan.stem.high_at(plan.known_at)
+    high, position = min(
+        (plan.stem.high_at(mark, most) for mark, most in plan.limits), key=lambda found: found[0]
+    )
     return high, START if position is None else Position.unpack(position)
 
 
@@ -117,21 +169,11 @@ class Selection:
     choice: Choice
 
     def rows(self) -> pa.RecordBatch:
-        found = [
-            self.taken(part, places) for part in self.parts() if len(places := self.places(part))
-        ]
-        return pa.concat_batches(found or [self._nothing(self._output_columns)])
-
-    def taken(self, part: Part, places: Int64s) -> pa.RecordBatch:
-        """Rows of a part with the columns that outputs and ORDER BY read."""
-        return part.rows.select(self._output_columns).take(pa.array(places))
+        return self.gather([(part, self.places(part)) for part in self.parts()])
 
     def groups(self, grouping: Grouping, summaries: Summaries) -> Partial:
-        columns = self._columns([*grouping.keys, *_arguments(grouping)])
-
         def of(part: Part, among: Int64s | None = None) -> Partial:
-            rows = part.rows.select(columns).take(pa.array(self.places(part, among)))
-            return partial(grouping, query_view(rows))
+            return partial(grouping, self.gather([(part, self.places(part, among))]))
 
         if self.choice.ids is not None:
             found = [of(part) for part in self.parts()]
@@ -139,41 +181,43 @@ class Selection:
             subject = (self.plan.predicate_id, self.plan.query.grouping_key)
             region = self.choice.region
             found = Fold(summaries, subject, self.plan.stem, region, of, merge).values()
-        return merge(found or [partial(grouping, query_view(self._nothing(columns)))])
+        return merge(found or [partial(grouping, self.gather([]))])
 
     def parts(self) -> Iterator[Part]:
         """Those that may hold any of the rows, by ascending id."""
         region = self.choice.region
         if region.empty:
             return
+        if self.choice.ids is not None:
+            yield from parts_of(self.plan.stem, self.choice.ids, region.hi)
+            return
         yield from self.plan.stem.probe(region.begin, region.end, region.hi, region.lo)
 
     def places(self, part: Part, among: Int64s | None = None) -> Int64s:
         """Where in the part the rows stand; of those at `among`, ascending, if it is given."""
-        region = self.choice.region
-        lo, hi = part.span(region.begin, region.end)
-        if among is not None:
-            lo, hi = max(lo, int(part.ids[among[0]])), min(hi, int(part.ids[among[-1]]) + 1)
-        lo, hi = max(lo, region.lo, part.first), min(hi, region.hi)
-        places = self.choice.places(part, self.matcher.match(part, lo, max(lo, hi)))
+        lo, hi, inside = self._span(part, among)
+        places = self.choice.places(part, self.matcher.match(part, lo, hi), inside)
         if among is None or len(among) == len(part.ids):
             return places
         return np.intersect1d(places, among, assume_unique=True)
 
-    def _nothing(self, columns: list[str]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([], stem_schema(self.plan.schema)).select(columns)
+    def remembered(self, part: Part) -> Int64s | None:
+        """The same where their matches are known without a look at files or rows."""
+        lo, hi, inside = self._span(part)
+        ids = self.matcher.remembered(part, lo, hi)
+        return None if ids is None else self.choice.places(part, ids, inside)
 
-    @cached_property
-    def _output_columns(self) -> list[str]:
-        query = self.plan.query
-        outputs = [output.expression for output in query.outputs]
-        return self._columns([*outputs, *[key.expression for key in query.order_by]])
+    def _span(self, part: Part, among: Int64s | None = None) -> tuple[int, int, bool]:
+        """Row ids outside of which no row of the part is chosen, and whether all others are."""
+        region = self.choice.region
+        lo, hi = part.span(region.begin, region.end)
+        if among is not None:
+            lo, hi = max(lo, int(part.ids[among[0]])), min(hi, int(part.ids[among[-1]]) + 1)
+        first, stop = self.choice.span(part)
+        lo, hi = max(lo, region.lo, first), min(hi, region.hi, stop)
+        return lo, max(lo, hi), part.in_order and region.instants_only
 
-    def _columns(self, expressions: list[Expression]) -> list[str]:
-        used = {name for one in expressions for name in columns_of(one)}
-        declared = [column.name for column in self.plan.schema.columns if column.name in used]
-        return ["_row_id", "_ts", *declared]
-
-
-def _arguments(grouping: Grouping) -> list[Expression]:
-    return [one.argument for one in grouping.aggregates if one.argument is not None]
+    def gather(self, picked: Picked) -> pa.RecordBatch:
+        """Rows as a query sees them."""
+        columns = columns_read(self.plan.schema, self.plan.query.reads)
+        return gather(picked, columns.names, columns.schema)

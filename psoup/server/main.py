@@ -16,6 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from datastem.accept import Limits
+from psoup import lifeline
 from psoup.server.core import Core
 from psoup.server.services import PsoupService
 from psoup.server.settings import Settings
@@ -49,6 +50,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--durability", choices=["fsync", "none"], default=defaults.durability)
     parser.add_argument("--token-key-file", type=Path, help="the store's own if left out")
     parser.add_argument("--wait", type=float, default=defaults.wait, help="seconds")
+    parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     limits = parser.add_argument_group("limits")
     limits.add_argument("--compute-rows", type=int, default=defaults.compute_rows)
     limits.add_argument("--message", type=parse_size, default=defaults.message_bytes)
@@ -62,6 +64,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         store=given.store,
         host=given.host,
         port=given.port,
+        end_with_stdin=given.end_with_stdin,
         durability=given.durability,
         memory=given.memory,
         token_key_file=given.token_key_file,
@@ -119,6 +122,8 @@ async def serve(settings: Settings) -> None:
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
+    if settings.end_with_stdin:
+        lifeline.end_with_stdin()
     server = Server(settings)
     await server.start()
     print(f"server ready on {settings.host}:{server.port}", flush=True)

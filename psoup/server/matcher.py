@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from datastem.blocks import BLOCK_BITS, Int64s, Part
-from datastem.codec import query_view
+from datastem.codec import are_rows, query_view
 from psoup.server.errors import TooMuchWork
 from psoup.server.matchfiles import MatchCache
 from psoup.server.view import EpochView
 from querystem.expressions import TRUE, Expression
 from querystem.kernel import matches
 from results.bitmap import BLOCK_MASK, Lows
-from results.known import Known
+from results.known import Known, Piece
 from results.ranges import Range, intersect, size
 
 
@@ -69,20 +69,41 @@ class Matcher:
 
     def match(self, part: Part, lo: int, hi: int) -> Int64s:
         """The ids in `[lo, hi)` of a part, which lies in one block, that match."""
+        known = self.remembered(part, lo, hi)
+        return self._found(part, lo, hi) if known is None else known
+
+    def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None:
+        """The same where no file and no row has to be looked at; None elsewhere."""
         if self.where == TRUE:
-            first, last = np.searchsorted(part.ids, [lo, hi])
-            return part.ids[first:last]
+            return part.ids[part.ids.searchsorted(lo) : part.ids.searchsorted(hi)]
+        piece = self.known.probe(self.predicate, part.first >> BLOCK_BITS)
+        return None if piece.missing(lo, hi) else piece.between(lo, hi)
+
+    def _found(self, part: Part, lo: int, hi: int) -> Int64s:
         block = part.first >> BLOCK_BITS
-        piece = self.known.probe(self.predicate, block)
-        if piece.missing(lo, hi):
-            stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
-            if any(intersect(*gap, stored) for gap in piece.missing(lo, hi)):
-                piece = self.known.insert(self.predicate, block, stored, self._stored(block))
+        piece = self._without_rows(block, lo, hi)
         if missing := piece.missing(lo, hi):
             self.work.add(size(missing))
             lows = np.concatenate([self._computed(part, *gap) for gap in missing])
             piece = self.known.insert(self.predicate, block, missing, lows)
         return piece.between(lo, hi)
+
+    def lacks(self, block: int, high: int) -> bool:
+        """Whether no row of a block below `high` matches, if that can be said without its rows."""
+        if self.where == TRUE:
+            return False
+        lo, hi = block << BLOCK_BITS, min((block + 1) << BLOCK_BITS, high)
+        piece = self._without_rows(block, lo, hi)
+        return not piece.missing(lo, hi) and not len(piece.between(lo, hi))
+
+    def _without_rows(self, block: int, lo: int, hi: int) -> Piece:
+        """What is known or stored of a block; some of `[lo, hi)` may be missing."""
+        piece = self.known.probe(self.predicate, block)
+        if piece.missing(lo, hi):
+            stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
+            if any(intersect(*gap, stored) for gap in piece.missing(lo, hi)):
+                piece = self.known.insert(self.predicate, block, stored, self._stored(block))
+        return piece
 
     def _stored(self, block: int) -> Lows:
         """All stored matches of the block, in whatever pieces."""
@@ -95,5 +116,6 @@ class Matcher:
 
     def _computed(self, part: Part, lo: int, hi: int) -> Lows:
         first, last = np.searchsorted(part.ids, [lo, hi])
-        rows = query_view(part.rows.slice(first, last - first))
-        return (part.ids[first:last][matches(self.where, rows)] & BLOCK_MASK).astype(np.uint16)
+        rows = part.rows.slice(first, last - first)
+        found = matches(self.where, query_view(rows)) & are_rows(rows)
+        return (part.ids[first:last][found] & BLOCK_MASK).astype(np.uint16)

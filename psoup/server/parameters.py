@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from psoup.server.values import (
 )
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Scalar
+from querystem.language.filling_many import marks_of
 
 _MAX_SCALE = 38
 
@@ -57,6 +58,19 @@ def _scalar(name: str, value: pb.Value) -> Scalar:
 def to_json(values: Mapping[str, Scalar]) -> str:
     """Equal text for equal parameters."""
     return json.dumps({name: _tagged(values[name]) for name in sorted(values)})
+
+
+def to_json_many(columns: Mapping[str, Sequence[Scalar]], count: int) -> list[str]:
+    """`to_json` of each row of values."""
+    parts = [_tagged_texts(name, columns[name]) for name in sorted(columns)]
+    return ["{" + ", ".join(row) + "}" for row in zip(*parts, strict=True)] or ["{}"] * count
+
+
+def _tagged_texts(name: str, values: Sequence[Scalar]) -> list[str]:
+    head, marks = json.dumps(name), marks_of(values)
+    distinct = dict(zip(marks, values, strict=True))
+    texts = {mark: f"{head}: {json.dumps(_tagged(value))}" for mark, value in distinct.items()}
+    return [texts[mark] for mark in marks]
 
 
 def _tagged(value: Scalar) -> list[Any]:

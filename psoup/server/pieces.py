@@ -11,6 +11,10 @@ from datastem.schema import Column
 from psoup.server.values import to_rows
 from psoup.v1 import psoup_pb2 as pb
 
+_SMALL = 64 << 10
+# How an IPC stream ends.
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+
 
 def pieces(
     rows: pa.RecordBatch, columns: Sequence[Column], encoding: int, limit: int
@@ -27,13 +31,22 @@ def pieces(
 
 def arrow_pieces(rows: pa.RecordBatch, limit: int) -> Iterator[bytes]:
     """An IPC stream; joined, the pieces are it."""
+    if rows.nbytes < min(limit, _SMALL):
+        yield from _cut(_whole(rows), limit)
+        return
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         for part in slices(rows, limit):
             writer.write_batch(part)
             if sink.tell() >= limit:
-                yield from _cut(sink, limit)
-    yield from _cut(sink, limit)
+                yield from _cut(_taken(sink), limit)
+    yield from _cut(_taken(sink), limit)
+
+
+def _whole(rows: pa.RecordBatch) -> bytes:
+    """The same without a writer, which would take longer than all the rest of a small answer."""
+    body = rows.serialize() if rows.num_rows else b""
+    return b"".join([rows.schema.serialize(), body, _END])
 
 
 def slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
@@ -45,9 +58,13 @@ def slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
         yield rows.slice(start, step)
 
 
-def _cut(sink: io.BytesIO, limit: int) -> Iterator[bytes]:
+def _taken(sink: io.BytesIO) -> bytes:
     content = sink.getvalue()
     sink.seek(0)
     sink.truncate()
+    return content
+
+
+def _cut(content: bytes, limit: int) -> Iterator[bytes]:
     for start in range(0, len(content), limit):
         yield content[start : start + limit]

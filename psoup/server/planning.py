@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
-from datastem.schema import StreamSchema
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest, StreamDropped
-from psoup.server.invoke import Plan, read_query
+from psoup.server.invoke import Plan, Triggers, read_query, retained
 from psoup.server.matcher import Matcher, Work
 from psoup.server.names import default_name
 from psoup.server.parameters import to_scalars
 from psoup.server.proposals import find_registration
+from psoup.server.refreshing import point_by_rows, point_of, refreshed
 from psoup.server.registering import Found, check_text
 from psoup.server.values import BadValue, to_instant
-from psoup.store import StreamState
+from psoup.store import Registration, StreamState
 from psoup.v1 import psoup_pb2 as pb
+from querystem.expressions import Expression
 from querystem.language import bind_query, bind_window
 from querystem.query import Query
-from results.window import TimeWindow, Window
+from querystem.refresh import RefreshEvery, RefreshOn
+from results.window import UNBOUNDED, Window
 
 M = TypeVar("M", bound=Matcher)
 Terms: TypeAlias = pb.InvokeRequest | pb.AskRequest
@@ -28,12 +30,16 @@ Terms: TypeAlias = pb.InvokeRequest | pb.AskRequest
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be answered. `window` may be another than the query's."""
+    """What is to be answered. `window` may be another than the query's.
+
+    `trigger` is the stream and the predicate whose rows refresh it, where any do.
+    """
 
     query: Query
     window: Window
     stream: StreamState
     predicate_id: int
+    trigger: tuple[StreamState, int] | None = None
 
 
 # What is asked, as of the moment it is called: nothing in it waits.
@@ -45,12 +51,22 @@ def of_registration(core: Core, request: pb.InvokeRequest) -> Asked:
     tenant = default_name(request.tenant, "tenant", core.settings)
     registration = find_registration(core.follower.state, tenant, request.handle)
     stream = _live(core, registration.stream_id)
-    query = read_query(registration.query)
+    query = query_of(core, registration)
     window = query.window
     if request.window:
         check_text(core, request.window)
-        window = bind_window(request.window, stream.schema)
-    return Asked(query, window, stream, registration.predicate_id)
+        period = None if request.unrefreshed else query.period
+        window = bind_window(request.window, stream.schema, period)
+    asked = Asked(query, window, stream, registration.predicate_id)
+    if not registration.trigger_id or request.unrefreshed:
+        return asked
+    other = _trigger(core, registration.trigger_stream_id)
+    return replace(asked, trigger=(other, registration.trigger_id))
+
+
+def query_of(core: Core, registration: Registration) -> Query:
+    predicate = core.follower.state.predicates[registration.predicate_id]
+    return read_query(registration.query, predicate.key)
 
 
 async def of_text(core: Core, request: pb.AskRequest) -> Look:
@@ -70,14 +86,22 @@ async def of_text(core: Core, request: pb.AskRequest) -> Look:
         return bind_query(request.sql, found.lookup, values, max_text=limit, names=found.names)
 
     query = await core.in_thread(bind)
-    stream_id, key = found.bound.id, query.predicate_key
+    stream_id, refresh = found.bound.id, query.refresh
 
     def look() -> Asked:
-        registered = core.follower.state.predicate_keys.get((stream_id, key))
-        predicate = core.unregistered.id_of(stream_id, key) if registered is None else registered
-        return Asked(query, query.window, _live(core, stream_id), predicate)
+        predicate = _predicate(core, stream_id, query.predicate_key)
+        asked = Asked(query, query.window, _live(core, stream_id), predicate)
+        if not isinstance(refresh, RefreshOn) or request.unrefreshed:
+            return asked
+        other = _trigger(core, found.stream(refresh.stream).id)
+        return replace(asked, trigger=(other, _predicate(core, other.id, refresh.predicate_key)))
 
     return look
+
+
+def _predicate(core: Core, stream_id: int, key: str) -> int:
+    registered = core.follower.state.predicates.find(stream_id, key)
+    return core.unregistered.id_of(stream_id, key) if registered is None else registered
 
 
 def _live(core: Core, stream_id: int) -> StreamState:
@@ -90,6 +114,16 @@ def _live(core: Core, stream_id: int) -> StreamState:
     return stream
 
 
+def _trigger(core: Core, stream_id: int) -> StreamState:
+    stream = core.follower.state.streams[stream_id]
+    if stream.dropped:
+        raise StreamDropped(
+            f"stream {stream.schema.name}, whose rows refresh this query, was dropped",
+            hint="ask for the unrefreshed answer, or register the query anew",
+        )
+    return stream
+
+
 def make_plan(core: Core, request: Terms, asked: Asked) -> Plan:
     """Of the same moment as `asked`: nothing may wait in between."""
     state, stream = core.follower.state, asked.stream
@@ -97,35 +131,63 @@ def make_plan(core: Core, request: Terms, asked: Asked) -> Plan:
     as_of = _as_of(core, request)
     now = current if as_of is None else as_of
     today = request.knowledge == pb.KNOWLEDGE_TODAY
-    oldest, notes = _oldest(asked.window, stream.schema, now, current)
-    return Plan(
+    then = as_of is not None and not today and as_of < state.clock
+    stem = core.follower.stems[stream.id].view()
+    keyed = core.follower.keyed[stream.id].view(stem) if stream.schema.key else None
+    oldest, notes = retained(asked.window, stream.schema, now, current)
+    plan = Plan(
         asked.query,
         asked.window,
         stream.schema,
         stream.id,
         asked.predicate_id,
-        core.follower.stems[stream.id].view(),
+        stem,
+        keyed,
         core.follower.view,
         state.position,
         now,
         oldest,
-        as_of if as_of is not None and not today and as_of < state.clock else None,
+        (("_stamp", now),) if then and now is not None else (),
         notes,
+        current,
     )
+    if request.unrefreshed or now is None:
+        return plan
+    if isinstance(asked.query.refresh, RefreshEvery):
+        return refreshed(plan, point_of(asked.query.refresh, stream.schema, now, today))
+    until = as_of if today else None
+    return replace(plan, triggers=_triggers(core, asked, until))
 
 
-def matcher_of(core: Core, plan: Plan, limit: int | None, kind: type[M]) -> M:
-    """A matcher for the plan, that computes at most `limit` rows on the spot."""
-    return kind(
-        plan.predicate_id,
-        plan.stream_id,
-        plan.query.where,
-        plan.view,
-        core.store.table("matches").root,
-        core.known,
-        core.match_cache,
-        Work(limit),
+def _triggers(core: Core, asked: Asked, until: int | None) -> Triggers | None:
+    if asked.trigger is None or not isinstance(asked.query.refresh, RefreshOn):
+        return None
+    stream, predicate = asked.trigger
+    current = now_of(core, stream)
+    oldest, _ = retained(UNBOUNDED, stream.schema, current, current)
+    stem = core.follower.stems[stream.id].view()
+    return Triggers(asked.query.refresh.where, stream.id, predicate, stem, oldest, until)
+
+
+def settle(core: Core, plan: Plan, work: Work) -> Plan:
+    """As of the last row that refreshes it, where rows do. Not for the event loop: it reads."""
+    triggers = plan.triggers
+    if triggers is None or plan.now is None:
+        return plan
+    matcher = _matcher(
+        core, plan, (triggers.predicate_id, triggers.stream_id, triggers.where), work, Matcher
     )
+    return refreshed(plan, point_by_rows(plan, triggers, plan.now, matcher))
+
+
+def matcher_of(core: Core, plan: Plan, work: Work, kind: type[M]) -> M:
+    return _matcher(core, plan, (plan.predicate_id, plan.stream_id, plan.query.where), work, kind)
+
+
+def _matcher(
+    core: Core, plan: Plan, subject: tuple[int, int, Expression], work: Work, kind: type[M]
+) -> M:
+    return kind(*subject, plan.view, core.match_folder, core.known, core.match_cache, work)
 
 
 def now_of(core: Core, stream: StreamState) -> int | None:
@@ -150,18 +212,3 @@ def _as_of(core: Core, request: Terms) -> int | None:
             hint="leave it out to ask for now",
         )
     return as_of
-
-
-def _oldest(
-    window: Window, schema: StreamSchema, now: int | None, current: int | None
-) -> tuple[int | None, tuple[str, ...]]:
-    """The least ts that is retained: at the stream's own NOW, whatever instant is asked about."""
-    if now is None or current is None:
-        return None, ("the stream has no rows yet, so it has no NOW",)
-    if schema.retain is None:
-        return None, ()
-    oldest = max(now, current) - schema.retain + 1
-    begin = window.at(now)[0] if isinstance(window, TimeWindow) else None
-    if begin is not None and begin < oldest:
-        return oldest, ("the window began before the retention; what is left is shown",)
-    return oldest, ()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from datastem.instants import format_instant
@@ -34,11 +33,13 @@ from psoup.store import (
     State,
     StreamState,
     Tick,
+    Trigger,
     Unregister,
 )
+from psoup.store.columns import HANDLE_BYTES
 from querystem.query import Query
+from querystem.refresh import RefreshOn
 
-HANDLE_BYTES = 16
 _HEADER_BYTES = 500
 
 
@@ -98,11 +99,11 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class RegisterAll:
-    """Registrations of one text over one stream: all of them or none."""
+    """Registrations of one text: all of them or none. `streams` has the ids it was bound to."""
 
     tenant: str
     owner: str
-    stream_id: int
+    streams: Mapping[str, int]
     text: str
     lease: int
     prepared: Sequence[Prepared]
@@ -126,8 +127,7 @@ class RegisterAll:
         return Registered(handles, created, position)
 
     def _check(self, draft: Draft) -> None:
-        stream = draft.state.streams[self.stream_id]
-        if stream.dropped:
+        if any(draft.state.streams[stream_id].dropped for stream_id in self.streams.values()):
             raise Stale
         if len(self.prepared) > draft.room:
             raise BadRequest(f"{len(self.prepared)} registrations don't fit one commit")
@@ -141,33 +141,43 @@ class RegisterAll:
                 one.parameters,
             )
             if other or seen.setdefault(one.client_key, one.parameters) != one.parameters:
-                raise KeyTaken(
-                    f"the client key {one.client_key!r} belongs to another query",
-                    field="client_key",
-                    got=one.client_key[:100],
-                    hint="unregister that query first, or use another key",
-                )
+                raise key_taken(one.client_key)
 
     def _known(self, state: State, one: Prepared) -> Registration | None:
         key = self.tenant, self.owner, one.client_key
-        handle = state.client_keys.get(key) if one.client_key else None
+        handle = state.registrations.find(*key) if one.client_key else None
         return None if handle is None else state.registrations[handle]
 
     def _append(self, draft: Draft, one: Prepared) -> tuple[bytes, Position]:
-        key, state = one.query.predicate_key, draft.state
-        predicate_id = state.predicate_keys.get((self.stream_id, key))
+        stream_id, key = self.streams[one.query.stream], one.query.predicate_key
+        known = draft.state.predicates.find(stream_id, key)
+        predicate_id = draft.state.next_predicate_id if known is None else known
         event = Register(
             handle=os.urandom(HANDLE_BYTES),
             client_key=one.client_key,
-            stream_id=self.stream_id,
-            predicate_id=state.next_predicate_id if predicate_id is None else predicate_id,
+            stream_id=stream_id,
+            predicate_id=predicate_id,
             key=key,
             text=self.text,
             parameters=one.parameters,
-            query=json.dumps(one.query.to_json(), separators=(",", ":")),
+            query=one.query.form,
             lease=self.lease,
+            trigger=self._trigger(draft.state, one.query, (stream_id, key), predicate_id),
         )
         return event.handle, draft.append(self.tenant, self.owner, event)
+
+    def _trigger(
+        self, state: State, query: Query, own: tuple[int, str], predicate_id: int
+    ) -> Trigger | None:
+        """`own` is the query's predicate, which may be new and is then `predicate_id`."""
+        if not isinstance(query.refresh, RefreshOn):
+            return None
+        other = self.streams[query.refresh.stream], query.refresh.predicate_key
+        if other == own:
+            return Trigger(other[0], predicate_id, other[1])
+        known = state.predicates.find(*other)
+        free = max(state.next_predicate_id, predicate_id + 1)
+        return Trigger(other[0], free if known is None else known, other[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +292,7 @@ class Batch:
             first_row_id=stream.high,
             min_ts=self.min_ts if arrival is None else arrival,
             max_ts=self.max_ts if arrival is None else arrival,
+            before=stream.reached,
             digest=self.digest,
             payload=self.payload,
         )
@@ -315,6 +326,15 @@ class Batch:
                 hint="send the same rows again, or use the next sequence",
             )
         return Published(old.position, old.rows, old.first_row_id, True)
+
+
+def key_taken(client_key: str) -> KeyTaken:
+    return KeyTaken(
+        f"the client key {client_key!r} belongs to another query",
+        field="client_key",
+        got=client_key[:100],
+        hint="unregister that query first, or use another key",
+    )
 
 
 def find_stream(state: State, tenant: str, name: str) -> StreamState:

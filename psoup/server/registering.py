@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -12,13 +13,22 @@ from datastem.schema import StreamSchema
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
 from psoup.server.ipc import read_table
+from psoup.server.many import RegisterRows
 from psoup.server.names import check_name, default_name
-from psoup.server.parameters import parameter_table, rows_table, to_json, to_scalars
+from psoup.server.parameters import (
+    parameter_table,
+    rows_table,
+    to_json,
+    to_json_many,
+    to_scalars,
+)
 from psoup.server.proposals import Prepared, RegisterAll, Registered, Stale
 from psoup.store import State, StreamState
 from psoup.v1 import psoup_pb2 as pb
+from querystem.expressions import Scalar
 from querystem.language import bind_query, prepare
 from querystem.query import Query
+from querystem.refresh import RefreshOn
 
 _ATTEMPTS = 3
 _KEY_COLUMN = "client_key"
@@ -28,14 +38,17 @@ _MAX_LEASE = 100 * 366 * 24 * 3600
 async def register(core: Core, request: pb.RegisterRequest) -> tuple[Registered, Query]:
     """Raises QueryError, ServerError. Durable when it returns."""
 
-    def prepared(found: Found) -> list[Prepared]:
-        values = to_scalars(request.parameters)
+    tenant, owner, lease = _terms(core, request)
+    values = to_scalars(request.parameters)
+
+    def propose(found: Found) -> RegisterAll:
         limit = core.settings.query_bytes
         query = bind_query(request.sql, found.lookup, values, max_text=limit, names=found.names)
-        return [Prepared(request.client_key, to_json(values), query)]
+        ready = [Prepared(request.client_key, to_json(values), query)]
+        return RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
 
     check_name(request.client_key, "client_key", core.settings)
-    proposal, registered = await _register(core, request, prepared)
+    proposal, registered = await _submit(core, tenant, propose)
     return registered, proposal.prepared[0].query
 
 
@@ -43,50 +56,73 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
     """Raises QueryError, RowError, ServerError. All rows or none."""
     if request.WhichOneof("table") is None:
         raise BadRequest("RegisterMany needs a table of values", field="table")
+    tenant, owner, lease = _terms(core, request)
 
-    def prepared(found: Found) -> list[Prepared]:
-        return _prepare_many(core, request, found)
+    def propose(found: Found) -> RegisterAll | RegisterRows:
+        rows = _Rows(core, request)
+        limit, sql = core.settings.query_bytes, request.sql
+        template = prepare(sql, found.lookup, rows.types, max_text=limit, names=found.names)
+        filled = template.fill_many(rows.columns)
+        parameters = to_json_many(rows.columns, rows.count)
+        if filled is not None and not isinstance(template.query.refresh, RefreshOn):
+            form, keys = filled
+            columns = form, rows.client_keys, parameters, keys
+            return RegisterRows(tenant, owner, found.bound.id, sql, lease, *columns)
+        queries = [template.fill(values) for values in rows.each()]
+        ready = list(map(Prepared, rows.client_keys, parameters, queries))
+        return RegisterAll(tenant, owner, found.ids, sql, lease, ready)
 
-    _, registered = await _register(core, request, prepared)
-    return registered
+    return (await _submit(core, tenant, propose))[1]
 
 
-_Request = pb.RegisterRequest | pb.RegisterManyRequest
+P = TypeVar("P", RegisterAll, RegisterAll | RegisterRows)
 
 
-async def _register(
-    core: Core, request: _Request, prepared: Callable[[Found], list[Prepared]]
-) -> tuple[RegisterAll, Registered]:
+def _terms(
+    core: Core, request: pb.RegisterRequest | pb.RegisterManyRequest
+) -> tuple[str, str, int]:
+    """Tenant, owner and lease of a request whose text is not too long."""
     tenant = default_name(request.tenant, "tenant", core.settings)
     owner = default_name(request.owner, "owner", core.settings)
     check_text(core, request.sql)
-    lease = _lease(core, request.lease if request.HasField("lease") else None)
+    return tenant, owner, _lease(core, request.lease if request.HasField("lease") else None)
+
+
+async def _submit(core: Core, tenant: str, propose: Callable[[Found], P]) -> tuple[P, Registered]:
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        found = Found(core.follower.state, tenant)
-        ready = await core.in_thread(prepared, found)
-        proposal = RegisterAll(tenant, owner, found.bound.id, request.sql, lease, ready)
+        proposal = await core.in_thread(propose, Found(core.follower.state, tenant))
         with contextlib.suppress(Stale):
             return proposal, await core.appender.submit(proposal)
     raise BadRequest("the stream was dropped and created again, over and over")
 
 
 class Found:
-    """The streams of a tenant; remembers which one a text was bound to."""
+    """The streams of a tenant; remembers which ones a text was bound to."""
 
     def __init__(self, state: State, tenant: str) -> None:
         self._state = state
         self._tenant = tenant
-        self._stream: StreamState | None = None
+        self._streams: dict[str, StreamState] = {}
 
     @property
     def bound(self) -> StreamState:
-        assert self._stream is not None, "binding a text looks its stream up"
-        return self._stream
+        """The one after FROM, which is looked up first."""
+        return next(iter(self._streams.values()))
+
+    @property
+    def ids(self) -> dict[str, int]:
+        return {name: stream.id for name, stream in self._streams.items()}
+
+    def stream(self, name: str) -> StreamState:
+        return self._streams[name]
 
     def lookup(self, name: str) -> StreamSchema | None:
-        self._stream = self._state.find_stream(self._tenant, name)
-        return None if self._stream is None else self._stream.schema
+        stream = self._state.find_stream(self._tenant, name)
+        if stream is None:
+            return None
+        self._streams.setdefault(name, stream)
+        return stream.schema
 
     def names(self) -> list[str]:
         return [name for tenant, name in list(self._state.stream_names) if tenant == self._tenant]
@@ -116,30 +152,40 @@ def _lease(core: Core, lease: Duration | None) -> int:
     return lease.seconds * SECOND + lease.nanos // 1000
 
 
-def _prepare_many(core: Core, request: pb.RegisterManyRequest, found: Found) -> list[Prepared]:
-    limits = core.settings.batch
-    table = (
-        read_table(request.arrow, limits.batch_bytes)
-        if request.WhichOneof("table") == "arrow"
-        else rows_table(request.rows)
-    )
+class _Rows:
+    """The table of a RegisterMany: the values of the parameters, and client keys if it has any."""
+
+    def __init__(self, core: Core, request: pb.RegisterManyRequest) -> None:
+        """Raises RowError, BadRequest."""
+        limits = core.settings.batch
+        table = (
+            read_table(request.arrow, limits.batch_bytes)
+            if request.WhichOneof("table") == "arrow"
+            else rows_table(request.rows)
+        )
+        self.count = table.num_rows
+        _check_count(core, self.count)
+        self.types, batch = parameter_table(table, limits)
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        keys = columns.pop(_KEY_COLUMN, [None] * self.count)
+        keyed = self.types.pop(_KEY_COLUMN, None) is not None
+        self.client_keys = [str(key) if keyed and key else "" for key in keys]
+        self.columns: dict[str, list[Scalar]] = columns
+        for key in self.client_keys:
+            check_name(key, _KEY_COLUMN, core.settings)
+
+    def each(self) -> Iterator[dict[str, Scalar]]:
+        for place in range(self.count):
+            yield {name: values[place] for name, values in self.columns.items()}
+
+
+def _check_count(core: Core, count: int) -> None:
     most = core.settings.registrations_per_call
-    if table.num_rows > most:
+    if count > most:
         raise BadRequest(
-            f"{table.num_rows:,} registrations; at most {most:,} are taken in one call",
+            f"{count:,} registrations; at most {most:,} are taken in one call",
             reason="BATCH_TOO_LARGE",
             expected=f"at most {most} rows",
-            got=f"{table.num_rows} rows",
+            got=f"{count} rows",
             hint="send them in several calls",
         )
-    types, batch = parameter_table(table, limits)
-    keyed = types.pop(_KEY_COLUMN, None) is not None
-    limit = core.settings.query_bytes
-    template = prepare(request.sql, found.lookup, types, max_text=limit, names=found.names)
-    ready = []
-    for values in batch.to_pylist():
-        key = values.pop(_KEY_COLUMN, None) if _KEY_COLUMN in values else None
-        key = key if keyed and key else ""
-        check_name(str(key), _KEY_COLUMN, core.settings)
-        ready.append(Prepared(str(key), to_json(values), template.fill(values)))
-    return ready

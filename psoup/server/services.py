@@ -174,8 +174,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         core = self._core
         tenant = default_name(request.tenant, "tenant", core.settings)
         await core.follower.catch_up()
-        registrations = list(core.follower.state.registrations.values())
-        page, token = await core.in_thread(page_of, registrations, tenant, request)
+        page, token = page_of(core, tenant, request)
         return pb.ListRegistrationsResponse(
             registrations=[registration_message(core, one) for one in page],
             next_page_token=token,

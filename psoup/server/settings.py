@@ -22,6 +22,7 @@ class Settings:
     store: Path
     host: str = "127.0.0.1"
     port: int = 0
+    end_with_stdin: bool = False
     durability: str = "fsync"
     memory: int = 512 * MIB
     batch: Limits = field(default_factory=Limits)

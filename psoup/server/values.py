@@ -13,8 +13,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.errors import RowError
 from datastem.instants import MAX_INSTANT, MIN_INSTANT, SECOND
-from datastem.schema import Column, StreamSchema
-from datastem.types import Kind, Type
+from datastem.schema import OP, Column, StreamSchema
+from datastem.types import TEXT, Kind, Type
 from psoup.v1 import psoup_pb2 as pb
 
 _EXACT = decimal.Context(prec=100, traps=[decimal.InvalidOperation])
@@ -81,7 +81,7 @@ def to_table(rows: pb.Rows, schema: StreamSchema) -> pa.Table:
                 got=f"{len(row.values)} values",
                 hint="leave a value unset for NULL, but send one for every column",
             )
-    declared = {column.name: column for column in schema.columns}
+    declared = {column.name: column for column in (*schema.columns, Column(OP, TEXT))}
     arrays = [_column(rows, place, declared.get(name)) for place, name in enumerate(rows.columns)]
     return pa.Table.from_arrays(arrays, names=list(rows.columns))
 

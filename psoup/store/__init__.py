@@ -23,13 +23,17 @@ from psoup.store.events import (
     Event,
     Expire,
     Register,
+    RegisterMany,
     Renew,
     Tick,
+    Trigger,
     Unregister,
 )
 from psoup.store.log import Log
 from psoup.store.position import START, Position
-from psoup.store.state import Predicate, Publisher, Registration, State, StreamState, Touched
+from psoup.store.predicates import Predicate
+from psoup.store.registrations import Registration
+from psoup.store.state import Publisher, State, StreamState, Touched
 from psoup.store.store import Store
 
 __all__ = [
@@ -55,6 +59,7 @@ __all__ = [
     "Predicate",
     "Publisher",
     "Register",
+    "RegisterMany",
     "Registration",
     "Renew",
     "Snapshot",
@@ -65,6 +70,7 @@ __all__ = [
     "StreamState",
     "Tick",
     "Touched",
+    "Trigger",
     "Unregister",
     "UnsupportedFormat",
 ]

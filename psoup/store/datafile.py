@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -43,10 +44,12 @@ def write_data_file(
     bounds: Iterable[str] = (),
     sync: bool = True,
     row_group_rows: int = 1 << 16,
+    cuts: Sequence[int] = (),
 ) -> DataFile:
     """Writes one synced file under the table's folder; a commit makes it visible.
 
-    `bounds` names int64 or timestamp columns whose least and greatest value are recorded.
+    `bounds` names int64 or timestamp columns whose least and greatest value are recorded. A row
+    group ends before each row of `cuts`, which ascend, and after `row_group_rows`.
     Partition columns are not written: their values are in the path and in the commit.
     """
     partition = dict(partition or {})
@@ -55,12 +58,34 @@ def write_data_file(
     low, high = _bounds(table, bounds)
     content = table.drop_columns([name for name in partition if name in table.column_names])
 
+    encodings = _encodings(content.schema)
+
     def write(target: Path) -> None:
-        pq.write_table(content, target, compression="snappy", row_group_size=row_group_rows)
+        options = {"compression": "snappy", **encodings}
+        with pq.ParquetWriter(target, content.schema, **options) as writer:
+            for first, last in pairwise([0, *cuts, content.num_rows]):
+                writer.write_table(content.slice(first, last - first), row_group_rows)
 
     write_durably(root / path, write, sync=sync)
     size = (root / path).stat().st_size
     return DataFile(path, size, table.num_rows, partition, low, high)
+
+
+def _encodings(schema: pa.Schema) -> dict[str, Any]:
+    """Differences for integers and instants, a dictionary for texts, the rest as it is.
+
+    Ids and instants ascend, so their differences are next to nothing (docs/architecture.md).
+    """
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    whole = [
+        field.name
+        for field in schema
+        if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type)
+    ]
+    return {
+        "use_dictionary": texts or False,
+        "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
+    }
 
 
 def _bounds(table: pa.Table, names: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import pyarrow as pa
@@ -30,8 +30,18 @@ class DropStream:
 
 
 @dataclass(frozen=True, slots=True)
+class Trigger:
+    """The rows that refresh a registration: matched as a predicate like any other."""
+
+    stream_id: int
+    predicate_id: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Register:
-    """`query` and `parameters` are JSON. `key` is the predicate's normal form, also JSON."""
+    """`query` and `parameters` are JSON. `key` is the predicate's normal form, also JSON; `query`
+    is the rest of the bound form."""
 
     handle: bytes
     client_key: str
@@ -42,6 +52,21 @@ class Register:
     parameters: str
     query: str
     lease: int
+    trigger: Trigger | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterMany:
+    """Registrations of one text that differ in the values of its parameters, at one position.
+
+    `rows` has the columns of MANY; handles ascend, so that those of one position have an order.
+    """
+
+    stream_id: int
+    text: str
+    query: str
+    lease: int
+    rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +97,8 @@ class Tick:
 class Data:
     """A batch of rows, or a heartbeat where `rows` is 0 and `max_ts` an instant.
 
-    `publisher` is empty and `sequence` 0 for a batch without identity. `payload` is None where
-    the log was read without payloads.
+    `publisher` is empty and `sequence` 0 for a batch without identity. `before` is the greatest ts
+    the stream had reached before it. `payload` is None where the log was read without payloads.
     """
 
     stream_id: int
@@ -83,11 +108,14 @@ class Data:
     first_row_id: int
     min_ts: int | None
     max_ts: int | None
+    before: int | None
     digest: bytes
     payload: bytes | None
 
 
-Event = CreateStream | DropStream | Register | Unregister | Renew | Expire | Tick | Data
+Event = (
+    CreateStream | DropStream | Register | RegisterMany | Unregister | Renew | Expire | Tick | Data
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +129,20 @@ class Entry:
     event: Event
 
 
+# The columns of RegisterMany's rows.
+MANY = pa.schema(
+    [
+        ("handle", pa.binary()),
+        ("client_key", pa.string()),
+        ("predicate_id", pa.int64()),
+        ("key", pa.string()),
+        ("parameters", pa.string()),
+    ]
+)
+# The kinds that can't be read without their payload.
+WITH_PAYLOAD = frozenset({"register_many"})
+
+
 def to_table(entries: Sequence[Entry]) -> pa.Table:
     """One log commit."""
     rows = [_row(entry) for entry in entries]
@@ -109,8 +151,8 @@ def to_table(entries: Sequence[Entry]) -> pa.Table:
 
 
 def from_table(version: int, table: pa.Table) -> list[Entry]:
-    instants = [name for name in ("stamp", "min_ts", "max_ts") if name in table.column_names]
-    for name in instants:
+    instants = ("stamp", "min_ts", "max_ts", "before")
+    for name in [name for name in instants if name in table.column_names]:
         index = table.column_names.index(name)
         table = table.set_column(index, name, table.column(name).cast(pa.int64()))
     return [_entry(version, row) for row in table.to_pylist()]
@@ -139,9 +181,13 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition(type(event).__name__.lower(), None, handle=handle.hex())
         case Tick():
             return _definition("tick", None)
+        case RegisterMany(stream_id, text, query, lease, rows):
+            columns = _definition("register_many", stream_id, text=text, query=query, lease=lease)
+            return columns | {"rows": rows.num_rows, "payload": _encode(rows)}
         case Register():
             body = {field.name: getattr(event, field.name) for field in fields(event)}
             body["handle"] = event.handle.hex()
+            body["trigger"] = None if event.trigger is None else asdict(event.trigger)
             return _definition("register", body.pop("stream_id"), **body)
 
 
@@ -178,7 +224,23 @@ def _event(row: Mapping[str, Any]) -> Event:
             return Tick()
         case "register":
             body = json.loads(row["body"])
-            handle = bytes.fromhex(body.pop("handle"))
-            return Register(handle=handle, stream_id=stream_id, **body)
+            handle, trigger = bytes.fromhex(body.pop("handle")), body.pop("trigger")
+            found = None if trigger is None else Trigger(**trigger)
+            return Register(handle=handle, stream_id=stream_id, trigger=found, **body)
+        case "register_many":
+            return RegisterMany(
+                stream_id=stream_id, rows=_decode(row["payload"]), **json.loads(row["body"])
+            )
         case kind:
             raise ValueError(f"the log holds an event of an unknown kind: {kind}")
+
+
+def _encode(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, MANY) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def _decode(payload: bytes) -> pa.Table:
+    return pa.ipc.open_stream(payload).read_all()

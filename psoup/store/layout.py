@@ -22,6 +22,7 @@ LOG = pa.schema(
         ("first_row_id", pa.int64()),
         ("min_ts", INSTANT),
         ("max_ts", INSTANT),
+        ("before", INSTANT),
         ("digest", pa.binary()),
         ("body", pa.string()),
         ("payload", pa.binary()),
@@ -49,6 +50,8 @@ REGISTRATIONS = pa.schema(
         ("client_key", pa.string()),
         ("stream_id", pa.int64()),
         ("predicate_id", pa.int64()),
+        ("trigger_stream_id", pa.int64()),
+        ("trigger_id", pa.int64()),
         ("text", pa.string()),
         ("parameters", pa.string()),
         ("query", pa.string()),
@@ -117,9 +120,19 @@ MATCHES = pa.schema(
         ("bitmap", pa.binary()),
     ]
 )
-MATCHES_PARTITION = ("stream_id", "segment")
 # A segment is 16 blocks: `segment = block >> SEGMENT_BITS`.
 SEGMENT_BITS = 4
+
+CLOSURES = pa.schema(
+    [
+        ("stream_id", pa.int64()),
+        ("segment", pa.int64()),
+        ("row_id", pa.int64()),
+        ("end", INSTANT),
+        ("by", pa.int64()),
+        ("epoch", pa.int64()),
+    ]
+)
 
 EPOCHS = pa.schema(
     [
@@ -158,7 +171,12 @@ ENGINE_TABLES = (
     "leases",
     "coverage",
     "matches",
+    "closures",
 )
+
+# Those that are partitioned, by stream and segment.
+SEGMENTED = ("matches", "closures")
+SEGMENT_PARTITION = ("stream_id", "segment")
 
 TABLES: dict[str, pa.Schema] = {
     "log": LOG,
@@ -169,5 +187,6 @@ TABLES: dict[str, pa.Schema] = {
     "leases": LEASES,
     "coverage": COVERAGE,
     "matches": MATCHES,
+    "closures": CLOSURES,
     "epochs": EPOCHS,
 }

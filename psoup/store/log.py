@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.delta import DeltaFolder
 from psoup.store.errors import CorruptStore, LogTrimmed
-from psoup.store.events import Entry, from_table, to_table
+from psoup.store.events import WITH_PAYLOAD, Entry, from_table, to_table
 from psoup.store.layout import LOG
 
 HEADER_COLUMNS = [name for name in LOG.names if name != "payload"]
@@ -64,12 +66,21 @@ class Log:
 
 
 def read_events(path: Path, version: int, *, payloads: bool = True) -> list[Entry]:
-    """The events in one log file; without payloads for those who need only the headers."""
-    columns = None if payloads else HEADER_COLUMNS
+    """The events in one log file; without the rows of data for those who need only the headers."""
     try:
-        table = pq.ParquetFile(path).read(columns=columns)
+        with pq.ParquetFile(path) as file:
+            table = file.read(columns=None if payloads else HEADER_COLUMNS)
+            if not payloads and not WITH_PAYLOAD.isdisjoint(table.column("kind").to_pylist()):
+                table = _without_data(file.read())
     except FileNotFoundError:
         raise LogTrimmed(f"version {version} of the log is gone") from None
     except OSError as error:
         raise CorruptStore(f"version {version} of the log can't be read: {error}") from error
     return from_table(version, table)
+
+
+def _without_data(table: pa.Table) -> pa.Table:
+    data = pc.equal(table.column("kind"), "data")
+    index = table.column_names.index("payload")
+    payloads = pc.if_else(data, pa.scalar(None, pa.binary()), table.column("payload"))
+    return table.set_column(index, "payload", payloads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from functools import cached_property
 from typing import TypeVar
 
 K = TypeVar("K")
@@ -14,8 +15,11 @@ class Overlay(MutableMapping[K, V]):
 
     def __init__(self, base: MutableMapping[K, V]) -> None:
         self._base = base
-        self._changed: dict[K, V] = {}
         self._removed: set[K] = set()
+
+    @cached_property
+    def _changed(self) -> MutableMapping[K, V]:
+        return {}
 
     def __getitem__(self, key: K) -> V:
         if key in self._changed:

@@ -3,7 +3,8 @@
 Servers keep one at the tail and validate against it; the engine keeps one at its epoch and writes
 what changed. Both apply the same entries in the same order, so both hold the same state.
 
-Values are immutable and replaced, so a `draft` can share them.
+Values are immutable and replaced, so a `draft` can share them. Registrations and predicates, of
+which there may be millions, are columns that make a value when it is asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+import pyarrow as pa
+
 from datastem.schema import StreamSchema
+from psoup.store.columns import with_constants
+from psoup.store.drafts import (
+    AnyPredicates,
+    AnyRegistrations,
+    DraftPredicates,
+    DraftRegistrations,
+)
 from psoup.store.events import (
     CreateStream,
     Data,
@@ -19,6 +30,7 @@ from psoup.store.events import (
     Entry,
     Expire,
     Register,
+    RegisterMany,
     Renew,
     Tick,
     Unregister,
@@ -26,6 +38,8 @@ from psoup.store.events import (
 from psoup.store.leases import Leases
 from psoup.store.overlay import Overlay
 from psoup.store.position import START, Position
+from psoup.store.predicates import Predicate, Predicates
+from psoup.store.registrations import Registration, Registrations
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +58,6 @@ class StreamState:
     reached: int | None = None
     registrations: int = 0
     dropped: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    handle: bytes
-    tenant: str
-    owner: str
-    client_key: str
-    stream_id: int
-    predicate_id: int
-    text: str
-    parameters: str
-    query: str
-    lease: int
-    stamp: int
-    position: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Predicate:
-    """What gets matched, once for all registrations that share it. Dead when the last one goes."""
-
-    id: int
-    tenant: str
-    stream_id: int
-    key: str
-    registrations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +90,14 @@ class State:
     next_predicate_id: int = 1
     streams: MutableMapping[int, StreamState] = field(default_factory=dict)
     stream_names: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
-    registrations: MutableMapping[bytes, Registration] = field(default_factory=dict)
-    client_keys: MutableMapping[tuple[str, str, str], bytes] = field(default_factory=dict)
-    predicates: MutableMapping[int, Predicate] = field(default_factory=dict)
-    predicate_keys: MutableMapping[tuple[int, str], int] = field(default_factory=dict)
+    registrations: AnyRegistrations = field(default_factory=Registrations)
+    predicates: AnyPredicates = field(default_factory=Predicates)
     publishers: MutableMapping[tuple[str, str], Publisher] = field(default_factory=dict)
     leases: Leases = field(default_factory=Leases)
 
     def draft(self) -> State:
         """A state that starts as this one and whose changes stay its own."""
+        registrations, predicates = self.columns
         return State(
             self.position,
             self.clock,
@@ -119,13 +105,18 @@ class State:
             self.next_predicate_id,
             Overlay(self.streams),
             Overlay(self.stream_names),
-            Overlay(self.registrations),
-            Overlay(self.client_keys),
-            Overlay(self.predicates),
-            Overlay(self.predicate_keys),
+            DraftRegistrations(registrations),
+            DraftPredicates(predicates),
             Overlay(self.publishers),
             self.leases.draft(),
         )
+
+    @property
+    def columns(self) -> tuple[Registrations, Predicates]:
+        """The registrations and predicates with all they can do; a draft's can do less."""
+        assert isinstance(self.registrations, Registrations), "this is a draft"
+        assert isinstance(self.predicates, Predicates)
+        return self.registrations, self.predicates
 
     def find_stream(self, tenant: str, name: str) -> StreamState | None:
         """The live stream of that name."""
@@ -134,13 +125,15 @@ class State:
 
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
         """Entries must come in log order, each once."""
-        touched = touched or Touched()
+        many, touched = touched, touched or Touched()
         self.leases.pass_time(self.clock, entry.stamp)
         match entry.event:
             case Data() as event:
                 self._data(entry, event, touched)
             case Register() as event:
                 self._register(entry, event, touched)
+            case RegisterMany() as event:
+                self._register_many(entry, event, many)
             case Unregister(handle):
                 self._unregister(handle, touched)
             case Renew(handle):
@@ -187,6 +180,7 @@ class State:
             touched.publishers.add(key)
 
     def _register(self, entry: Entry, event: Register, touched: Touched) -> None:
+        trigger = event.trigger
         registration = Registration(
             event.handle,
             entry.tenant,
@@ -194,6 +188,8 @@ class State:
             event.client_key,
             event.stream_id,
             event.predicate_id,
+            trigger.stream_id if trigger else 0,
+            trigger.predicate_id if trigger else 0,
             event.text,
             event.parameters,
             event.query,
@@ -201,40 +197,68 @@ class State:
             entry.stamp,
             entry.position,
         )
-        self.insert_registration(registration)
-        known = self.predicates.get(event.predicate_id)
-        if known is None:
-            known = Predicate(event.predicate_id, entry.tenant, event.stream_id, event.key, 0)
-            self.predicate_keys[event.stream_id, event.key] = event.predicate_id
-            self.next_predicate_id = event.predicate_id + 1
-        self.predicates[known.id] = replace(known, registrations=known.registrations + 1)
+        self.registrations[event.handle] = registration
+        self._count_registrations(event.stream_id, 1)
+        self._know(Predicate(event.predicate_id, entry.tenant, event.stream_id, event.key, 0))
+        if trigger is not None:
+            self._know(
+                Predicate(trigger.predicate_id, entry.tenant, trigger.stream_id, trigger.key, 0)
+            )
+        self.predicates.count(np.array(sorted(registration.predicates)), 1)
         touched.registrations.add(event.handle)
-        touched.predicates.add(event.predicate_id)
+        touched.predicates |= registration.predicates
 
-    def insert_registration(self, registration: Registration) -> None:
-        """Without its predicate's count, which the caller keeps."""
-        self.registrations[registration.handle] = registration
-        if registration.client_key:
-            key = registration.tenant, registration.owner, registration.client_key
-            self.client_keys[key] = registration.handle
-        stream = self.streams[registration.stream_id]
-        self.streams[stream.id] = replace(stream, registrations=stream.registrations + 1)
+    def _know(self, predicate: Predicate) -> None:
+        if predicate.id not in self.predicates:
+            self.predicates[predicate.id] = predicate
+            self.next_predicate_id = predicate.id + 1
+
+    def _register_many(self, entry: Entry, event: RegisterMany, touched: Touched | None) -> None:
+        """The same as registering them one after the other."""
+        rows, count = event.rows, event.rows.num_rows
+        same: dict[str, str | int] = {
+            "tenant": entry.tenant,
+            "owner": entry.owner,
+            "stream_id": event.stream_id,
+            "trigger_stream_id": 0,
+            "trigger_id": 0,
+            "text": event.text,
+            "query": event.query,
+            "lease": event.lease,
+            "stamp": entry.stamp,
+            "position": entry.position.packed,
+        }
+        self.registrations.extend(with_constants(rows, same))
+        self._count_registrations(event.stream_id, count)
+        ids, first, sharing = np.unique(
+            rows.column("predicate_id").to_numpy(), return_index=True, return_counts=True
+        )
+        new = ids >= self.next_predicate_id
+        made = rows.select(["predicate_id", "key"]).take(pa.array(first[new]))
+        same = {"tenant": entry.tenant, "stream_id": event.stream_id, "registrations": 0}
+        self.predicates.extend(with_constants(made, same))
+        self.predicates.count(ids, sharing)
+        self.next_predicate_id = max(self.next_predicate_id, int(ids[-1]) + 1)
+        if touched is not None:
+            touched.registrations.update(rows.column("handle").to_pylist())
+            touched.predicates.update(ids.tolist())
+
+    def _count_registrations(self, stream_id: int, more: int) -> None:
+        stream = self.streams[stream_id]
+        self.streams[stream_id] = replace(stream, registrations=stream.registrations + more)
 
     def _unregister(self, handle: bytes, touched: Touched) -> None:
         registration = self.registrations.pop(handle)
         if self.leases.renewed.pop(handle, None) is not None:
             touched.leases.add(handle)
-        if registration.client_key:
-            del self.client_keys[registration.tenant, registration.owner, registration.client_key]
-        stream = self.streams[registration.stream_id]
-        self.streams[stream.id] = replace(stream, registrations=stream.registrations - 1)
-        predicate = self.predicates[registration.predicate_id]
+        self._count_registrations(registration.stream_id, -1)
+        for predicate_id in registration.predicates:
+            self._release(self.predicates[predicate_id])
+        touched.registrations.add(handle)
+        touched.predicates |= registration.predicates
+
+    def _release(self, predicate: Predicate) -> None:
         if predicate.registrations == 1:
             del self.predicates[predicate.id]
-            del self.predicate_keys[predicate.stream_id, predicate.key]
         else:
-            self.predicates[predicate.id] = replace(
-                predicate, registrations=predicate.registrations - 1
-            )
-        touched.registrations.add(handle)
-        touched.predicates.add(predicate.id)
+            self.predicates.count(np.array([predicate.id]), -1)

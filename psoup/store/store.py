@@ -6,16 +6,18 @@ import json
 import uuid
 from pathlib import Path
 
+import pyarrow as pa
+
 from datastem.codec import stem_schema
 from datastem.schema import StreamSchema
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, Epochs
 from psoup.store.errors import NotAStore, UnsupportedFormat
-from psoup.store.layout import FORMAT, MATCHES_PARTITION, TABLES
+from psoup.store.layout import FORMAT, SEGMENT_PARTITION, SEGMENTED, TABLES
 from psoup.store.log import Log
 from psoup.store.position import PositionCodec
 from psoup.store.state import State
-from psoup.store.tables import KEYS, load_state, read_newest
+from psoup.store.tables import REPEATED, load_state, read_newest
 
 
 class Store:
@@ -46,7 +48,7 @@ class Store:
         for name, schema in TABLES.items():
             DeltaFolder(root / name).create(
                 schema,
-                partition_by=MATCHES_PARTITION if name == "matches" else (),
+                partition_by=SEGMENT_PARTITION if name in SEGMENTED else (),
                 description=_new_identity() if name == "log" else "",
             )
         return cls(root, sync=sync)
@@ -73,11 +75,15 @@ class Store:
 
     def state(self, epoch: Epoch) -> State:
         """The fold of everything the epoch has consumed, from the tables alone."""
-        live = {
-            name: read_newest(self.table(name), self.snapshot(epoch, name), TABLES[name])
-            for name in KEYS
-        }
-        return load_state(epoch, live)
+
+        def read(name: str) -> pa.Table:
+            snapshot, repeated = self.snapshot(epoch, name), REPEATED.get(name, ())
+            return read_newest(self.table(name), snapshot, TABLES[name], repeated)
+
+        state = load_state(epoch, read)
+        # What was read is in columns now; Arrow would keep its memory for later.
+        pa.default_memory_pool().release_unused()
+        return state
 
 
 def _new_identity() -> str:

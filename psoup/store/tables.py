@@ -5,20 +5,23 @@ publishers. Each step appends the rows that changed; compaction keeps the newest
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datastem.schema import StreamSchema
+from psoup.store.columns import handle_halves, with_constants
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
+from psoup.store.hashes import Bools
 from psoup.store.layout import CATALOG, LEASES, PREDICATES, PUBLISHERS, REGISTRATIONS
 from psoup.store.leases import Expired
 from psoup.store.position import Position
-from psoup.store.state import Predicate, Publisher, Registration, State, StreamState, Touched
+from psoup.store.state import Publisher, State, StreamState, Touched
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     "catalog": ("stream_id",),
@@ -27,65 +30,96 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "publishers": ("tenant", "publisher"),
     "leases": ("handle",),
 }
+# Columns whose values repeat, and are read as dictionaries.
+REPEATED: Mapping[str, tuple[str, ...]] = {
+    "registrations": ("tenant", "owner", "text", "query"),
+    "predicates": ("tenant",),
+}
 
 
 def changed_rows(state: State, touched: Touched, position: Position) -> dict[str, pa.Table]:
     """What the engine appends after a step, by table; a table without changes is left out."""
     at = position.packed
-    rows: dict[str, tuple[pa.Schema, list[dict[str, Any]]]] = {
-        "catalog": (CATALOG, [_stream_row(state.streams[key], at) for key in touched.streams]),
-        "registrations": (
-            REGISTRATIONS,
-            [_registration_row(state, key, at) for key in touched.registrations],
-        ),
-        "predicates": (PREDICATES, [_predicate_row(state, key, at) for key in touched.predicates]),
-        "publishers": (PUBLISHERS, [_publisher_row(state, key, at) for key in touched.publishers]),
-        "leases": (LEASES, [_lease_row(state, key, at) for key in touched.leases]),
+    streams = [_stream_row(state.streams[key], at) for key in touched.streams]
+    publishers = [_publisher_row(state, key, at) for key in touched.publishers]
+    leases = [_lease_row(state, key, at) for key in touched.leases]
+    found = {
+        "catalog": pa.Table.from_pylist(streams, schema=CATALOG),
+        "registrations": _registration_rows(state, touched.registrations, at),
+        "predicates": _predicate_rows(state, touched.predicates, at),
+        "publishers": pa.Table.from_pylist(publishers, schema=PUBLISHERS),
+        "leases": pa.Table.from_pylist(leases, schema=LEASES),
     }
-    return {
-        name: pa.Table.from_pylist(table_rows, schema=schema)
-        for name, (schema, table_rows) in rows.items()
-        if table_rows
-    }
+    return {name: table for name, table in found.items() if table.num_rows}
 
 
 def newest(table: pa.Table, keys: Iterable[str]) -> pa.Table:
-    """The newest row of each key, ended ones left out."""
+    """The newest row of each key, ended ones left out; rows keep their order."""
     keys = list(keys)
-    order = table.append_column("_index", pa.array(range(table.num_rows), pa.int64()))
-    order = order.sort_by([("position", "ascending"), ("_index", "ascending")])
-    last = order.group_by(keys, use_threads=False).aggregate([("_index", "last")])
-    kept = table.take(last.column("_index_last"))
-    return kept.filter(pc.invert(kept.column("ended")))
+    last = _last(table, keys)
+    last[table.column("ended").to_numpy()] = False
+    return table if last.all() else table.filter(pa.array(last))
 
 
-def read_newest(folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema) -> pa.Table:
+def _last(table: pa.Table, keys: list[str]) -> Bools:
+    """Which rows are the newest of their key."""
+    last = ~_shared(_marks(table, keys))
+    (others,) = np.nonzero(~last)
+    few = table.select([*keys, "position"]).take(pa.array(others))
+    few = few.append_column("_row", pa.array(others))
+    few = few.sort_by([("position", "ascending"), ("_row", "ascending")])
+    found = few.group_by(keys, use_threads=False).aggregate([("_row", "last")])
+    last[found.column("_row_last").to_numpy()] = True
+    return last
+
+
+def _marks(table: pa.Table, keys: list[str]) -> Any:
+    """A number for each row's key: the same for the same key, mostly another for another."""
+    match keys:
+        case ["handle"]:
+            halves = handle_halves(table.column("handle"))
+            return halves[:, 0] ^ halves[:, 1]
+        case ["predicate_id" | "stream_id" as name]:
+            return table.column(name).to_numpy()
+    return np.zeros(table.num_rows, np.int64)
+
+
+def _shared(marks: Any) -> Bools:
+    """Which of the numbers occur more than once: few of those of a large table."""
+    order = np.argsort(marks)
+    same = np.concatenate([[False], marks[order][1:] == marks[order][:-1], [False]])
+    shared = np.empty(len(marks), np.bool_)
+    shared[order] = (same[1:] | same[:-1])[: len(marks)]
+    return shared
+
+
+def read_newest(
+    folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema, repeated: Iterable[str] = ()
+) -> pa.Table:
     """The live rows of one of these tables."""
-    return newest(read_files(folder, snapshot, schema), KEYS[folder.root.name])
+    return newest(read_files(folder, snapshot, schema, repeated), KEYS[folder.root.name])
 
 
-def read_files(folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema) -> pa.Table:
-    """All rows of an unpartitioned table."""
-    tables = [pq.ParquetFile(folder.path_of(file)).read() for file in snapshot.files.values()]
+def read_files(
+    folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema, repeated: Iterable[str] = ()
+) -> pa.Table:
+    """All rows of an unpartitioned table; columns of `repeated` values as dictionaries."""
+    repeated = list(repeated)
+    tables = [
+        pq.ParquetFile(folder.path_of(file), read_dictionary=repeated).read()
+        for file in snapshot.files.values()
+    ]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def load_state(epoch: Epoch, tables: Mapping[str, pa.Table]) -> State:
-    """The state at an epoch from the live rows of the four tables."""
+def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
+    """The state at an epoch; `read` gives the live rows of each of the five tables."""
     state = State(epoch.position, epoch.clock, epoch.next_stream_id, epoch.next_predicate_id)
-    for row in tables["catalog"].to_pylist():
+    for row in read("catalog").to_pylist():
         _load_stream(state, row, epoch)
-    for row in tables["predicates"].to_pylist():
-        predicate = Predicate(
-            row["predicate_id"], row["tenant"], row["stream_id"], row["key"], row["registrations"]
-        )
-        state.predicates[predicate.id] = predicate
-        state.predicate_keys[predicate.stream_id, predicate.key] = predicate.id
-    for row in _with_micros(tables["registrations"], "stamp").to_pylist():
-        del row["ended"]
-        row["position"] = Position.unpack(row["position"])
-        state.insert_registration(Registration(**row))
-    for row in tables["publishers"].to_pylist():
+    state.predicates.extend(read("predicates"))
+    _load_registrations(state, read("registrations"))
+    for row in read("publishers").to_pylist():
         state.publishers[row["tenant"], row["publisher"]] = Publisher(
             row["sequence"],
             row["digest"],
@@ -93,9 +127,25 @@ def load_state(epoch: Epoch, tables: Mapping[str, pa.Table]) -> State:
             row["rows"],
             Position.unpack(row["position"]),
         )
-    _load_leases(state, tables["leases"])
+    _load_leases(state, read("leases"))
     state.leases.outages = epoch.outages
     return state
+
+
+def _load_registrations(state: State, table: pa.Table) -> None:
+    keys = table.column("position").to_numpy(), handle_halves(table.column("handle"))[:, 0]
+    order = np.lexsort(keys[::-1])
+    if (np.diff(order) < 0).any():
+        table = table.take(pa.array(order))
+    state.registrations.extend(_with_micros(table, "stamp"))
+    _count_registrations(state, table.column("stream_id").to_numpy())
+
+
+def _count_registrations(state: State, streams: Any) -> None:
+    ids, counts = np.unique(streams, return_counts=True)
+    for stream_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        stream = state.streams[stream_id]
+        state.streams[stream_id] = replace(stream, registrations=count)
 
 
 def _load_leases(state: State, table: pa.Table) -> None:
@@ -145,40 +195,34 @@ def _stream_row(stream: StreamState, at: int) -> dict[str, Any]:
     }
 
 
-def _registration_row(state: State, handle: bytes, at: int) -> dict[str, Any]:
-    registration = state.registrations.get(handle)
-    if registration is None:
-        return {"handle": handle, "position": at, "ended": True}
-    return {
-        "handle": handle,
-        "tenant": registration.tenant,
-        "owner": registration.owner,
-        "client_key": registration.client_key,
-        "stream_id": registration.stream_id,
-        "predicate_id": registration.predicate_id,
-        "text": registration.text,
-        "parameters": registration.parameters,
-        "query": registration.query,
-        "lease": registration.lease,
-        "stamp": registration.stamp,
-        "position": registration.position.packed,
-        "ended": False,
-    }
+def _registration_rows(state: State, handles: Iterable[bytes], at: int) -> pa.Table:
+    registrations, _ = state.columns
+    keys = pa.array(handles, pa.binary())
+    rows = registrations.rows_of(keys)
+    live = registrations.take(np.sort(rows[rows >= 0]))
+    return _changes(live, keys.filter(pa.array(rows < 0)), at, REGISTRATIONS)
 
 
-def _predicate_row(state: State, predicate_id: int, at: int) -> dict[str, Any]:
-    predicate = state.predicates.get(predicate_id)
-    if predicate is None:
-        return {"predicate_id": predicate_id, "position": at, "ended": True}
-    return {
-        "predicate_id": predicate_id,
-        "tenant": predicate.tenant,
-        "stream_id": predicate.stream_id,
-        "key": predicate.key,
-        "registrations": predicate.registrations,
-        "position": at,
-        "ended": False,
-    }
+def _predicate_rows(state: State, ids: Iterable[int], at: int) -> pa.Table:
+    _, predicates = state.columns
+    keys = np.fromiter(ids, np.int64)
+    rows = predicates.rows_of(keys)
+    live = with_constants(predicates.take(rows[rows >= 0]), {"position": at})
+    return _changes(live, pa.array(keys[rows < 0]), at, PREDICATES)
+
+
+def _changes(live: pa.Table, ended: pa.Array, at: int, schema: pa.Schema) -> pa.Table:
+    """Rows as they are now, and of those that ended their key, the first column."""
+    there = live.append_column("ended", pa.array(np.zeros(live.num_rows, np.bool_)))
+    gone = pa.table(
+        {
+            schema.names[0]: ended,
+            "position": np.full(len(ended), at),
+            "ended": np.ones(len(ended), np.bool_),
+        }
+    )
+    together = pa.concat_tables([there, gone], promote_options="default")
+    return together.select(schema.names).cast(schema)
 
 
 def _lease_row(state: State, handle: bytes, at: int) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class DefineResponse(_message.Message):
     def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., position: _Optional[bytes] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Stream(_message.Message):
-    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count")
+    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +120,7 @@ class Stream(_message.Message):
     NOW_FIELD_NUMBER: _ClassVar[int]
     SQL_FIELD_NUMBER: _ClassVar[int]
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     columns: _containers.RepeatedCompositeFieldContainer[Column]
@@ -130,7 +131,8 @@ class Stream(_message.Message):
     now: _timestamp_pb2.Timestamp
     sql: str
     registration_count: int
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ...) -> None: ...
+    key: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Column(_message.Message):
     __slots__ = ("name", "type")
@@ -270,7 +272,7 @@ class DescribeRegistrationRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("handle", "owner", "client_key", "sql", "parameters", "stream", "window", "columns", "lease", "position", "registered_at", "predicate_id", "matched_rows", "stream_rows", "pattern", "lease_until")
+    __slots__ = ("handle", "owner", "client_key", "sql", "parameters", "stream", "window", "columns", "lease", "position", "registered_at", "predicate_id", "matched_rows", "stream_rows", "refresh", "trigger_id", "pattern", "lease_until")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -292,6 +294,8 @@ class Registration(_message.Message):
     PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
     MATCHED_ROWS_FIELD_NUMBER: _ClassVar[int]
     STREAM_ROWS_FIELD_NUMBER: _ClassVar[int]
+    REFRESH_FIELD_NUMBER: _ClassVar[int]
+    TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     handle: bytes
@@ -308,9 +312,11 @@ class Registration(_message.Message):
     predicate_id: int
     matched_rows: int
     stream_rows: int
+    refresh: str
+    trigger_id: int
     pattern: UpdatePattern
     lease_until: _timestamp_pb2.Timestamp
-    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., stream: _Optional[str] = ..., window: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., position: _Optional[bytes] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., stream: _Optional[str] = ..., window: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., position: _Optional[bytes] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ("boolean", "bigint", "double", "decimal", "text", "timestamp", "date")
@@ -375,7 +381,7 @@ class PublishResponse(_message.Message):
     def __init__(self, position: _Optional[bytes] = ..., row_count: _Optional[int] = ..., first_row_id: _Optional[int] = ..., duplicate: _Optional[bool] = ...) -> None: ...
 
 class InvokeRequest(_message.Message):
-    __slots__ = ("tenant", "handle", "window", "as_of", "knowledge", "least_position", "encoding", "wait_for_engine")
+    __slots__ = ("tenant", "handle", "window", "as_of", "knowledge", "least_position", "encoding", "wait_for_engine", "unrefreshed")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
@@ -384,6 +390,7 @@ class InvokeRequest(_message.Message):
     LEAST_POSITION_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     WAIT_FOR_ENGINE_FIELD_NUMBER: _ClassVar[int]
+    UNREFRESHED_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     handle: bytes
     window: str
@@ -392,10 +399,11 @@ class InvokeRequest(_message.Message):
     least_position: bytes
     encoding: Encoding
     wait_for_engine: bool
-    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., wait_for_engine: _Optional[bool] = ...) -> None: ...
+    unrefreshed: bool
+    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., wait_for_engine: _Optional[bool] = ..., unrefreshed: _Optional[bool] = ...) -> None: ...
 
 class AskRequest(_message.Message):
-    __slots__ = ("tenant", "sql", "parameters", "as_of", "knowledge", "least_position", "encoding")
+    __slots__ = ("tenant", "sql", "parameters", "as_of", "knowledge", "least_position", "encoding", "unrefreshed")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -410,6 +418,7 @@ class AskRequest(_message.Message):
     KNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
     LEAST_POSITION_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
+    UNREFRESHED_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     sql: str
     parameters: _containers.MessageMap[str, Value]
@@ -417,7 +426,8 @@ class AskRequest(_message.Message):
     knowledge: Knowledge
     least_position: bytes
     encoding: Encoding
-    def __init__(self, tenant: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ...) -> None: ...
+    unrefreshed: bool
+    def __init__(self, tenant: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., unrefreshed: _Optional[bool] = ...) -> None: ...
 
 class InvokeResponse(_message.Message):
     __slots__ = ("header", "rows", "arrow")
@@ -430,7 +440,7 @@ class InvokeResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., arrow: _Optional[bytes] = ...) -> None: ...
 
 class AnswerHeader(_message.Message):
-    __slots__ = ("position", "now", "window_begin", "window_end", "row_count", "columns", "computed_rows", "epoch", "behind_rows", "behind", "elapsed", "notes")
+    __slots__ = ("position", "now", "window_begin", "window_end", "row_count", "columns", "computed_rows", "epoch", "behind_rows", "behind", "elapsed", "notes", "refreshed_at")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BEGIN_FIELD_NUMBER: _ClassVar[int]
@@ -443,6 +453,7 @@ class AnswerHeader(_message.Message):
     BEHIND_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    REFRESHED_AT_FIELD_NUMBER: _ClassVar[int]
     position: bytes
     now: _timestamp_pb2.Timestamp
     window_begin: _timestamp_pb2.Timestamp
@@ -455,7 +466,8 @@ class AnswerHeader(_message.Message):
     behind: _duration_pb2.Duration
     elapsed: _duration_pb2.Duration
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., computed_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    refreshed_at: _timestamp_pb2.Timestamp
+    def __init__(self, position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., computed_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., refreshed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SyncRequest(_message.Message):
     __slots__ = ("tenant", "items", "encoding", "byte_budget", "one_position", "away", "least_position")
@@ -632,7 +644,7 @@ class ExplainRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run")
+    __slots__ = ("predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run", "refresh", "trigger_id")
     PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     FACTORS_FIELD_NUMBER: _ClassVar[int]
@@ -643,6 +655,8 @@ class Explanation(_message.Message):
     STREAM_ROWS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    REFRESH_FIELD_NUMBER: _ClassVar[int]
+    TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     predicate_id: int
     registration_count: int
     factors: _containers.RepeatedCompositeFieldContainer[Factor]
@@ -653,7 +667,9 @@ class Explanation(_message.Message):
     stream_rows: int
     epoch: int
     run: ExplainedRun
-    def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ...) -> None: ...
+    refresh: str
+    trigger_id: int
+    def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ...) -> None: ...
 
 class Factor(_message.Message):
     __slots__ = ("text", "access", "operand", "constant_count", "shared_by")
@@ -684,18 +700,20 @@ class StoredMatches(_message.Message):
     def __init__(self, file_count: _Optional[int] = ..., piece_count: _Optional[int] = ..., block_count: _Optional[int] = ..., byte_count: _Optional[int] = ..., row_count: _Optional[int] = ...) -> None: ...
 
 class ExplainedRun(_message.Message):
-    __slots__ = ("considered_rows", "computed_rows", "answer_rows", "answer_bytes", "stages")
+    __slots__ = ("considered_rows", "computed_rows", "answer_rows", "answer_bytes", "stages", "current_rows")
     CONSIDERED_ROWS_FIELD_NUMBER: _ClassVar[int]
     COMPUTED_ROWS_FIELD_NUMBER: _ClassVar[int]
     ANSWER_ROWS_FIELD_NUMBER: _ClassVar[int]
     ANSWER_BYTES_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_ROWS_FIELD_NUMBER: _ClassVar[int]
     considered_rows: int
     computed_rows: int
     answer_rows: int
     answer_bytes: int
     stages: _containers.RepeatedCompositeFieldContainer[Stage]
-    def __init__(self, considered_rows: _Optional[int] = ..., computed_rows: _Optional[int] = ..., answer_rows: _Optional[int] = ..., answer_bytes: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ...) -> None: ...
+    current_rows: int
+    def __init__(self, considered_rows: _Optional[int] = ..., computed_rows: _Optional[int] = ..., answer_rows: _Optional[int] = ..., answer_bytes: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., current_rows: _Optional[int] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("name", "duration")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from querystem.equality import Int64s, canonical
-from querystem.equality import codes as classes
+from datastem.equality import Int64s, canonical
+from datastem.equality import codes as classes
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from datastem.equality import Int64s
 from datastem.types import Kind, Type
 from querystem.aggregate.counts import Counts
 from querystem.aggregate.distinct import Distinct
 from querystem.aggregate.extremes import Ends, Extremes
 from querystem.aggregate.limbs import MOST_TERMS
-from querystem.aggregate.needs import Need, needs, needs_of
+from querystem.aggregate.needs import places
 from querystem.aggregate.partial import Partial, State
 from querystem.aggregate.rounding import averages, deviations, to_doubles, to_integers
 from querystem.aggregate.sums import MINUS, NAN, PLUS, Sums
 from querystem.aggregate.terms import DOUBLE_UNIT
-from querystem.equality import Int64s
 from querystem.kernel import integers
 from querystem.kernel.arithmetic import fit
 from querystem.kernel.vector import Vector, to_arrow
@@ -31,11 +30,14 @@ def finish(grouping: Grouping, partial: Partial) -> pa.RecordBatch:
 
     Columns are `key_name(n)`, then `aggregate_name(n)`. Without keys there is one row.
     """
-    kept = dict(zip(needs(grouping), partial.states, strict=True))
     columns = {key_name(number): key for number, key in enumerate(partial.keys)}
-    for number, aggregate in enumerate(grouping.aggregates):
-        columns[aggregate_name(number)] = _finish(aggregate, kept, partial.groups)
+    for number, own in enumerate(places(grouping)):
+        states = [partial.states[place] for place in own]
+        values = _finish(grouping.aggregates[number], states, partial.groups)
+        columns[aggregate_name(number)] = values
     rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    if partial.groups < 2:
+        return rows
     rankers = [
         ranker
         for expression, key in zip(grouping.keys, partial.keys, strict=True)
@@ -44,8 +46,7 @@ def finish(grouping: Grouping, partial: Partial) -> pa.RecordBatch:
     return rows.take(pa.array(sort(rankers, np.arange(partial.groups))))
 
 
-def _finish(aggregate: Aggregate, kept: Mapping[Need, State], groups: int) -> pa.Array:
-    states = [kept[need] for need in needs_of(aggregate)]
+def _finish(aggregate: Aggregate, states: list[State], groups: int) -> pa.Array:
     match states:
         case [Extremes(values) | Ends(values)]:
             return values

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from querystem.equality import Int64s
+from datastem.equality import Int64s
 
 BITS = 32
 MASK = (1 << BITS) - 1
@@ -54,6 +54,16 @@ class Limbs:
         for step, column in enumerate(terms.columns):
             total += np.bincount(places + step, weights=column, minlength=len(total))
         return cls(low, carried(total.astype(np.int64).reshape(groups, width)))
+
+    @classmethod
+    def of_integer(cls, total: int) -> Limbs:
+        """One group."""
+        offset = ((total & -total).bit_length() - 1) // BITS if total else 0
+        rest, digits = total >> (BITS * offset), []
+        while not -(1 << BITS) <= rest < 1 << BITS:
+            digits.append(rest & MASK)
+            rest >>= BITS
+        return cls(offset, np.array([[*digits, rest]], np.int64))
 
     @classmethod
     def merge(cls, parts: Sequence[Limbs], codes: Int64s, groups: int) -> Limbs:

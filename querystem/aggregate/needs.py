@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import lru_cache
 
 from querystem.expressions import Expression
 from querystem.query import Aggregate, Function, Grouping
@@ -41,9 +42,17 @@ _PLAIN = {
 _COUNTING = frozenset({Function.COUNT, Function.SUM, Function.AVG, Function.STDDEV})
 
 
+@lru_cache(maxsize=4096)
 def needs(grouping: Grouping) -> tuple[Need, ...]:
     found = dict.fromkeys(need for one in grouping.aggregates for need in needs_of(one))
     return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def places(grouping: Grouping) -> tuple[tuple[int, ...], ...]:
+    """For each aggregate, which of the needs are its own."""
+    every = needs(grouping)
+    return tuple(tuple(every.index(need) for need in needs_of(one)) for one in grouping.aggregates)
 
 
 def needs_of(aggregate: Aggregate) -> tuple[Need, ...]:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from datastem.equality import Int64s, canonical, codes
 from querystem.aggregate.counts import Counts
 from querystem.aggregate.distinct import Distinct
 from querystem.aggregate.extremes import Ends, Extremes
 from querystem.aggregate.limbs import MOST_TERMS
 from querystem.aggregate.needs import Kept, Need, needs
 from querystem.aggregate.sums import Sums
-from querystem.equality import Int64s, canonical, codes
 from querystem.expressions import ColumnRef, Expression
 from querystem.kernel import evaluate
 from querystem.query import Grouping

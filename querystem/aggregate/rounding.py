@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from datastem.equality import Int64s
 from querystem.aggregate.limbs import BITS, Limbs, magnitude
-from querystem.equality import Int64s
 from querystem.kernel.integers import Integers, narrow
 
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
 _LEAST_NORMAL = 2.0**-1022
+_FEW_GROUPS = 8  # are divided sooner one by one
 _EXTRA = 3  # digits below the unit that a quotient by a count is computed to
 
 
@@ -48,6 +49,9 @@ def to_doubles(limbs: Limbs, unit: int) -> Doubles:
 
 def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
     """The sums times 2^unit by counts below 2^32, rounded once. Where a count is 0, anything."""
+    if len(counts) <= _FEW_GROUPS:
+        exponent = BITS * limbs.offset + unit
+        return _few_averages(_digits(limbs).tolist(), counts.tolist(), exponent)
     digits, negative = magnitude(limbs.digits)
     divisor = np.maximum(counts, 1).astype(np.uint64)
     padded = np.concatenate([np.zeros((len(digits), _EXTRA), np.int64), digits], axis=1)
@@ -63,6 +67,12 @@ def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
         total = abs(int(_digits(Limbs(0, limbs.digits[group : group + 1]))[0]))
         found[group] = _quotient(total, int(divisor[group]), BITS * limbs.offset + unit)
     return _signed(found, negative)
+
+
+def _few_averages(totals: list[int], counts: list[int], exponent: int) -> Doubles:
+    pairs = zip(totals, counts, strict=True)
+    found = [_quotient(total, max(count, 1), exponent) for total, count in pairs]
+    return np.array(found, np.float64) + 0.0
 
 
 def deviations(sums: Limbs, squares: Limbs, counts: Int64s, unit: int, scale: int) -> Doubles:
@@ -105,7 +115,7 @@ def _quotient(numerator: int, denominator: int, exponent: int) -> float:
     try:
         return (numerator << up) / (denominator << down)
     except OverflowError:
-        return math.inf
+        return math.copysign(math.inf, numerator)
 
 
 def _rounded(digits: Int64s, cut: Any, exponent: int) -> Doubles:

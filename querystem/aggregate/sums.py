@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.equality import Int64s
 from datastem.types import Kind, Type
 from querystem.aggregate.limbs import Limbs
-from querystem.aggregate.terms import squares, terms
-from querystem.equality import Int64s
+from querystem.aggregate.terms import small_total, squares, terms
 
 NAN, PLUS, MINUS = 1, 2, 4
+
+# So few numbers are added up sooner one by one than as columns of digits.
+_FEW = 1000
 
 Flags = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -39,6 +42,10 @@ class Sums:
             if not finite.all():
                 flags = _flags(numbers[~finite], codes[~finite], groups)
                 values, codes = pa.array(numbers[finite]), codes[finite]
+        if groups == 1 and not squared and len(values) <= _FEW:
+            total = small_total(values, type_)
+            if total is not None:
+                return cls(Limbs.of_integer(total), flags)
         made = (squares if squared else terms)(values, type_)
         return cls(Limbs.of(made, codes, groups), flags)
 

@@ -6,6 +6,7 @@ finite double is a multiple of, and its squares in 2^-2148.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,28 @@ def terms(array: pa.Array, type_: Type) -> Terms:
             values = array.to_numpy()
             columns = [values & MASK, values >> BITS]
     return Terms(np.zeros(len(array), np.int64), columns)
+
+
+def small_total(array: pa.Array, type_: Type) -> int | None:
+    """The sum of a few numbers in their unit; None for types Python does not add up exactly."""
+    if type_.kind is Kind.BIGINT:
+        numbers: list[int] = array.to_numpy().tolist()
+        return sum(numbers)
+    return _double_total(array.to_numpy().tolist()) if type_.kind is Kind.DOUBLE else None
+
+
+def _double_total(values: list[float]) -> int | None:
+    """None where a part of the sum is past the greatest double."""
+    total = 0
+    try:
+        # `fsum` rounds the exact sum once; what that left over is the exact sum of one more.
+        while rounded := math.fsum(values):
+            numerator, denominator = rounded.as_integer_ratio()
+            total += numerator << (-DOUBLE_UNIT - denominator.bit_length() + 1)
+            values.append(-rounded)
+    except OverflowError:
+        return None
+    return total
 
 
 def squares(array: pa.Array, type_: Type) -> Terms:

@@ -1,43 +1,66 @@
-"""All factors on one operand, answered together for a slice of a batch."""
+"""All factors on one operand, answered together.
+
+An axis is bound to a batch before it gives lines: constants the batch does not reach need none.
+Of a bound axis, line 0 is the empty one, which it does not fill; `count` lines follow.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datastem.types import Kind, Type
-from querystem.index.bitmaps import Words, accumulate, pack, scatter, words_for
+from querystem.expressions import Expression
+from querystem.index.batch import Batch
+from querystem.index.bitmaps import Words, accumulate, pack, scatter
 from querystem.index.formula import Interval, Member
+from querystem.index.keys import Keys, is_wide, key_of, point_of
 from querystem.index.rows import Rows
 from querystem.kernel.cuts import END, START
-from querystem.kernel.vector import Mask, Vector
+from querystem.kernel.vector import Mask
+
+Ints = npt.NDArray[np.int64]
 
 # Up to here a comparison for each constant is faster than finding each row's place among them.
 FEW_CUTS = 24
 FEW_TEXTS = FEW_CUTS // 4
-_INT64_DIGITS = 18
+# A table of this many places is as good as in the processor.
+_TABLE = 1 << 15
+
+
+class Bound(Protocol):
+    """An axis for one batch. Node `nodes[i]` is the lines `plus[i]` without `minus[i]`."""
+
+    nodes: Ints
+    plus: Ints
+    minus: Ints
+    count: int
+
+    def fill(self, rows: slice, shift: int, into: Words) -> None:
+        """The lines after the empty one, for some rows. `into` has one more, for scratch."""
 
 
 class IntervalAxis:
-    """Intervals of one operand's values. Thread safety: the index's."""
+    """Intervals of one operand's keys. Thread safety: the index's."""
 
-    def __init__(self, type_: Type) -> None:
-        self._bounds = Rows(2, _dtype(type_))
+    def __init__(self, operand: Expression) -> None:
+        self._operand = operand
+        self._bounds = Rows(2, object if is_wide(operand.type) else np.int64)
         self._edges = Rows(3)
-        self._plan: _Plan | None = None
+        self._plan: tuple[Keys, Ints, Ints] | None = None
 
     def __len__(self) -> int:
         return len(self._edges)
 
     def put(self, node: int, factor: Interval) -> None:
-        cuts = factor.begin, factor.end
-        self._edges.put(node, node, *[_edge(cut) for cut in cuts])
-        self._bounds.put(node, *[0 if _edge(cut) else cut for cut in cuts])
+        edges = [_edge(cut) for cut in (factor.begin, factor.end)]
+        cuts = zip(edges, (factor.begin, factor.end), strict=True)
+        self._edges.put(node, node, *edges)
+        type_ = self._operand.type
+        self._bounds.put(node, *[0 if edge else key_of(cut, type_) for edge, cut in cuts])
         self._plan = None
 
     def drop(self, node: int) -> None:
@@ -45,70 +68,125 @@ class IntervalAxis:
         self._bounds.drop(node)
         self._plan = None
 
-    def fill(self, operand: Vector, rows: slice, into: Words) -> None:
-        """Sets line `node` of `into` for every interval here."""
-        plan = self._plan or _plan(self._edges.table, self._bounds.table)
-        self._plan = plan
-        below = _below(*_slice(operand, rows), plan.cuts)
-        into[plan.nodes] = below[plan.ends] ^ below[plan.begins]
+    def bind(self, batch: Batch) -> Bound:
+        if self._plan is None:
+            self._plan = _cuts_and_places(self._edges.table[:, 1:], self._bounds.table)
+        cuts, begins, ends = self._plan
+        keys, valid = batch.keys(self._operand)
+        first, last = np.searchsorted(cuts, [keys.min(), keys.max()], side="right")
+        most = last - first + 1
+        minus = np.clip(begins - first + 1, 0, most)
+        plus = np.maximum(minus, np.clip(ends - first + 1, 0, most))
+        return _Intervals(self._edges.table[:, 0], plus, minus, keys, valid, cuts[first:last])
 
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The distinct cuts in order, and each node's interval as two lines of `_below`."""
-
-    cuts: npt.NDArray[Any]
-    nodes: npt.NDArray[np.int64]
-    begins: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-
-
-def _plan(edges: npt.NDArray[np.int64], bounds: npt.NDArray[Any]) -> _Plan:
-    cuts = np.unique(bounds[edges[:, 1:] == 0])
-    lines = np.searchsorted(cuts, bounds) + 1
-    lines[edges[:, 1:] < 0] = 0
-    lines[edges[:, 1:] > 0] = len(cuts) + 1
-    begins, ends = lines[:, 0], lines[:, 1]
-    return _Plan(cuts, edges[:, 0].copy(), begins, np.maximum(begins, ends))
+    def _check(self) -> None:
+        self._edges._check()
+        self._bounds._check()
 
 
 def _edge(cut: Any) -> int:
     return -1 if cut is START else int(cut is END)
 
 
-def _dtype(type_: Type) -> npt.DTypeLike:
-    if type_.kind is Kind.DOUBLE:
-        return np.float64
-    return object if type_.precision > _INT64_DIGITS else np.int64
+def _cuts_and_places(edges: Ints, bounds: Keys) -> tuple[Keys, Ints, Ints]:
+    """The distinct cuts in order, and where each interval's two are among them."""
+    cuts = np.unique(bounds[edges == 0])
+    places = np.searchsorted(cuts, bounds)
+    places[edges < 0] = -1
+    places[edges > 0] = len(cuts)
+    return cuts, places[:, 0], places[:, 1]
 
 
-def _below(values: npt.NDArray[Any], valid: Mask | None, cuts: npt.NDArray[Any]) -> Words:
-    """Line 0 is empty, line i + 1 the rows below cut i, the last line every valid row."""
-    if len(cuts) <= FEW_CUTS:
-        return _below_few(values, valid, cuts)
-    last = len(cuts) + 1
-    lines = np.searchsorted(cuts, values, side="right") + 1
-    if valid is not None:
-        lines[~valid] = last + 1
-    return accumulate(scatter(lines, last + 2)[: last + 1])
+class _Intervals:
+    """Line i + 1 are the rows below cut i, the last line every valid row."""
+
+    def __init__(
+        self, nodes: Ints, plus: Ints, minus: Ints, keys: Keys, valid: Mask | None, cuts: Keys
+    ) -> None:
+        self.nodes, self.plus, self.minus = nodes, plus, minus
+        self.count = len(cuts) + 1
+        self._keys, self._valid, self._cuts = keys, valid, cuts
+        self._places: Ints | None = None
+
+    def fill(self, rows: slice, shift: int, into: Words) -> None:
+        if len(self._cuts) <= FEW_CUTS:
+            self._compare(rows, shift, into)
+            return
+        if self._places is None:
+            self._places = places_among(self._cuts, self._keys)
+        scatter(_apart(self._places, self._valid, rows, len(into) - 1), into, shift)
+        accumulate(into[:-1])
+
+    def _compare(self, rows: slice, shift: int, into: Words) -> None:
+        keys, valid = self._keys[rows], None if self._valid is None else self._valid[rows]
+        for line, cut in enumerate(self._cuts):
+            below = np.asarray(keys < cut, np.bool_)
+            into[line] = pack(below if valid is None else below & valid, shift)
+        everywhere = np.ones(len(keys), np.bool_) if valid is None else valid
+        into[len(self._cuts)] = pack(everywhere, shift)
 
 
-def _below_few(values: npt.NDArray[Any], valid: Mask | None, cuts: npt.NDArray[Any]) -> Words:
-    matrix = np.zeros((len(cuts) + 2, words_for(len(values))), np.uint64)
-    everywhere = np.ones(len(values), np.bool_) if valid is None else valid
-    for line, cut in enumerate(cuts, 1):
-        below = ~np.isnan(values) if cut != cut else values < cut
-        matrix[line] = pack(np.asarray(below if valid is None else below & valid, np.bool_))
-    matrix[-1] = pack(everywhere)
-    return matrix
+def _apart(places: Ints, valid: Mask | None, rows: slice, trash: int) -> Ints:
+    """The places of some rows, of those that are not valid the last."""
+    return places[rows] if valid is None else np.where(valid[rows], places[rows], trash)
+
+
+def places_among(cuts: Keys, keys: Keys) -> Ints:
+    """How many cuts, which ascend, are not above each key."""
+    least, most = int(cuts[0]) - 1, int(cuts[-1])
+    if cuts.dtype == object or most - least > _TABLE:
+        return np.searchsorted(cuts, keys, side="right")
+    table = np.searchsorted(cuts, np.arange(least, most + 1), side="right")
+    return table.take(np.clip(keys, least, most) - least)
+
+
+class PointAxis:
+    """Single keys one operand may have. Thread safety: the index's."""
+
+    def __init__(self, operand: Expression) -> None:
+        self._operand = operand
+        self._rows = Rows(2)
+        self._plan: tuple[Ints, Ints] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def put(self, node: int, factor: Interval) -> None:
+        self._rows.put(node, node, point_of(factor))
+        self._plan = None
+
+    def drop(self, node: int) -> None:
+        self._rows.drop(node)
+        self._plan = None
+
+    def bind(self, batch: Batch) -> Bound:
+        if self._plan is None:
+            order = np.argsort(self._rows.table[:, 1])
+            self._plan = self._rows.table[order, 0], self._rows.table[order, 1]
+        nodes, points = self._plan
+        keys, valid = batch.keys(self._operand)
+        if len(points) <= FEW_CUTS:
+            return _Each(nodes, [_mask(keys == point, valid) for point in points])
+        places = places_among(points, keys) - 1
+        found = _mask(points[places] == keys, valid)
+        return _Places(nodes, np.where(found, places, len(points)))
+
+    def _check(self) -> None:
+        self._rows._check()
+
+
+def _mask(mask: Any, valid: Mask | None) -> Mask:
+    truth: Mask = mask if valid is None else mask & valid
+    return truth
 
 
 class MemberAxis:
     """Texts one operand may equal. Thread safety: the index's."""
 
-    def __init__(self) -> None:
+    def __init__(self, operand: Expression) -> None:
+        self._operand = operand
         self._texts: dict[int, str] = {}
-        self._plan: tuple[npt.NDArray[np.int64], pa.Array] | None = None
+        self._plan: tuple[Ints, pa.Array] | None = None
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -121,27 +199,54 @@ class MemberAxis:
         del self._texts[node]
         self._plan = None
 
-    def fill(self, operand: Vector, rows: slice, into: Words) -> None:
-        """Sets line `node` of `into` for every text here."""
+    def bind(self, batch: Batch) -> Bound:
         if self._plan is None:
             nodes = np.fromiter(self._texts, np.int64, len(self._texts))
             self._plan = nodes, pa.array(self._texts.values(), pa.string())
         nodes, texts = self._plan
-        length = rows.stop - rows.start
-        column = operand.values if len(operand) == 1 else operand.values[rows]
-        if len(nodes) <= FEW_TEXTS or len(operand) == 1:
-            for node, text in zip(nodes, texts, strict=True):
-                equal = pc.equal(column, text).fill_null(False).to_numpy(zero_copy_only=False)
-                into[node] = pack(np.broadcast_to(equal, length))
-            return
+        column = batch.texts(self._operand)
+        if len(nodes) <= FEW_TEXTS:
+            return _Each(nodes, [_equal(column, text) for text in texts])
         places = pc.index_in(column, value_set=texts).fill_null(len(nodes))
-        into[nodes] = scatter(places.to_numpy(zero_copy_only=False), len(nodes) + 1)[:-1]
+        return _Places(nodes, places.to_numpy(zero_copy_only=False).astype(np.int64))
+
+    def _check(self) -> None:
+        assert self._plan is None or len(self._plan[0]) == len(self._texts)
 
 
-def _slice(operand: Vector, rows: slice) -> tuple[npt.NDArray[Any], Mask | None]:
-    length = rows.stop - rows.start
-    values = np.broadcast_to(operand.values, length) if len(operand) == 1 else operand.values[rows]
-    valid = operand.valid
-    if valid is not None:
-        valid = np.broadcast_to(valid, length) if len(valid) == 1 else valid[rows]
-    return values, valid
+def _equal(column: pa.Array, text: pa.Scalar) -> Mask:
+    equal: Mask = pc.equal(column, text).fill_null(False).to_numpy(zero_copy_only=False)
+    return equal
+
+
+class _Each:
+    """A mask for each node; line 0 where that is empty."""
+
+    def __init__(self, nodes: Ints, masks: list[Mask]) -> None:
+        self._masks = [mask for mask in masks if mask.any()]
+        self.nodes, self.minus = nodes, np.zeros(len(nodes), np.int64)
+        occurs = np.array([mask.any() for mask in masks])
+        self.plus = np.where(occurs, np.cumsum(occurs), 0)
+        self.count = len(self._masks)
+
+    def fill(self, rows: slice, shift: int, into: Words) -> None:
+        for line, mask in enumerate(self._masks):
+            into[line] = pack(mask[rows], shift)
+
+
+class _Places:
+    """Row r satisfies node `nodes[places[r]]`, or none where that is past the last."""
+
+    def __init__(self, nodes: Ints, places: Ints) -> None:
+        occurs = np.bincount(places, minlength=len(nodes) + 1)[: len(nodes)] > 0
+        self.nodes, self.minus = nodes, np.zeros(len(nodes), np.int64)
+        self.plus = np.where(occurs, np.cumsum(occurs), 0)
+        self.count = int(occurs.sum())
+        self._lines = np.append(self.plus - 1, self.count)[places]
+        self._lines[self._lines < 0] = self.count
+
+    def fill(self, rows: slice, shift: int, into: Words) -> None:
+        scatter(self._lines[rows], into, shift)
+
+
+Axis = IntervalAxis | PointAxis | MemberAxis

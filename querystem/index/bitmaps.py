@@ -1,4 +1,7 @@
-"""Sets of rows as bits: a matrix of uint64 words, one line a set, row r of the batch in bit r."""
+"""Sets of rows as bits: a matrix of uint64 words, one line a set.
+
+Row r of a batch stands in bit `shift + r`, so that lines can begin where a block's words do.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,28 @@ WORD = 64
 _LONG_LINE = 128
 
 
-def words_for(rows: int) -> int:
-    return -(-rows // WORD)
+def words_for(bits: int) -> int:
+    return -(-bits // WORD)
 
 
-def pack(mask: npt.NDArray[np.bool_]) -> Words:
+def pack(mask: npt.NDArray[np.bool_], shift: int = 0) -> Words:
     """One line for a mask."""
+    if shift:
+        mask = np.concatenate([np.zeros(shift, np.bool_), mask])
     line = np.zeros(words_for(len(mask)), np.uint64)
     packed = np.packbits(mask, bitorder="little")
     line.view(np.uint8)[: len(packed)] = packed
     return line
 
 
-def scatter(lines: npt.NDArray[Any], count: int) -> Words:
-    """Row r set in line `lines[r]` alone, of `count` lines."""
-    matrix = np.zeros((count, words_for(len(lines))), np.uint64)
-    octets = matrix.view(np.uint8)
-    for bit in range(8):
-        chosen = lines[bit::8]
-        octets[chosen, np.arange(len(chosen))] |= np.uint8(1 << bit)
-    return matrix
+def scatter(lines: npt.NDArray[Any], into: Words, shift: int = 0) -> None:
+    """Sets row r in line `lines[r]` alone; what `into` held is gone."""
+    into[:] = 0
+    octets = into.view(np.uint8)
+    for first in range(min(8, len(lines))):
+        chosen = lines[first::8]
+        octet, bit = divmod(shift + first, 8)
+        octets[chosen, np.arange(octet, octet + len(chosen))] |= np.uint8(1 << bit)
 
 
 def accumulate(matrix: Words) -> Words:
@@ -47,14 +52,3 @@ def accumulate(matrix: Words) -> Words:
         matrix[step:] |= matrix[:-step].copy()
         step *= 2
     return matrix
-
-
-def positions(matrix: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """How many rows each line has, and the rows of one line after the other, ascending."""
-    line, word = np.nonzero(matrix)
-    words = matrix[line, word]
-    sizes = np.bitwise_count(words).astype(np.int64)
-    counts = np.bincount(line, sizes, len(matrix)).astype(np.int64)
-    bits = np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_)
-    within = np.flatnonzero(bits).astype(np.uint32) & np.uint32(WORD - 1)
-    return counts, np.repeat((word * WORD).astype(np.uint32), sizes) | within

@@ -2,55 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-Offsets = npt.NDArray[np.uint32]
-# How many rows each line has, and those rows, line by line.
-Piece = tuple[npt.NDArray[np.int64], Offsets]
+from querystem.index.bitmaps import WORD, Words
+from results.containers import of_lines, of_lists, positions
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Of few rows each: predicate `ids[i]` has the next `counts[i]` of `rows`, ascending."""
+
+    ids: Ints
+    counts: Ints
+    rows: Rows
+
+    def lists(self) -> Lists:
+        return self
+
+    def bitmaps(self) -> pa.Array:
+        return of_lists(self.counts, self.rows.astype(np.uint16))
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Of many rows: predicate `ids[i]` has the bits of `words[lines[i]]`, from word `first` on."""
+
+    ids: Ints
+    counts: Ints
+    words: Words
+    lines: Ints
+    first: int
+
+    def lists(self) -> Lists:
+        return Lists(self.ids, self.counts, positions(self.words[self.lines], self.first))
+
+    def bitmaps(self) -> pa.Array:
+        return of_lines(self.words, self.lines, self.counts, self.first)
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Predicate `predicate_ids[i]`, ascending, has the rows `offsets[starts[i]:starts[i + 1]]`.
+    """Parts of any number of predicates; each predicate is in one, ascending, and has a row.
 
-    Offsets count from the batch's first row and ascend; every predicate here has at least one.
+    Rows are numbered as they were for the probe.
     """
 
-    predicate_ids: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
-    offsets: Offsets
+    parts: tuple[Lists | Lines, ...]
 
     def __len__(self) -> int:
-        return len(self.predicate_ids)
+        return sum(len(part.ids) for part in self.parts)
 
-    def __iter__(self) -> Iterator[tuple[int, Offsets]]:
-        for i, predicate_id in enumerate(self.predicate_ids.tolist()):
-            yield predicate_id, self.offsets[self.starts[i] : self.starts[i + 1]]
+    def __iter__(self) -> Iterator[tuple[int, Rows]]:
+        """In the order of predicates."""
+        found: dict[int, Rows] = {}
+        for part in self.parts:
+            lists = part.lists()
+            ends = np.cumsum(lists.counts)
+            begins = ends - lists.counts
+            for id_, begin, end in zip(lists.ids.tolist(), begins, ends, strict=True):
+                found[id_] = lists.rows[begin:end]
+        yield from sorted(found.items(), key=lambda item: item[0])
+
+    def renumbered(self, numbers: Rows, first: int) -> Matches:
+        """Row `first + i` is called `numbers[i]`; those must ascend."""
+        lists = [part.lists() for part in self.parts]
+        return Matches(tuple(Lists(a.ids, a.counts, numbers[a.rows - first]) for a in lists))
+
+    def bitmaps(self) -> tuple[Ints, Ints, pa.Array]:
+        """Predicates in order, how many rows each has, and these as portable roaring bytes.
+
+        Rows must be numbered below 65,536.
+        """
+        ids = np.concatenate([np.empty(0, np.int64), *[part.ids for part in self.parts]])
+        counts = np.concatenate([np.empty(0, np.int64), *[part.counts for part in self.parts]])
+        encoded = [pa.array([], pa.binary()), *[part.bitmaps() for part in self.parts]]
+        if sum(len(part.ids) > 0 for part in self.parts) < 2:
+            return ids, counts, pa.concat_arrays(encoded)
+        order = np.argsort(ids, kind="stable")
+        return ids[order], counts[order], pa.concat_arrays(encoded).take(pa.array(order))
 
 
-def gather(predicate_ids: npt.NDArray[np.int64], pieces: Sequence[Piece]) -> Matches:
-    """From pieces of a batch in their order. Line i stands for `predicate_ids[i]`, which ascend."""
-    total = np.zeros(len(predicate_ids), np.int64)
-    for counts, _ in pieces:
-        total += counts
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(total)])
-    found = total > 0
-    return Matches(
-        predicate_ids[found],
-        np.append(starts[:-1][found], starts[-1]),
-        pieces[0][1] if len(pieces) == 1 else _merge(starts, pieces),
-    )
-
-
-def _merge(starts: npt.NDArray[np.int64], pieces: Sequence[Piece]) -> Offsets:
-    merged = np.empty(starts[-1], np.uint32)
-    free = starts[:-1].copy()
-    for counts, offsets in pieces:
-        before = np.cumsum(counts) - counts
-        merged[np.repeat(free - before, counts) + np.arange(len(offsets))] = offsets
-        free += counts
-    return merged
+def lines_of(ids: Ints, lines: Ints, words: Words, first: int) -> Lines:
+    """Of predicates, ascending, whose line is -1 or may be empty; the first row is `first`."""
+    counts = np.append(np.bitwise_count(words).sum(axis=1, dtype=np.int64), 0)[lines]
+    held = counts > 0
+    return Lines(ids[held], counts[held], words, lines[held], first // WORD)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from querystem.expressions import Expression
-from querystem.index.axes import IntervalAxis, MemberAxis
+from querystem.index.axes import Axis, IntervalAxis, MemberAxis, PointAxis
 from querystem.index.formula import Condition, Every, Factor, Formula, Interval, Member, Some
+from querystem.index.keys import point_of
 from querystem.index.rows import Rows
 
 Key = Factor | tuple[type[Every] | type[Some], tuple[int, ...]]
@@ -44,8 +45,7 @@ class Nodes:
     """Lines are the nodes' ids: small integers, used again after a node has gone."""
 
     def __init__(self) -> None:
-        self.intervals: dict[Expression, IntervalAxis] = {}
-        self.members: dict[Expression, MemberAxis] = {}
+        self.axes: dict[tuple[type[Axis], Expression], Axis] = {}
         self.conditions: dict[int, Condition] = {}
         self._groups: dict[Shape, Rows] = {}
         self._nodes: dict[int, Node] = {}
@@ -81,6 +81,13 @@ class Nodes:
             self.release(child)
         return id_
 
+    def formula(self, id_: int) -> Formula:
+        """What `acquire` was given, or one equal to it but for the order of parts."""
+        node = self._nodes[id_]
+        if not isinstance(node.key, tuple):
+            return node.key
+        return node.key[0](tuple(self.formula(child) for child in node.children))
+
     def release(self, id_: int) -> None:
         """One user less."""
         node = self._nodes[id_]
@@ -106,12 +113,11 @@ class Nodes:
 
     def _place(self, id_: int, node: Node) -> None:
         match node.key:
-            case Interval() as factor:
-                self.intervals.setdefault(factor.operand, IntervalAxis(factor.operand.type)).put(
-                    id_, factor
-                )
-            case Member() as factor:
-                self.members.setdefault(factor.operand, MemberAxis()).put(id_, factor)
+            case Interval() | Member() as factor:
+                home = _home(factor)
+                if home not in self.axes:
+                    self.axes[home] = home[0](factor.operand)
+                self.axes[home].put(id_, factor)  # type: ignore[arg-type]
             case Condition() as factor:
                 self.conditions[id_] = factor
             case _:
@@ -120,10 +126,8 @@ class Nodes:
 
     def _unplace(self, id_: int, node: Node) -> None:
         match node.key:
-            case Interval(operand, _, _):
-                _drop(self.intervals, operand, id_)
-            case Member(operand, _):
-                _drop(self.members, operand, id_)
+            case Interval() | Member() as factor:
+                _drop(self.axes, _home(factor), id_)
             case Condition():
                 del self.conditions[id_]
             case _:
@@ -132,6 +136,7 @@ class Nodes:
     def _shape(self, id_: int, node: Node) -> tuple[Shape, list[int]]:
         late = [child for child in node.children if child in self.conditions]
         early = [child for child in node.children if child not in self.conditions]
+        early.sort(key=lambda child: not isinstance(self._nodes[child].key, Interval))
         is_every = isinstance(node.key, tuple) and node.key[0] is Every
         shape = Shape(node.level, is_every, len(early), len(late))
         return shape, [id_, *early, *late]
@@ -144,18 +149,22 @@ class Nodes:
         assert all(users.values())
         assert {node.key: id_ for id_, node in self._nodes.items()} == self._ids
         assert sorted([*self._nodes, *self._free]) == list(range(self.lines))
-        placed: list[Sized] = [
-            *self.intervals.values(),
-            *self.members.values(),
-            *self._groups.values(),
-        ]
+        placed: list[Sized] = [*self.axes.values(), *self._groups.values()]
         assert sum(map(len, placed)) + len(self.conditions) == len(self._nodes)
         assert all(map(len, placed))
+        for axis in self.axes.values():
+            axis._check()
         for shape, group in self._groups.items():
             group._check()
             for id_, *children in group.table.tolist():
                 assert all(self._nodes[child].level < shape.level for child in children)
                 assert sorted(children) == list(self._nodes[id_].children)
+
+
+def _home(factor: Interval | Member) -> tuple[type[Axis], Expression]:
+    if isinstance(factor, Member):
+        return MemberAxis, factor.operand
+    return (IntervalAxis if point_of(factor) is None else PointAxis), factor.operand
 
 
 def _drop(homes: dict[Any, Any], home: Any, id_: int) -> None:

@@ -1,106 +1,200 @@
-"""One batch against all nodes, slice by slice."""
+"""One batch against the graph of formulas, by bitmaps.
+
+A slice of the batch has a matrix of *source* lines: those of the axes, of the conditions, and of
+the nodes that others use. A node is the rows of its line `plus` that are not in its line `minus`.
+Predicates are put together from these, some at a time, and go straight to the result. A node that
+the batch's values rule out costs nothing after that.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from querystem.expressions import Expression
+from querystem.index.axes import Bound
+from querystem.index.batch import Batch
 from querystem.index.bitmaps import WORD, Words, pack, words_for
 from querystem.index.nodes import Nodes, Shape
-from querystem.kernel import Frame
-from querystem.kernel.vector import Vector
 
-# The matrix of a slice has about this many bytes, so that it stays near the processor.
-_MATRIX_BYTES = 16 << 20
+Ints = npt.NDArray[np.int64]
+
+# The source lines of a slice, and the lines worked on together, stay near the processor.
+_SOURCE_BYTES = 4 << 20
+_WORK_BYTES = 128 << 10
 _FEWEST_WORDS = 16
+_EMPTY, _FULL = 0, 1
 
 
-class Probe:
-    """Lives as long as one batch is matched; the nodes must not change meanwhile."""
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Nodes of one shape; `inner` and `out` are lines of the source and of the result, or -1."""
 
-    def __init__(self, nodes: Nodes, frame: Frame) -> None:
+    shape: Shape
+    plus: Ints
+    minus: Ints
+    late: Ints
+    inner: Ints
+    out: Ints
+
+
+class Plan:
+    """What there is to do for a batch, which has rows; the nodes must not change meanwhile."""
+
+    def __init__(self, nodes: Nodes, batch: Batch, roots: Ints) -> None:
         self._nodes = nodes
-        self._frame = frame
-        self._operands: dict[Expression, Vector] = {}
-        self._conditions: dict[int, Words] = {}
-        self._is_condition = np.zeros(nodes.lines, np.bool_)
-        self._is_condition[list(nodes.conditions)] = True
+        self.lines = 2
+        self.results = 0
+        self.plus = np.zeros(nodes.lines, np.int64)
+        self._minus = np.zeros(nodes.lines, np.int64)
+        self._out = np.full(nodes.lines, -1, np.int64)
+        self._is_root = np.zeros(nodes.lines, np.bool_)
+        self._is_root[roots] = True
+        self.axes = [self._bind(axis.bind(batch)) for axis in nodes.axes.values()]
+        self.plus[list(nodes.conditions)] = self._new(len(nodes.conditions))
+        self.tasks = [*self._leaves(roots), *self._groups()]
 
-    def slices(self) -> list[slice]:
-        """The rows to take at a time; each begins at a whole word."""
-        affordable = _MATRIX_BYTES // 8 // max(self._nodes.lines, 1)
-        step = max(affordable, _FEWEST_WORDS) * WORD
-        length = self._frame.length
-        return [slice(at, min(at + step, length)) for at in range(0, length, step)]
+    def result_of(self, roots: Ints) -> Ints:
+        """The lines of the result that are the roots', -1 where one has no rows."""
+        return self._out[roots]
 
-    def lines(self, rows: slice, roots: npt.NDArray[np.int64]) -> Words:
-        """For each root the rows of the slice that satisfy it."""
-        matrix = np.zeros((self._nodes.lines, words_for(rows.stop - rows.start)), np.uint64)
-        for axes in (self._nodes.intervals, self._nodes.members):
-            for operand, axis in axes.items():
-                axis.fill(self._operand(operand), rows, matrix)
-        slice_ = _Slice(self, rows, matrix)
+    def _new(self, count: int) -> Ints:
+        self.lines += count
+        return np.arange(self.lines - count, self.lines)
+
+    def _bind(self, axis: Bound) -> tuple[slice, Bound]:
+        lines = np.append(_EMPTY, self._new(axis.count + 1))
+        self.plus[axis.nodes] = lines[axis.plus]
+        self._minus[axis.nodes] = lines[axis.minus]
+        return slice(self.lines - axis.count - 1, self.lines), axis
+
+    def _leaves(self, roots: Ints) -> list[_Task]:
+        """Factors that are predicates."""
+        inner = np.zeros(self._nodes.lines, np.bool_)
+        for _, group in self._nodes.groups():
+            inner[group.table[:, 0]] = True
+        leaves = roots[~inner[roots]]
+        is_late = np.isin(leaves, list(self._nodes.conditions))
+        early, late = leaves[~is_late, None], leaves[is_late, None]
+        return [
+            self._task(Shape(0, True, 1, 0), early[:, 0], early),
+            self._task(Shape(0, True, 0, 1), late[:, 0], late),
+        ]
+
+    def _groups(self) -> list[_Task]:
+        used = np.zeros(self._nodes.lines, np.bool_)
+        for _, group in self._nodes.groups():
+            used[group.table[:, 1:]] = True
+        tasks = []
         for shape, group in self._nodes.groups():
-            evaluate = slice_.every if shape.is_every else slice_.some
-            evaluate(shape, group.table)
-        slice_.fill(roots)
-        return matrix[roots]
+            table = group.table[~self._ruled_out(shape, group.table)]
+            inner = used[table[:, 0]]
+            self.plus[table[inner, 0]] = self._new(int(inner.sum()))
+            tasks.append(self._task(shape, table[:, 0], table[:, 1:], inner))
+        return tasks
 
-    def condition(self, node: int, words: slice) -> Words:
-        """Evaluated for the whole batch when first asked for."""
-        condition = self._nodes.conditions[node]
-        if node not in self._conditions:
-            vector = self._operand(condition.expression)
-            mask = vector.where_true() if condition.wanted else vector.where_false()
-            self._conditions[node] = pack(np.broadcast_to(mask, self._frame.length))
-        return self._conditions[node][words]
+    def _ruled_out(self, shape: Shape, table: Ints) -> npt.NDArray[np.bool_]:
+        early = table[:, 1 : 1 + shape.early]
+        empty = self.plus[early] == self._minus[early]
+        if shape.is_every:
+            return np.asarray(empty.any(axis=1))
+        return np.asarray(empty.all(axis=1) & (shape.late == 0))
 
-    def conditions_among(self, nodes: npt.NDArray[np.int64]) -> list[int]:
-        found: list[int] = np.unique(nodes[self._is_condition[nodes]]).tolist()
-        return found
+    def _task(self, shape: Shape, ids: Ints, children: Ints, inner: Ints | None = None) -> _Task:
+        is_root = self._is_root[ids]
+        out = np.where(is_root, self.results + np.cumsum(is_root) - 1, -1)
+        self.results += int(is_root.sum())
+        self._out[ids] = out
+        early = children[:, : shape.early]
+        lines = np.full(len(ids), -1) if inner is None else np.where(inner, self.plus[ids], -1)
+        late = children[:, shape.early :]
+        return _Task(shape, self.plus[early], self._minus[early], late, lines, out)
 
-    def _operand(self, operand: Expression) -> Vector:
-        if operand not in self._operands:
-            self._operands[operand] = self._frame.vector(operand)
-        return self._operands[operand]
+
+def probe(nodes: Nodes, batch: Batch, roots: Ints) -> tuple[Ints, Words]:
+    """For each root the line of the matrix that has its rows, or -1."""
+    plan = Plan(nodes, batch, roots)
+    width = words_for(batch.shift + batch.length)
+    result = np.empty((plan.results, width), np.uint64)
+    step = max(_SOURCE_BYTES // 8 // plan.lines, _FEWEST_WORDS)
+    conditions: dict[int, Words] = {}
+    for begin in range(0, width, step):
+        words = slice(begin, min(begin + step, width))
+        piece = _Slice(nodes, batch, plan, words, conditions)
+        for task in plan.tasks:
+            piece.run(task, result[:, words])
+    return plan.result_of(roots), result
 
 
 class _Slice:
-    """The lines of all nodes for some rows, as far as they are filled in."""
+    """The source lines for some words of the batch."""
 
-    def __init__(self, probe: Probe, rows: slice, matrix: Words) -> None:
-        self._probe = probe
-        self._matrix = matrix
-        self._words = slice(rows.start // WORD, words_for(rows.stop))
-        self._full = pack(np.ones(rows.stop - rows.start, np.bool_))
+    def __init__(
+        self, nodes: Nodes, batch: Batch, plan: Plan, words: slice, conditions: dict[int, Words]
+    ) -> None:
+        self._nodes, self._batch, self._plan, self._words = nodes, batch, plan, words
+        self._conditions = conditions
         self._filled: set[int] = set()
+        width = words.stop - words.start
+        shift = 0 if words.start else batch.shift
+        rows = slice(
+            max(words.start * WORD - batch.shift, 0),
+            min(words.stop * WORD - batch.shift, batch.length),
+        )
+        self._source = np.empty((plan.lines, width), np.uint64)
+        self._source[_EMPTY] = 0
+        self._source[_FULL] = pack(np.ones(rows.stop - rows.start, np.bool_), shift)
+        for lines, axis in plan.axes:
+            axis.fill(rows, shift, self._source[lines])
+        self._step = max(_WORK_BYTES // 8 // width, 16)
+        self._buffers = np.empty((3, self._step, width), np.uint64)
 
-    def fill(self, nodes: npt.NDArray[np.int64]) -> None:
-        """Makes the lines of those nodes that are conditions good."""
-        for node in self._probe.conditions_among(nodes):
-            if node not in self._filled:
-                self._matrix[node] = self._probe.condition(node, self._words)
-                self._filled.add(node)
+    def run(self, task: _Task, result: Words) -> None:
+        for begin in range(0, len(task.out), self._step):
+            part = slice(begin, begin + self._step)
+            lines = self._early(task, part)
+            self._late(task, part, lines)
+            for into, places in ((self._source, task.inner[part]), (result, task.out[part])):
+                wanted = places >= 0
+                if wanted.all():
+                    into[places] = lines
+                elif wanted.any():
+                    into[places[wanted]] = lines[wanted]
 
-    def every(self, shape: Shape, group: npt.NDArray[np.int64]) -> None:
-        """A node without a row left asks for no further child."""
-        alive = np.arange(len(group))
-        lines = np.broadcast_to(self._full, (len(group), len(self._full))).copy()
-        for place in range(1, 1 + shape.early + shape.late):
-            if place > shape.early:
-                self.fill(group[alive, place])
-            if len(alive) == len(group):
-                lines &= self._matrix[group[:, place]]
+    def _early(self, task: _Task, part: slice) -> Words:
+        plus, minus = task.plus[part], task.minus[part]
+        lines: Words
+        lines, others, less = self._buffers[:, : len(plus)]
+        lines[:] = self._source[_FULL if task.shape.is_every else _EMPTY]
+        join = np.bitwise_and if task.shape.is_every else np.bitwise_or
+        for place in range(task.shape.early):
+            into = others if place else lines
+            self._source.take(plus[:, place], 0, out=into, mode="clip")
+            if minus[:, place].any():
+                self._source.take(minus[:, place], 0, out=less, mode="clip")
+                np.bitwise_xor(into, less, out=into)
+            if place:
+                join(lines, others, out=lines)
+        return lines
+
+    def _late(self, task: _Task, part: slice, lines: Words) -> None:
+        """A conjunction without a row left asks for no further condition."""
+        late = task.late[part]
+        for place in range(task.shape.late):
+            if task.shape.is_every:
+                left = np.flatnonzero(lines.any(axis=1))
+                lines[left] &= self._condition(late[left, place])
             else:
-                lines[alive] &= self._matrix[group[alive, place]]
-            alive = alive[lines[alive].any(axis=1)]
-        self._matrix[group[:, 0]] = lines
+                lines |= self._condition(late[:, place])
 
-    def some(self, shape: Shape, group: npt.NDArray[np.int64]) -> None:
-        lines = np.zeros((len(group), len(self._full)), np.uint64)
-        for place in range(1, 1 + shape.early + shape.late):
-            if place > shape.early:
-                self.fill(group[:, place])
-            lines |= self._matrix[group[:, place]]
-        self._matrix[group[:, 0]] = lines
+    def _condition(self, nodes: Ints) -> Words:
+        for node in np.unique(nodes).tolist():
+            if node not in self._filled:
+                if node not in self._conditions:
+                    mask = self._batch.mask(self._nodes.conditions[node])
+                    self._conditions[node] = pack(mask, self._batch.shift)
+                self._source[self._plan.plus[node]] = self._conditions[node][self._words]
+                self._filled.add(node)
+        lines: Words = self._source[self._plan.plus[nodes]]
+        return lines

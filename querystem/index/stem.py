@@ -6,61 +6,124 @@ import numpy as np
 import pyarrow as pa
 
 from querystem.expressions import Expression
-from querystem.index.bitmaps import positions
-from querystem.index.formula import formula_of
-from querystem.index.matches import Matches, gather
+from querystem.index.batch import Batch
+from querystem.index.families import UNHASHED_BELOW, Family
+from querystem.index.formula import Formula, formula_of
+from querystem.index.hashed import Split, split
+from querystem.index.matches import Lines, Lists, Matches, lines_of
 from querystem.index.nodes import Nodes
-from querystem.index.probe import Probe
+from querystem.index.probe import probe
 from querystem.index.rows import Rows
-from querystem.kernel import Frame
 
 
 class QueryStem:
     """All predicates over one stream.
 
-    `probe` equals `kernel.matches` of each predicate by itself, but evaluates equal factors once,
-    comparisons of one operand with many constants together, and nothing for a conjunction that
-    has no row left. What `insert` and `remove` cost follows from the predicate alone.
+    `probe` equals `kernel.matches` of each predicate by itself. Predicates that fix operands by
+    equality are found by hash, where that is cheaper (`families`); the others are formulas in one
+    graph, matched by bitmaps, equal factors once. What `insert` and `remove` cost follows from the
+    predicate alone; some of them move others, each seldom.
 
-    Not thread safe: nothing may change while a probe runs. Probes may run side by side.
+    Not thread safe: nothing may change while a probe runs, and one probe at a time.
     """
 
     def __init__(self) -> None:
         self._nodes = Nodes()
         self._roots = Rows(2)
+        self._families: dict[frozenset[Expression], Family] = {}
 
     def __len__(self) -> int:
-        return len(self._roots)
+        return len(self._roots) + sum(len(family) for family in self._families.values())
 
     def __contains__(self, predicate_id: int) -> bool:
-        return predicate_id in self._roots
+        return predicate_id in self._roots or any(
+            predicate_id in family for family in self._families.values()
+        )
 
     def insert(self, predicate_id: int, where: Expression) -> None:
         """Raises ValueError where the id is here already."""
-        if predicate_id in self._roots:
+        if predicate_id in self:
             raise ValueError(f"predicate {predicate_id} is already in the query SteM")
-        self._roots.put(predicate_id, predicate_id, self._nodes.acquire(formula_of(where)))
+        self._insert(predicate_id, formula_of(where))
 
     def remove(self, predicate_id: int) -> None:
         """Raises KeyError where the id is not here."""
-        if predicate_id not in self._roots:
-            raise KeyError(f"predicate {predicate_id} is not in the query SteM")
-        root = self._roots.get(predicate_id)[1]
-        self._roots.drop(predicate_id)
-        self._nodes.release(root)
+        if predicate_id in self._roots:
+            found = split(self._ungraph(predicate_id))
+            if found is not None:
+                self._family(found).uncount(predicate_id, found)
+            return
+        for family in self._families.values():
+            if family.group is not None and family.group.remove(predicate_id):
+                if len(family.group) < UNHASHED_BELOW:
+                    self._unhash(family)
+                return
+        raise KeyError(f"predicate {predicate_id} is not in the query SteM")
 
-    def probe(self, batch: pa.RecordBatch | pa.Table) -> Matches:
-        """Which rows of the batch satisfy which predicate."""
+    def probe(self, batch: pa.RecordBatch | pa.Table, first: int = 0) -> Matches:
+        """Which rows of the batch satisfy which predicate; rows are numbered from `first` on."""
+        rows = Batch(batch, first)
+        if not rows.length:
+            return Matches(())
+        groups = [each.group for each in self._families.values() if each.group is not None]
+        hashed: list[Lists | Lines] = [found for group in groups for found in group.probe(rows)]
+        return Matches((*self._bitmaps(rows), *hashed))
+
+    def _bitmaps(self, rows: Batch) -> list[Lines]:
+        if not len(self._roots):
+            return []
         table = self._roots.table
         table = table[np.argsort(table[:, 0])]
-        probe = Probe(self._nodes, Frame(batch))
-        pieces = []
-        for rows in probe.slices():
-            counts, offsets = positions(probe.lines(rows, table[:, 1]))
-            pieces.append((counts, offsets + np.uint32(rows.start)))
-        return gather(table[:, 0], pieces)
+        roots, places = np.unique(table[:, 1], return_inverse=True)
+        lines, words = probe(self._nodes, rows, roots)
+        return [lines_of(table[:, 0], lines[places], words, rows.first)]
+
+    def _insert(self, predicate_id: int, formula: Formula) -> None:
+        found = split(formula)
+        if found is None:
+            self._graph(predicate_id, formula)
+            return
+        family = self._family(found)
+        if family.group is not None:
+            family.group.insert(predicate_id, found)
+            return
+        self._graph(predicate_id, formula)
+        family.count(predicate_id, found)
+        if family.is_large:
+            self._hash(family)
+
+    def _family(self, found: Split) -> Family:
+        key = frozenset(found.fixed)
+        if key not in self._families:
+            self._families[key] = Family(tuple(found.fixed))
+        return self._families[key]
+
+    def _graph(self, predicate_id: int, formula: Formula) -> None:
+        self._roots.put(predicate_id, predicate_id, self._nodes.acquire(formula))
+
+    def _ungraph(self, predicate_id: int) -> Formula:
+        root = self._roots.get(predicate_id)[1]
+        formula = self._nodes.formula(root)
+        self._roots.drop(predicate_id)
+        self._nodes.release(root)
+        return formula
+
+    def _hash(self, family: Family) -> None:
+        members = sorted(family.members)
+        group = family.hash()
+        for predicate_id in members:
+            found = split(self._ungraph(predicate_id))
+            assert found is not None
+            group.insert(predicate_id, found)
+
+    def _unhash(self, family: Family) -> None:
+        for predicate_id, formula in family.unhash():
+            self._insert(predicate_id, formula)
 
     def _check(self) -> None:
         """Asserts every invariant."""
         self._roots._check()
         self._nodes._check(self._roots.table[:, 1].tolist())
+        for family in self._families.values():
+            family._check()
+            assert all(member in self._roots for member in family.members)

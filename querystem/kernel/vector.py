@@ -99,9 +99,13 @@ def to_arrow(vector: Vector, length: int) -> pa.Array:
     """An Arrow array of `length` values; a vector of length 1 is repeated."""
     if vector.type.kind is Kind.TEXT:
         return _repeat_text(vector.values, length)
-    valid = None if vector.valid is None else np.broadcast_to(vector.valid, length)
-    data = _write(np.broadcast_to(vector.values, length), vector.type)
+    valid = None if vector.valid is None else _repeat(vector.valid, length)
+    data = _write(_repeat(vector.values, length), vector.type)
     return pa.Array.from_buffers(vector.type.arrow, length, [_bits(valid), pa.py_buffer(data)])
+
+
+def _repeat(values: Any, length: int) -> Any:
+    return values if len(values) == length else np.broadcast_to(values, length)
 
 
 def _read(array: pa.Array, type_: Type, valid: Mask | None) -> Values:

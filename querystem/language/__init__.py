@@ -3,7 +3,8 @@
     scan ─> statements                                            CREATE STREAM, DROP STREAM
     scan ─> parse (dialect) ─> select ─> templates (filling)      SELECT
                                ├─> outputs, grouping, ordering    its clauses (bind)
-                               └─> windows                        BEGIN … END …, RANGE, ROWS, …
+                               ├─> windows                        BEGIN … END …, RANGE, ROWS, …
+                               └─> refreshing                     REFRESH EVERY …, REFRESH ON …
 
 Everything here raises `QueryError` and nothing else for a text it refuses.
 """
@@ -12,6 +13,7 @@ from querystem.language.errors import (
     BindProblem,
     NotYet,
     QueryError,
+    RefreshProblem,
     Span,
     SyntaxProblem,
     TypeProblem,
@@ -22,7 +24,8 @@ from querystem.language.errors import (
     WindowProblem,
 )
 from querystem.language.expression_texts import expression_text
-from querystem.language.select import Lookup, Names
+from querystem.language.refreshing import refresh_text
+from querystem.language.sources import Lookup, Names
 from querystem.language.statements import (
     CreateStream,
     DropStream,
@@ -42,6 +45,7 @@ __all__ = [
     "Names",
     "NotYet",
     "QueryError",
+    "RefreshProblem",
     "Span",
     "Statement",
     "SyntaxProblem",
@@ -57,6 +61,7 @@ __all__ = [
     "expression_text",
     "parse_statement",
     "prepare",
+    "refresh_text",
     "stream_sql",
     "window_text",
 ]

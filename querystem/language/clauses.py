@@ -8,7 +8,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from querystem.language.windows import WINDOW_WORDS
 
-ORDER = "SELECT … FROM … WHERE … GROUP BY … HAVING … ORDER BY … LIMIT … OFFSET … and the window"
+ORDER = (
+    "SELECT … FROM … WHERE … GROUP BY … HAVING … ORDER BY … LIMIT … OFFSET …, the window, REFRESH"
+)
 AFTER_FROM = frozenset(
     {
         TokenType.WHERE,
@@ -45,6 +47,14 @@ def window_start(tokens: Sequence[Token]) -> int:
     """The index of the first window word outside parentheses, after FROM."""
     for index, token in outside(tokens, from_start(tokens)):
         if token.token_type == TokenType.VAR and token.text.upper() in WINDOW_WORDS:
+            return index
+    return len(tokens)
+
+
+def refresh_start(tokens: Sequence[Token], start: int) -> int:
+    """The index of REFRESH outside parentheses, from `start` on, or the end."""
+    for index, token in outside(tokens, start):
+        if token.token_type == TokenType.VAR and token.text.upper() == "REFRESH":
             return index
     return len(tokens)
 

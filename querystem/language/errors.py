@@ -10,7 +10,8 @@
     │   ├── UnknownFunction   UNKNOWN_FUNCTION
     │   └── UnknownParameter  UNKNOWN_PARAMETER
     ├── TypeProblem           TYPE_MISMATCH, BAD_LITERAL, BAD_TYPE, BAD_VALUE
-    └── WindowProblem         BAD_WINDOW, WINDOW_PAST_RETENTION
+    ├── WindowProblem         BAD_WINDOW, WINDOW_PAST_RETENTION
+    └── RefreshProblem        BAD_REFRESH
 
 Reasons are stable names for programs; messages are for people and may change.
 """
@@ -133,6 +134,10 @@ class TypeProblem(QueryError):
 
 class WindowProblem(QueryError):
     default_reason = "BAD_WINDOW"
+
+
+class RefreshProblem(QueryError):
+    default_reason = "BAD_REFRESH"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from querystem.language.normal import call
 from querystem.language.ordering import Count, count_of
 from querystem.language.select import Draft
 from querystem.query import Aggregate, Grouping, Output, Query, SortKey
+from querystem.refresh import Refresh, RefreshOn
 
 _T = TypeVar("_T")
 Filler = Callable[[Mapping[str, Literal]], _T]
@@ -18,9 +19,9 @@ Filler = Callable[[Mapping[str, Literal]], _T]
 
 def query_filler(draft: Draft) -> Filler[Query]:
     query = draft.query
-    where, having = _expression(query.where), _expression(query.having)
+    where, having = expression_filler(query.where), expression_filler(query.having)
     outputs, order_by = _each(query.outputs, _output), _each(query.order_by, _sort_key)
-    grouping = _grouping(query.grouping)
+    grouping, refresh = _grouping(query.grouping), _refresh(query.refresh)
     limit, offset = _count(draft.limit, "LIMIT", draft), _count(draft.offset, "OFFSET", draft)
 
     def fill(literals: Mapping[str, Literal]) -> Query:
@@ -33,19 +34,20 @@ def query_filler(draft: Draft) -> Filler[Query]:
             order_by=order_by(literals),
             limit=limit(literals),
             offset=offset(literals) or 0,
+            refresh=refresh(literals),
         )
 
     return fill
 
 
-def _expression(expression: Expression) -> Filler[Expression]:
+def expression_filler(expression: Expression) -> Filler[Expression]:
     if isinstance(expression, Parameter):
         name = expression.name
         return lambda literals: literals[name]
     if not isinstance(expression, Call) or not _has_parameter(expression):
         return lambda _: expression
     op, type_ = expression.op, expression.type
-    args = _each(expression.args, _expression)
+    args = _each(expression.args, expression_filler)
     return lambda literals: call(op, args(literals), type_)
 
 
@@ -61,19 +63,19 @@ def _each(parts: Iterable[_T], filler_of: Callable[[_T], Filler[_T]]) -> Filler[
 
 
 def _output(output: Output) -> Filler[Output]:
-    filler, name = _expression(output.expression), output.name
+    filler, name = expression_filler(output.expression), output.name
     return lambda literals: Output(name, filler(literals))
 
 
 def _sort_key(key: SortKey) -> Filler[SortKey]:
-    filler = _expression(key.expression)
+    filler = expression_filler(key.expression)
     return lambda literals: SortKey(filler(literals), key.descending, key.nulls_first)
 
 
 def _grouping(grouping: Grouping | None) -> Filler[Grouping | None]:
     if grouping is None:
         return lambda _: None
-    keys = _each(grouping.keys, _expression)
+    keys = _each(grouping.keys, expression_filler)
     aggregates = _each(grouping.aggregates, _aggregate)
     return lambda literals: Grouping(keys(literals), aggregates(literals))
 
@@ -81,8 +83,15 @@ def _grouping(grouping: Grouping | None) -> Filler[Grouping | None]:
 def _aggregate(aggregate: Aggregate) -> Filler[Aggregate]:
     if aggregate.argument is None:
         return lambda _: aggregate
-    filler = _expression(aggregate.argument)
+    filler = expression_filler(aggregate.argument)
     return lambda literals: replace(aggregate, argument=filler(literals))
+
+
+def _refresh(refresh: Refresh | None) -> Filler[Refresh | None]:
+    if not isinstance(refresh, RefreshOn):
+        return lambda _: refresh
+    stream, where = refresh.stream, expression_filler(refresh.where)
+    return lambda literals: RefreshOn(stream, where(literals))
 
 
 def _count(count: Count | None, word: str, draft: Draft) -> Filler[int | None]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from querystem.language.clauses import AFTER_FROM, ORDER, window_start
+from querystem.language.clauses import AFTER_FROM, ORDER, refresh_start, window_start
 from querystem.language.dialect import PSoup, Refused
 from querystem.language.errors import NotYet, SyntaxProblem
 from querystem.language.later import refuse_later
+from querystem.language.refreshing import ParsedRefresh, parse_refresh
 from querystem.language.scan import MAX_TEXT, Reader, scan, span_of
 from querystem.language.statements import wrong_statement
 from querystem.language.windows import WINDOW_WORDS
@@ -22,10 +23,12 @@ _DIALECT = PSoup()
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """`window` is empty where the text has none."""
+    """`window` is empty where the text has none; `tail` is it and what follows."""
 
     select: exp.Select
     window: Sequence[Token]
+    refresh: ParsedRefresh | None
+    tail: Sequence[Token]
 
 
 def parse_query(text: str, max_text: int = MAX_TEXT) -> Parsed:
@@ -33,8 +36,14 @@ def parse_query(text: str, max_text: int = MAX_TEXT) -> Parsed:
     tokens = scan(text, max_text)
     _check_statement(tokens, len(text))
     cut = window_start(tokens)
-    refuse_later(tokens, cut)
-    return Parsed(_select(tokens[:cut], text), tokens[cut:])
+    turn = refresh_start(tokens, cut)
+    refuse_later(tokens[:turn], cut)
+
+    def parse(query: list[Token]) -> exp.Select:
+        return _select(query, text)
+
+    select, refresh = parse(tokens[:cut]), parse_refresh(tokens[turn:], len(text), parse)
+    return Parsed(select, tokens[cut:turn], refresh, tokens[cut:])
 
 
 def _check_statement(tokens: Sequence[Token], end: int) -> None:

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from datastem.types import Type
-from querystem.expressions import TRUE, Expression
-from querystem.language.bind import Binder, identifier
+from querystem.language.bind import Binder
 from querystem.language.coerce import need_type
-from querystem.language.errors import Span, SyntaxProblem, UnknownParameter, UnknownStream
+from querystem.language.errors import Span, UnknownParameter
 from querystem.language.grouping import group_binder
 from querystem.language.ordering import Count, bind_count, bind_order, check_distinct
 from querystem.language.outputs import Item, read_items
 from querystem.language.parse import Parsed
-from querystem.language.tree import consume, node_span
-from querystem.language.windows import read_window
-from querystem.language.words import nearest
+from querystem.language.refreshing import bind_refresh
+from querystem.language.scan import span_of
+from querystem.language.sources import Lookup, Names, bind_condition, bind_stream
+from querystem.language.tree import consume
+from querystem.language.windows import check_retention, read_window
 from querystem.query import Output, Query
 from results.window import UNBOUNDED
-
-Lookup = Callable[[str], StreamSchema | None]
-Names = Callable[[], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +48,15 @@ def bind_select(
     """`end` is the length of the text; `names` lists the streams, to suggest one."""
     select = parsed.select
     consume(select, "expressions", "distinct", "from_", "where", *_CLAUSES)
-    schema, alias = _stream(select, lookup, names)
+    schema, alias = bind_stream(select, lookup, names)
     base = Binder(schema.types, alias, parameters)
     items = read_items(select, schema, base)
     base = replace(base, outputs=[item.name for item in items if item.renamed])
     query = _query(select, schema, items, base)
     if parsed.window:
         query = replace(query, window=read_window(parsed.window, end, schema))
+    query = replace(query, refresh=bind_refresh(parsed.refresh, schema, base, lookup, names))
+    _check_retention(query, schema, parsed)
     limit = bind_count(select.args.get("limit"), "LIMIT", replace(base, clause="LIMIT"))
     offset = bind_count(select.args.get("offset"), "OFFSET", replace(base, clause="OFFSET"))
     _check_used(parameters, base.used)
@@ -71,8 +71,8 @@ def _query(select: exp.Select, schema: StreamSchema, items: Sequence[Item], base
     binder = groups or base
     order = select.args.get("order")
     outputs = tuple(Output(item.name, need_type(binder.bind(item.node)).node) for item in items)
-    where = _condition(select.args.get("where"), replace(base, clause="WHERE"))
-    having = _condition(select.args.get("having"), replace(binder, clause="HAVING"))
+    where = bind_condition(select.args.get("where"), replace(base, clause="WHERE"))
+    having = bind_condition(select.args.get("having"), replace(binder, clause="HAVING"))
     order_by = bind_order(order, items, replace(binder, clause="ORDER BY"))
     distinct = _distinct(select)
     if distinct:
@@ -89,25 +89,10 @@ def _query(select: exp.Select, schema: StreamSchema, items: Sequence[Item], base
     )
 
 
-def _stream(select: exp.Select, lookup: Lookup, names: Names | None) -> tuple[StreamSchema, str]:
-    source = select.args.get("from_")
-    if source is None:
-        raise SyntaxProblem("FROM is missing", node_span(select), hint="write SELECT … FROM stream")
-    consume(source, "this")
-    table = source.this
-    consume(table, "this", "alias")
-    name = identifier(table.this)
-    schema = lookup(name)
-    if schema is None:
-        near = nearest(name, names()) if names else None
-        hint = "create it with CREATE STREAM, or look at the list of streams"
-        raise UnknownStream(
-            f"there is no stream {name}",
-            node_span(table.this),
-            hint=f"did you mean {near}?" if near else hint,
-        )
-    alias = table.args.get("alias")
-    return schema, identifier(alias) if alias else name
+def _check_retention(query: Query, schema: StreamSchema, parsed: Parsed) -> None:
+    if parsed.tail:
+        span = span_of(parsed.tail[0]).to(span_of(parsed.tail[-1]))
+        check_retention(query.window, schema, span, query.period)
 
 
 def _distinct(select: exp.Select) -> bool:
@@ -116,13 +101,6 @@ def _distinct(select: exp.Select) -> bool:
         return False
     consume(distinct)
     return True
-
-
-def _condition(clause: exp.Expr | None, binder: Binder) -> Expression:
-    if clause is None:
-        return TRUE
-    consume(clause, "this")
-    return binder.condition(clause.this).node
 
 
 def _check_used(parameters: Mapping[str, Type | None], used: Mapping[str, Span]) -> None:

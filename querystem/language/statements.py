@@ -10,14 +10,14 @@ from datastem.instants import HOUR
 from datastem.schema import Column, StreamSchema
 from datastem.types import Kind, Type
 from querystem.language.durations import read_duration, write_duration
-from querystem.language.errors import BindProblem, NotYet, Span, SyntaxProblem, TypeProblem, located
+from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, located
 from querystem.language.scan import MAX_TEXT, Reader, scan, span_of
 from querystem.language.type_names import read_type
 from querystem.language.words import suggest, write_name
 
 MAX_COLUMNS = 1000
 
-_OPTIONS = "after the columns come ORDERED BY column, RETAIN duration and AHEAD duration"
+_OPTIONS = "after the columns come KEY (columns), ORDERED BY column, RETAIN and AHEAD durations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ def stream_sql(schema: StreamSchema) -> str:
     """The CREATE STREAM that makes this schema; parsing it gives the schema again."""
     columns = ", ".join(f"{write_name(column.name)} {column.type}" for column in schema.columns)
     lines = [f"CREATE STREAM {write_name(schema.name)} ({columns})"]
+    if schema.key:
+        lines.append(f"KEY ({', '.join(map(write_name, schema.key))})")
     if schema.ordered_by is not None:
         lines.append(f"ORDERED BY {write_name(schema.ordered_by)}")
     if schema.retain is not None:
@@ -110,10 +112,14 @@ def _finish(
 ) -> CreateStream:
     _check_names(columns, max_columns)
     ordered_by: str | None = None
+    key: tuple[str, ...] = ()
     durations: dict[str, int] = {}
     while reader.token is not None:
-        if reader.sees("KEY"):
-            raise NotYet("KEY", reader.span, hint="without a key every row stays a row")
+        if taken := reader.take("KEY"):
+            if key:
+                raise SyntaxProblem("KEY is given twice", taken)
+            key = _key(reader, columns)
+            continue
         if taken := reader.take("ORDERED", "BY"):
             if ordered_by is not None:
                 raise SyntaxProblem("ORDERED BY is given twice", taken)
@@ -128,6 +134,7 @@ def _finish(
         ordered_by=ordered_by,
         retain=durations.get("RETAIN"),
         ahead=durations.get("AHEAD", HOUR),
+        key=key,
     )
     return CreateStream(schema, _notes(schema))
 
@@ -161,6 +168,27 @@ def _check_names(columns: list[tuple[Column, Span]], max_columns: int) -> None:
         if column.name in seen:
             raise BindProblem(f"{column.name} is declared twice", span, reason="DUPLICATE_NAME")
         seen.add(column.name)
+
+
+def _key(reader: Reader, columns: list[tuple[Column, Span]]) -> tuple[str, ...]:
+    reader.need("(", hint="write KEY (column), or KEY (column, column)")
+    declared = [column.name for column, _ in columns]
+    names: list[str] = []
+    while True:
+        name, span = reader.need_name("a column of the key")
+        if name not in declared:
+            raise BindProblem(
+                f"KEY has {name}: there is no such column",
+                span,
+                hint=suggest(name, declared),
+                reason="UNKNOWN_COLUMN",
+            )
+        if name in names:
+            raise BindProblem(f"KEY has {name} twice", span, reason="DUPLICATE_NAME")
+        names.append(name)
+        if not reader.take(","):
+            reader.need(")", hint="the columns of a key are separated by commas")
+            return tuple(names)
 
 
 def _ordered_by(reader: Reader, columns: list[tuple[Column, Span]]) -> str:
@@ -215,8 +243,8 @@ def wrong_statement(reader: Reader) -> SyntaxProblem:
 
 _INSTEAD = {
     "INSERT": "rows are sent with Publish",
-    "UPDATE": "rows don't change; publish a new one",
-    "DELETE": "rows leave by RETAIN; a stream goes with DROP STREAM",
+    "UPDATE": "rows don't change; publish a new one, which replaces the earlier row of its key",
+    "DELETE": "publish a row of the key with _op delete; a stream goes with DROP STREAM",
     "ALTER": "create a stream with another name",
     "SHOW": "list the streams with ListStreams, or psoup stream list",
     "DESCRIBE": "use DescribeStream, or psoup stream show",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from datastem.schema import Column
 from datastem.types import TEXT, Type
-from querystem.expressions import Literal, Scalar
+from querystem.expressions import Literal, Parameter, Scalar
 from querystem.language.errors import Span, UnknownParameter, located
 from querystem.language.filling import Filler, query_filler
+from querystem.language.filling_many import Unfit, only_in_where, where_texts
 from querystem.language.literals import infer, scalar
 from querystem.language.parse import parse_query
 from querystem.language.scan import MAX_TEXT
-from querystem.language.select import Lookup, Names, bind_select
+from querystem.language.select import bind_select
+from querystem.language.sources import Lookup, Names
 from querystem.query import Query
 
 
@@ -21,7 +24,8 @@ from querystem.query import Query
 class Template:
     """A bound query that may still hold parameters. Made by `prepare`.
 
-    With parameters, `query` has neither its LIMIT nor its OFFSET yet; `fill` sets them.
+    With parameters, `query` has neither its LIMIT nor its OFFSET yet; `fill` sets them. `_cut`:
+    one of them is a parameter.
     """
 
     text: str
@@ -29,6 +33,7 @@ class Template:
     parameters: Mapping[str, Type | None]
     _places: Mapping[str, Span]
     _fill: Filler[Query]
+    _cut: bool
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -42,18 +47,36 @@ class Template:
         if not self.parameters and not values:
             return self.query
         with located(self.text):
-            return self._fill(self._literals(values))
+            self._check_names(values)
+            return self._fill({name: self._literal(name, values[name]) for name in self.parameters})
 
-    def _literals(self, values: Mapping[str, Scalar]) -> dict[str, Literal]:
+    def fill_many(self, columns: Mapping[str, Sequence[Scalar]]) -> tuple[str, list[str]] | None:
+        """The `form` that the queries of all rows share, and each one's `predicate_key`.
+
+        None where rows differ in more than their factors, or there are none: `fill` them one by
+        one. Raises what `fill` raises.
+        """
+        count = len(next(iter(columns.values()), ()))
+        if not count or self._cut or not only_in_where(self.query):
+            return None
+        with located(self.text):
+            self._check_names(columns)
+            try:
+                keys = where_texts(self.query.where, columns, self._literal, count)
+            except Unfit:
+                return None
+        return self.fill({name: values[0] for name, values in columns.items()}).form, keys
+
+    def _check_names(self, values: Mapping[str, Any]) -> None:
         for name in values:
             if name not in self.parameters:
                 raise UnknownParameter(f"the text has no :{name}", hint="leave the value out")
-        literals = {}
-        for name, type_ in self.parameters.items():
+        for name in self.parameters:
             if name not in values:
                 raise UnknownParameter(f":{name} has no value", self._places[name])
-            literals[name] = _literal(name, values[name], type_, self._places[name])
-        return literals
+
+    def _literal(self, name: str, value: Scalar) -> Literal:
+        return _literal(name, value, self.parameters[name], self._places[name])
 
 
 def prepare(
@@ -74,7 +97,8 @@ def prepare(
         draft = bind_select(parsed, len(text), lookup, parameter_types, names)
         fill = query_filler(draft)
         query = draft.query if parameter_types else fill({})
-    return Template(text, query, dict(parameter_types), draft.places, fill)
+    cut = isinstance(draft.limit, Parameter) or isinstance(draft.offset, Parameter)
+    return Template(text, query, dict(parameter_types), draft.places, fill, cut)
 
 
 def bind_query(

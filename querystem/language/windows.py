@@ -38,46 +38,49 @@ _ROWS = "write ROWS 100, ROWS 100 SLIDE 10 or ROWS 5 PARTITION BY column; RANGE 
 _ONE_MEASURE = "write ROW at both ends, or an instant at both"
 
 
-def bind_window(text: str, schema: StreamSchema) -> Window:
-    """The window an invoke brings. Raises QueryError."""
+def bind_window(text: str, schema: StreamSchema, period: int | None = None) -> Window:
+    """The window an invoke brings, for a query that is refreshed every `period`.
+
+    Raises QueryError; also where the window reaches past the stream's retention.
+    """
     with located(text):
-        return read_window(scan(text), len(text), schema)
+        tokens = scan(text)
+        window = read_window(tokens, len(text), schema)
+        check_retention(window, schema, span_of(tokens[0]).to(span_of(tokens[-1])), period)
+        return window
 
 
 def read_window(tokens: Sequence[Token], end: int, schema: StreamSchema) -> Window:
-    """Raises WindowProblem where the window reaches past the stream's retention."""
     reader = Reader(tokens, end)
     window = _window(reader, schema)
-    if reader.sees("REFRESH"):
-        raise NotYet(
-            "REFRESH", reader.span, hint="without REFRESH the answer is as fresh as the log"
-        )
     _refuse_option(reader)
     reader.finish(hint="a window stands at the end of the query")
-    check_retention(window, schema, span_of(tokens[0]).to(span_of(tokens[-1])))
     return window
 
 
-def check_retention(window: Window, schema: StreamSchema, span: Span | None) -> None:
+def check_retention(
+    window: Window, schema: StreamSchema, span: Span | None, period: int | None = None
+) -> None:
     """Refuses a time window that at some NOW holds instants no longer retained, whatever arrives.
 
-    A row is retained while ts > NOW - RETAIN. SLIDE sets a window back by up to a microsecond less
-    than itself. A constant that has aged past the retention is no error, and windows over row ids
-    or counts hold what is left.
+    A row is retained while ts > NOW - RETAIN. SLIDE, and before it a refresh every `period`, set a
+    window back by up to a microsecond less than themselves. A constant that has aged past the
+    retention is no error, and windows over row ids or counts hold what is left. Of a keyed stream
+    the current rows are retained, however old.
     """
-    if schema.retain is None or not isinstance(window, TimeWindow):
+    if schema.retain is None or schema.key or not isinstance(window, TimeWindow):
         return
     begin, end = window.begin, window.end
     oldest = begin.offset if begin and begin.relative else 0
     newest = end.offset - 1 if end and end.relative else 0
-    behind = window.slide - 1 if window.slide else 0
+    behind = sum(step - 1 for step in (window.slide, period) if step)
     if min(oldest, newest) - behind > -schema.retain:
         return
     limit = write_duration(schema.retain)
     raise WindowProblem(
         f"the window reaches past the retention: {schema.name} keeps a row for {limit}",
         span,
-        hint=_slide_hint(limit) if window.slide else _retention_hint(limit),
+        hint=_step_hint(limit) if behind else _retention_hint(limit),
         reason="WINDOW_PAST_RETENTION",
     )
 
@@ -89,8 +92,11 @@ def _retention_hint(limit: str) -> str:
     )
 
 
-def _slide_hint(limit: str) -> str:
-    return f"RANGE and SLIDE together must not exceed {limit}: SLIDE sets the window back"
+def _step_hint(limit: str) -> str:
+    return (
+        f"RANGE, SLIDE and REFRESH EVERY together must not exceed {limit}: SLIDE and REFRESH set"
+        " the window back"
+    )
 
 
 def _window(reader: Reader, schema: StreamSchema) -> Window:
@@ -101,7 +107,7 @@ def _window(reader: Reader, schema: StreamSchema) -> Window:
         return _range(reader, span)
     if reader.take("ROWS"):
         return _rows(reader, schema)
-    if reader.take("UNBOUNDED") or reader.sees("REFRESH"):
+    if reader.take("UNBOUNDED"):
         return UNBOUNDED
     near = nearest(reader.token.text.upper(), _BEGINNINGS) if reader.token else None
     reader.fail("expected a window", hint=f"did you mean {near}?" if near else _KINDS)
@@ -206,6 +212,13 @@ def _rows(reader: Reader, schema: StreamSchema) -> Window:
     rows = _number(reader, "ROWS", 1, MAX_ROWS, hint=_ROWS)
     slide_span = reader.span
     slide = _number(reader, "SLIDE", 1, MAX_ROWS, hint=_ROWS) if reader.take("SLIDE") else None
+    if slide is not None and schema.key:
+        raise NotYet(
+            "SLIDE by rows over a keyed stream",
+            slide_span,
+            hint=f"write ROWS {rows}: the newest of the current rows; or RANGE duration SLIDE"
+            " duration, the current rows as of the last whole step",
+        )
     if not reader.take("PARTITION BY"):
         if reader.token is not None and not reader.sees("REFRESH"):
             reader.unexpected(hint=_ROWS)
@@ -269,4 +282,5 @@ def _refuse_option(reader: Reader) -> None:
 _OPTIONS = {
     "SLIDE": "SLIDE follows RANGE duration or ROWS number",
     "PARTITION BY": "PARTITION BY follows ROWS number",
+    "REFRESH": "it belongs to the query; ask for the unrefreshed answer, or register another",
 }

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from client_sdk import Client, ConnectionFailed, ErrorDetail, MockTransport, QueryProblem
+from client_sdk import Client, ConnectionFailed, ErrorDetail, MockTransport, QueryProblem, answer
 from psoup.cli import cli
 from psoup.cli.connection import Connection
 from psoup.v1 import psoup_pb2 as pb
@@ -146,6 +146,22 @@ def test_a_registration_is_explained(run: Run) -> None:
     found = json.loads(run("explain", "dear", "--json").stdout)
     assert (found["run"]["answer_rows"], found["epoch"]) == (1, 0)
     run("explain", "nothing", code=1)
+
+
+def test_the_refresh_point_is_shown() -> None:
+    asked: list[pb.InvokeRequest] = []
+    point = pb.AnswerHeader().refreshed_at
+    point.FromSeconds(0)
+
+    def reply(request: pb.InvokeRequest) -> object:
+        asked.append(request)
+        return answer({"a": "BIGINT"}, refreshed_at=point)
+
+    connection = Connection(transport=MockTransport({"Invoke": reply, "Ask": reply}))
+    for command in (["invoke", "00" * 16, "--unrefreshed"], ["ask", "SELECT 1"]):
+        shown = CliRunner().invoke(cli, command, obj=connection).stderr
+        assert "refreshed at 1970-01-01 00:00:00" in shown
+    assert [request.unrefreshed for request in asked] == [True, False]
 
 
 @pytest.mark.usefixtures("trades")

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from client_sdk import Client, Retry
+from client_sdk import Client, PsoupError, Retry
 from psoup.cli import serve
 from psoup.cli.problems import Problem
 from psoup.cli.processes import Backoff, Child
@@ -131,6 +132,37 @@ def test_missing_extras_are_named_with_the_line_to_type(monkeypatch: pytest.Monk
     monkeypatch.setitem(serve._NEEDS, "engine", ("no_such_package",))
     with pytest.raises(Problem, match=r"no_such_package.*\n  pip install 'psoup\[engine\]'"):
         serve.require("engine")
+
+
+@pytest.mark.process
+def test_the_children_of_a_killed_serve_end(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "psoup.cli", "serve", str(tmp_path / "store")]
+    process = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--no-engine"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    with process.stderr:
+        lines = iter(process.stderr.readline, "")
+        target = next(found[1] for line in lines if (found := re.search(r"ready: (\S+)", line)))
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 60
+    with Client(target, retry=Retry(attempts=1), timeout=1.0) as client:
+        while answers(client):
+            assert time.monotonic() < deadline, "the server goes on without its parent"
+            time.sleep(0.05)
+
+
+def answers(client: Client) -> bool:
+    try:
+        client.status()
+    except PsoupError:
+        return False
+    return True
 
 
 @pytest.mark.process

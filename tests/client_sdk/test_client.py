@@ -64,6 +64,26 @@ def test_an_answer_about_the_past_does_not_move_the_position_back() -> None:
     assert client.position == b"new"
 
 
+def test_a_refreshed_answer_does_not_move_the_position_back() -> None:
+    point = datetime(2026, 11, 16, tzinfo=UTC)
+    moment = pb.AnswerHeader().refreshed_at
+    moment.FromDatetime(point)
+
+    def reply(request: Any) -> Any:
+        if request.unrefreshed:
+            return answer({"a": "BIGINT"}, position=b"new")
+        return answer({"a": "BIGINT"}, position=b"old", refreshed_at=moment)
+
+    client, _ = connect(Invoke=reply, Ask=reply)
+    client.position = b"before"
+    assert client.invoke(HANDLE).refreshed_at == point
+    with client.ask_stream("SELECT 1") as stream:
+        assert stream.header.refreshed_at == point
+    assert client.position == b"before"
+    assert client.invoke(HANDLE, unrefreshed=True).refreshed_at is None
+    assert client.position == b"new"
+
+
 def test_a_known_key_does_not_move_the_position_back() -> None:
     client, _ = connect(Register=[pb.RegisterResponse(handle=HANDLE, position=b"old")])
     client.position = b"new"

@@ -24,7 +24,8 @@ def rows(ids: Sequence[int], ts: Sequence[int], stamp: int = 0) -> pa.RecordBatc
     numbers = pa.array(ids, pa.int64())
     instants = pa.array(ts, pa.int64()).view(SCHEMA.field("_ts").type)
     stamps = pa.array([stamp] * len(ids), pa.int64())
-    columns = [numbers, instants, stamps, stamps.view(SCHEMA.field("_stamp").type)]
+    moments = stamps.view(SCHEMA.field("_stamp").type)
+    columns = [numbers, instants, stamps, moments, moments]
     ops = pa.array([0] * len(ids), pa.int8())
     return pa.RecordBatch.from_arrays([*columns, ops, numbers], schema=SCHEMA)
 
@@ -35,9 +36,13 @@ class Files:
     def __init__(self) -> None:
         self.held: list[pa.RecordBatch] = []
         self.reads = 0
+        self.blocks: set[int] = set()
 
-    def read(self, segments: Sequence[Segment], lo: int, hi: int) -> pa.RecordBatch:
+    def read(
+        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         self.reads += 1
+        self.blocks.add(lo // BLOCK_ROWS)
         table = pa.Table.from_batches([self.held[s.source] for s in segments], SCHEMA)
         ids = table["_row_id"].to_numpy()
         table = table.filter(pa.array((ids >= lo) & (ids < hi))).sort_by("_row_id")
@@ -159,13 +164,45 @@ def test_rows_only_in_the_log_stay_and_others_leave() -> None:
 def test_how_far_the_stream_was_at_an_instant() -> None:
     files = Files()
     stem = DataStem(Memory(10**6), files.read)
-    assert stem.view().high_at(10) == (0, None)
+    assert stem.view().high_at("_stamp", 10) == (0, None)
     for number, stamp in enumerate([10, 20, 20, 30]):
         start = number * 40_000
         stem.insert(rows(range(start, start + 40_000), [0] * 40_000, stamp), start + 40_000)
     expected = {9: (0, None), 10: (40_000, 10), 19: (40_000, 10), 20: (120_000, 20)}
     for instant, known in {**expected, 29: (120_000, 20), 30: (160_000, 30)}.items():
-        assert stem.view().high_at(instant) == known
+        assert stem.view().high_at("_stamp", instant) == known
+
+
+def test_marks_that_are_null_come_first() -> None:
+    stem = DataStem(Memory(10**6), Files().read)
+    batches = [rows(range(n * 3, n * 3 + 3), [0] * 3, n) for n in range(3)]
+    nulls = pa.nulls(3, SCHEMA.field("_before").type)
+    batches[0] = batches[0].set_column(SCHEMA.names.index("_before"), "_before", nulls)
+    for number, batch in enumerate(batches):
+        stem.insert(batch, 3 * number + 3)
+    view = stem.view()
+    found = [view.high_at("_before", most) for most in (-1, 0, 1, 2)]
+    assert found == [(3, 0), (3, 0), (6, 1), (9, 2)]
+    assert [view.high_at("_position", most)[0] for most in (0, 1)] == [3, 6]
+    assert view.first_from(3, "_before") == view.first_from(5, "_before") == 1
+    assert view.first_from(9, "_before") is None
+    first = view.first_from(0, "_before")
+    assert first is not None and first < -(10**18)
+
+
+def test_recent_marks_are_found_in_the_newest_blocks() -> None:
+    files = Files()
+    stem = DataStem(Memory(1), files.read)
+    for number in range(8):
+        start = number * BLOCK_ROWS
+        files.held.append(rows(range(start, start + BLOCK_ROWS), [0] * BLOCK_ROWS, number))
+    stem.cover(8 * BLOCK_ROWS, files.segments)
+    for mark in range(-1, 9):
+        files.blocks.clear()
+        known = min(mark, 7)
+        expected = (0, None) if mark < 0 else ((known + 1) * BLOCK_ROWS, known)
+        assert stem.view().high_at("_stamp", mark) == expected
+        assert mark < 7 or files.blocks <= {7}
 
 
 def test_an_error_while_reading_leaves_the_stem_as_it_was() -> None:

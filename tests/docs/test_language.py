@@ -10,11 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
 from querystem.expressions import Scalar
 from querystem.kernel import evaluate
 from querystem.language import CreateStream, QueryError, bind_query, bind_window, parse_statement
 from tests.docs.markdown import ROOT, blocks, code, read, table
+from tests.oracle.refresh import Event, History
 
 PAGE = read("docs/language.md")
 # What `:name` stands for in the examples.
@@ -92,6 +94,21 @@ def test_every_value_is_computed(expression: str, value: str) -> None:
     query = bind_query(f"SELECT {expression} AS x FROM doors", catalog_of(PAGE).schemas.get)
     doors = pa.record_batch({"door": ["a"], "open": [True]})
     assert shown(evaluate(query.outputs[0].expression, doors)[0].as_py()) == value
+
+
+@pytest.mark.parametrize(
+    ("rows", "answer", "point"), table(PAGE, "rows, by second, as they came", "answer", "as of")
+)
+def test_every_refresh_is_computed(rows: str, answer: str, point: str) -> None:
+    schemas = catalog_of(PAGE).schemas
+    query = bind_query("SELECT at FROM alarms REFRESH EVERY 2 SECONDS", schemas.get)
+    events = []
+    for place, second in enumerate(int(one) * SECOND for one in rows.split(",")):
+        row = {"at": from_micros(second), "ts": second, "row_id": place}
+        events.append(Event("alarms", place, [row], second))
+    found = History(schemas, events, 0).ask(query)
+    seconds = [from_micros(int(one) * SECOND) for one in answer.split(",") if one]
+    assert (found.answer, found.instant) == ([(one,) for one in seconds], int(point) * SECOND)
 
 
 def shown(value: Any) -> str:

@@ -72,7 +72,7 @@ class Author:
         """The handle and the predicate's id."""
         stream = self.state.streams[stream_id].schema.name
         query = Query(stream, (), where, UNBOUNDED)
-        known = self.state.predicate_keys.get((stream_id, query.predicate_key))
+        known = self.state.predicates.find(stream_id, query.predicate_key)
         predicate = self.state.next_predicate_id if known is None else known
         handle = secrets.token_bytes(16)
         form = json.dumps(query.to_json())
@@ -105,9 +105,10 @@ class Author:
     ) -> Position:
         known = self.state.publishers.get(("main", publisher))
         sequence = (known.sequence + 1 if known else 1) if publisher else 0
-        first = self.state.streams[stream_id].high
+        stream = self.state.streams[stream_id]
+        first, before = stream.high, stream.reached
         return self.append(
-            Data(stream_id, publisher, sequence, rows, first, low, high, b"d", payload)
+            Data(stream_id, publisher, sequence, rows, first, low, high, before, b"d", payload)
         )
 
     def append(self, event: Event) -> Position:

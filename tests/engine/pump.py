@@ -1,14 +1,13 @@
-"""The engine's work without its streaming query: the same steps, taken one by one."""
+"""The engine's work without its loop: the same steps, taken one by one."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from psoup.engine.backfill import Backfill
 from psoup.engine.maintain import Maintenance
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.engine.source import SCHEMA
 from psoup.engine.step import take_step
 from psoup.store import Store
 
@@ -19,6 +18,7 @@ class Pump:
     def __init__(self, store: Store, spark: SparkSession, settings: EngineSettings = QUIET) -> None:
         self.store = store
         self.spark = spark
+        self.settings = settings
         self.ledger = open_ledger(store)
         self.backfill = Backfill(spark, settings)
         self.maintenance = Maintenance(spark, settings)
@@ -28,7 +28,7 @@ class Pump:
         start = self.ledger.epoch.log_version
         end = self.store.log.latest_version(start) if end is None else end
         if end > start:
-            take_step(self.ledger, self._frame(start, end), end)
+            take_step(self.ledger, self.spark, end, self.settings)
 
     def run(self) -> None:
         """Until nothing is left to do."""
@@ -39,8 +39,3 @@ class Pump:
             busy |= self.maintenance.advance(self.ledger)
             latest = self.store.log.latest_version(self.ledger.epoch.log_version)
             busy |= latest > self.ledger.epoch.log_version
-
-    def _frame(self, start: int, end: int) -> DataFrame:
-        paths = [(version, self.store.log.path(version)) for version in range(start + 1, end + 1)]
-        rows = [(version, str(path)) for version, path in paths if path is not None]
-        return self.spark.createDataFrame(rows, SCHEMA).coalesce(1)

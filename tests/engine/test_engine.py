@@ -1,4 +1,4 @@
-"""The engine as it runs: a streaming query over the log."""
+"""The engine as it runs: a loop over the log."""
 
 from __future__ import annotations
 

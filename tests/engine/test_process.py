@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from psoup.engine.scratch import make_scratch
 from psoup.store import Store
 from tests.engine.author import READINGS, Author, above, readings
 from tests.engine.reading import matched
@@ -46,6 +48,33 @@ def engine(store: Store, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.wait()
+
+
+def test_what_a_killed_engine_left_is_removed_by_the_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = "from psoup.engine.scratch import make_scratch; print(make_scratch('{}'), flush=True)"
+    left, of_another = (_run(code.format(store), tmp_path) for store in ("one", "two"))
+    own = make_scratch("one")
+    assert make_scratch("one").is_dir() and own.is_dir() and of_another.is_dir()
+    assert not left.exists()
+
+
+def _run(code: str, folder: Path) -> Path:
+    """What a process that has ended printed."""
+    environment = os.environ | {"TMPDIR": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    return Path(done.stdout.strip())
+
+
+def test_an_engine_ends_with_its_standard_input(store: Store) -> None:
+    command = [sys.executable, "-m", "psoup.engine", "--store", str(store.root)]
+    options = ["--master", "local[1]", "--end-with-stdin"]
+    ended = subprocess.run([*command, *options], cwd=ROOT, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 0
 
 
 @pytest.mark.timeout(300)

@@ -69,6 +69,7 @@ def test_ids_positions_and_stamps_come_from_the_log(
     assert [row["_row_id"] for row in rows] == [0, 1, 2]
     assert [row["_position"] for row in rows] == [first.packed, second.packed, second.packed]
     assert all(row["_ts"] == row["_stamp"] for row in rows)
+    assert [row["_before"] for row in rows] == [None, rows[0]["_ts"], rows[0]["_ts"]]
 
 
 def test_an_ended_predicate_matches_nothing_more(

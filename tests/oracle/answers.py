@@ -10,25 +10,40 @@ from querystem.expressions import Scalar
 from querystem.query import Query
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.grouping import compare, identity, naive_groups
+from tests.oracle.keyed import Keyed, keyed_rows
 from tests.oracle.windows import naive_window
 
 Row = Mapping[str, Any]
 
 
-def naive_rows(query: Query, rows: Iterable[Row], now: int, retain: int | None = None) -> list[Row]:
+def naive_rows(
+    query: Query,
+    rows: Iterable[Row],
+    now: int,
+    retain: int | None = None,
+    keyed: Keyed | None = None,
+) -> list[Row]:
     """The rows in the window at NOW that satisfy WHERE, by (ts, row_id).
 
     A row has its declared columns, `ts` in microseconds and `row_id`.
     """
-    inside = naive_window(query.window, rows, now, retain)
+    window = query.window
+    if keyed is not None:
+        window, rows = keyed_rows(keyed, window, list(rows), now, retain)
+        retain = None
+    inside = naive_window(window, rows, now, retain)
     return [row for row in inside if evaluate_row(query.where, row) is True]
 
 
 def naive_answer(
-    query: Query, rows: Iterable[Row], now: int, retain: int | None = None
+    query: Query,
+    rows: Iterable[Row],
+    now: int,
+    retain: int | None = None,
+    keyed: Keyed | None = None,
 ) -> list[tuple[Scalar, ...]]:
     """The answer at NOW: for each row the values of the query's outputs."""
-    found: Sequence[Row] = naive_rows(query, rows, now, retain)
+    found: Sequence[Row] = naive_rows(query, rows, now, retain, keyed)
     if query.grouping is not None:
         found = naive_groups(query.grouping, found)
     found = [row for row in found if evaluate_row(query.having, row) is True]

@@ -17,6 +17,7 @@ from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.index import Matches, QueryStem
 from querystem.index.bitmaps import accumulate
 from querystem.kernel import matches, text
+from results.bitmap import decode
 from tests.oracle.expressions import conditions
 from tests.oracle.strategies import rows, schemas, to_batch
 
@@ -115,7 +116,7 @@ def test_oracle_many_predicates(count: int, length: int) -> None:
 
 
 def test_slices_of_a_batch_join_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("querystem.index.probe._MATRIX_BYTES", 1)
+    monkeypatch.setattr("querystem.index.probe._SOURCE_BYTES", 1)
     stem, predicates, batch = QueryStem(), many_predicates(60), seeded_batch(5000)
     for id_, where in predicates.items():
         stem.insert(id_, where)
@@ -139,10 +140,11 @@ def test_matches_are_columnar_and_ascend() -> None:
         stem.insert(id_, compare(Op.LT, _A, id_ % 1000))
     stem.insert(1, compare(Op.LT, _A, -1))
     result = stem.probe(seeded_batch(200))
-    assert result.predicate_ids.tolist() == [7, 9, 2**40]
-    assert result.offsets.dtype == np.uint32
-    assert result.starts[-1] == len(result.offsets)
-    assert all((np.diff(offsets.astype(int)) > 0).all() for _, offsets in result)
+    ids, counts, bitmaps = result.bitmaps()
+    assert ids.tolist() == [7, 9, 2**40]
+    assert [decode(each).tolist() for each in bitmaps.to_pylist()] == list(found(result).values())
+    assert counts.tolist() == [len(each) for each in found(result).values()]
+    assert all((np.diff(rows.astype(int)) > 0).all() for _, rows in result)
 
 
 def test_constants_match_all_or_nothing() -> None:

@@ -27,9 +27,9 @@ from querystem.expressions import TRUE, ColumnRef, Expression
 from querystem.query import Aggregate, Function, Query
 from results.window import UNBOUNDED
 from tests.evaluation import evaluate_parts
+from tests.oracle.comparing import difference
 from tests.oracle.queries import LAST_TS, queries, timelines
 from tests.oracle.strategies import schemas, to_batch
-from tests.querystem.test_queries_oracle import same
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 _NAIVE = pa.timestamp("us")
@@ -117,9 +117,7 @@ def test_differential_queries(duck: duckdb.DuckDBPyConnection, data: DataObject)
         ours = evaluate_parts(query, [batch.slice(0, 5), batch.slice(5)], LAST_TS)
         theirs = answer(duck, sql, batch)
         rows = [tuple(row.values()) for row in ours.to_pylist()]
-        assert len(rows) == len(theirs), sql
-        for left, right in zip(rows, theirs, strict=True):
-            assert all(same(a, b) for a, b in zip(left, right, strict=True)), (sql, rows, theirs)
+        assert not difference(theirs, rows), sql
 
 
 def _is_shared(schema: Any) -> bool:

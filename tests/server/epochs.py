@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from datastem.codec import query_view
+from datastem.codec import are_rows, query_view
 from psoup.server.follower import decode_rows
 from psoup.store import Epoch, Position, State, Store, StreamMark, Touched
 from psoup.store.datafile import write_data_file
@@ -79,7 +79,9 @@ class HandMadeEngine:
         for predicate in sorted(self._state.predicates.values(), key=lambda one: one.id):
             if predicate.stream_id == stream_id:
                 where = from_json(json.loads(predicate.key))
-                ids = rows.column("_row_id").to_numpy()[matches(where, query_view(rows))]
+                ids = rows.column("_row_id").to_numpy()[
+                    matches(where, query_view(rows)) & are_rows(rows)
+                ]
                 found += _pieces(stream_id, predicate.id, ids)
         for segment in sorted({int(str(row["segment"])) for row in found}):
             mine = [row for row in found if row["segment"] == segment]

@@ -195,7 +195,7 @@ async def test_a_payload_that_does_not_decode_leaves_its_ids_empty(tmp_path: Pat
 
 async def _append_junk(core: Core, count: int) -> None:
     state, version = core.follower.state, core.follower.version + 1
-    event = Data(1, "", 0, count, state.streams[1].high, START, START, b"", b"junk")
+    event = Data(1, "", 0, count, state.streams[1].high, START, START, None, b"", b"junk")
     entry = Entry(Position(version, 0), state.clock, "main", "main", event)
     core.store.log.append(version, [entry])
     await core.follower.catch_up()

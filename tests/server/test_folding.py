@@ -88,7 +88,7 @@ class Bench:
     def cover(self, high: int) -> None:
         self.stem.cover(high, [Segment(0, high, 0, 1 << 60, "file")])
 
-    def _read(self, segments: Any, lo: int, hi: int) -> pa.RecordBatch:
+    def _read(self, segments: Any, lo: int, hi: int, names: Any = None) -> pa.RecordBatch:
         return pa.concat_batches(self.rows).slice(lo, hi - lo)
 
     def ask(
@@ -104,11 +104,12 @@ class Bench:
             stream_id=1,
             predicate_id=predicate,
             stem=self.stem.view(),
+            keyed=None,
             view=EMPTY,
             position=START,
             now=now,
             oldest=None if retain is None else now - retain + 1,
-            known_at=None,
+            limits=(),
             notes=(),
         )
         return answer(plan, matcher, self.summaries).rows

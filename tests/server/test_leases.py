@@ -126,6 +126,7 @@ async def test_contact_renews_at_most_thirty_times_a_lease(world: World, contact
                 await _sync(core, handle, copy)
             else:
                 [_ async for _ in invoke(core, pb.InvokeRequest(handle=handle), None)]
+                await core.leases.renewed(handle)
         await core.appender.drain()
         assert 2 <= len(_events(core, Renew)) <= 2 * 30
         assert await core.leases.expire() == 0

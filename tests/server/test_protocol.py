@@ -106,6 +106,48 @@ def test_many_registrations_at_once(stream: ServerProcess) -> None:
     assert "new" not in [one.client_key for one in listed.registrations], "all or none"
 
 
+def test_a_call_that_repeats_itself_registers_once(stream: ServerProcess) -> None:
+    table = pa.table({"n": [1, 2, 1, 1], "client_key": ["a", "b", "a", None]})
+    request = pb.RegisterManyRequest(
+        tenant=stream.tenant, sql="SELECT a FROM s WHERE a = :n", arrow=ipc(table)
+    )
+    made = stream.stub.RegisterMany(request)
+    assert made.created_count == 3
+    assert made.handles[0] == made.handles[2] and len(set(made.handles)) == 3
+    stream.stub.Unregister(pb.UnregisterRequest(tenant=stream.tenant, handle=made.handles[0]))
+    again = stream.stub.RegisterMany(request)
+    assert again.created_count == 2 and again.handles[1] == made.handles[1]
+    other = pa.table({"n": [1, 2], "client_key": ["c", "c"]})
+    with pytest.raises(grpc.RpcError) as caught:
+        stream.stub.RegisterMany(
+            pb.RegisterManyRequest(tenant=stream.tenant, sql=request.sql, arrow=ipc(other))
+        )
+    assert caught.value.code() == grpc.StatusCode.ALREADY_EXISTS
+
+
+@pytest.mark.parametrize("sql", ["SELECT a FROM s WHERE a < :n", "SELECT a FROM s LIMIT :n"])
+def test_many_registrations_are_listed_in_their_order(stream: ServerProcess, sql: str) -> None:
+    """The second text differs in more than its WHERE, so its rows are bound one by one."""
+    table = pa.table({"n": list(range(25))})
+    made = stream.stub.RegisterMany(
+        pb.RegisterManyRequest(tenant=stream.tenant, sql=sql, arrow=ipc(table))
+    )
+    found: list[pb.Registration] = []
+    token = ""
+    while True:
+        page = stream.stub.ListRegistrations(
+            pb.ListRegistrationsRequest(tenant=stream.tenant, page_size=4, page_token=token)
+        )
+        found += page.registrations
+        token = page.next_page_token
+        if not token:
+            break
+    assert [one.handle for one in found] == list(made.handles)
+    assert [one.parameters["n"].bigint for one in found] == list(range(25))
+    stream.publish("s", numbers(*range(30)))
+    assert [len(stream.values(one.handle)) for one in found[:3]] == [0, 1, 2]
+
+
 def test_registrations_come_in_pages(stream: ServerProcess) -> None:
     handles = [stream.register("SELECT a FROM s", owner=f"o{n % 2}").handle for n in range(7)]
     found: list[bytes] = []

@@ -36,6 +36,8 @@ from querystem.language import CreateStream, bind_query, bind_window, parse_stat
 from querystem.query import Query
 from tests.oracle.answers import naive_answer
 from tests.oracle.copy import Copy, runs_of
+from tests.oracle.keyed import Keyed
+from tests.oracle.refresh import Event, History
 from tests.server.epochs import HandMadeEngine
 from tests.server.process import ipc
 
@@ -44,7 +46,10 @@ STREAMS = (
     "CREATE STREAM event (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS",
     "CREATE STREAM arrival (a BIGINT, b TEXT) RETAIN 60 SECONDS",
     "CREATE STREAM kept (a BIGINT, b TEXT)",
+    "CREATE STREAM latest (a BIGINT, b TEXT, at TIMESTAMP) KEY (b) ORDERED BY at RETAIN 30 SECONDS",
+    "CREATE STREAM spot (a BIGINT, b TEXT) KEY (b)",
 )
+NAMES = ("event", "arrival", "kept", "latest", "spot")
 CONDITIONS = ("a > 3", "a % 3 = 1 OR b = 'x'", "b IS NULL", "TRUE")
 SELECTS = (
     "SELECT a, b, row_id, ts FROM {} WHERE {}",
@@ -68,6 +73,7 @@ WINDOWS = (
     "BEGIN ROW LAST - 9 END ROW LAST",
     "BEGIN ROW 5 END ROW 30",
 )
+REFRESHES = ("", "", "", "REFRESH EVERY 7 SECONDS", "REFRESH ON {} WHERE a > 5")
 
 T = TypeVar("T")
 
@@ -86,6 +92,10 @@ class Table:
     def by_clock(self) -> bool:
         return self.schema.ordered_by is None
 
+    @property
+    def keyed(self) -> Keyed | None:
+        return Keyed(self.schema.key) if self.schema.key else None
+
     def known(self, position: Position) -> list[dict[str, Any]]:
         count = sum(1 for one in self.positions if one <= position)
         return self.rows[:count]
@@ -99,8 +109,7 @@ class Standing:
     window: str = ""
     copy: Copy = field(default_factory=Copy)
     base_rows: bool = False
-    anew: bool = False
-    verified: Position | None = None
+    clock: int = 0
 
 
 class Recharge(RuleBasedStateMachine):
@@ -115,6 +124,7 @@ class Recharge(RuleBasedStateMachine):
         self.cores = [self._start(), self._start()]
         self.engine = HandMadeEngine(self.cores[0].store)
         self.tables: dict[str, Table] = {}
+        self.events: list[tuple[Position, Event]] = []
         for sql in STREAMS:
             statement = parse_statement(sql)
             assert isinstance(statement, CreateStream)
@@ -132,13 +142,18 @@ class Recharge(RuleBasedStateMachine):
 
     @rule(
         server=st.integers(0, 1),
-        name=st.sampled_from(("event", "arrival", "kept")),
+        name=st.sampled_from(NAMES),
         batch=st.lists(row, min_size=1, max_size=8),
     )
     def publish(self, server: int, name: str, batch: list[Any]) -> None:
-        """Time goes on by a second a batch; an event may be late by up to twenty."""
+        """Time goes on by a second a batch; an event may be late by up to twenty.
+
+        In a keyed stream no `a` is a delete.
+        """
         self.clock += SECOND
         table = self.tables[name]
+        if table.keyed:
+            batch = [(a, b or "zz", late) for a, b, late in batch]
         stamps = [self.clock - (0 if table.by_clock else late * SECOND) for *_, late in batch]
         columns = {
             "a": pa.array([a for a, *_ in batch], pa.int64()),
@@ -146,13 +161,20 @@ class Recharge(RuleBasedStateMachine):
         }
         if not table.by_clock:
             columns["at"] = pa.array(stamps, pa.int64()).view("timestamp[us]")
+        if table.keyed:
+            ops = ["delete" if a is None else "row" for a, *_ in batch]
+            columns["_op"] = pa.array(ops, pa.string())
         request = pb.PublishRequest(stream=name, arrow=ipc(pa.table(columns)))
         response = self._run(publish(self.cores[server], request))
         position = self.cores[server].store.positions.decode(response.position)
         for (a, b, _), at in zip(batch, stamps, strict=True):
             known = {"a": a, "b": b, "at": from_micros(at), "ts": at, "row_id": len(table.rows)}
+            if table.keyed and a is None:
+                known["_op"] = "delete"
             table.rows.append(known)
             table.positions.append(position)
+        made = Event(name, self.clock, table.rows[-len(batch) :], max(stamps))
+        self.events.append((position, made))
 
     @rule(seconds=st.integers(0, 40))
     def wait(self, seconds: int) -> None:
@@ -171,21 +193,33 @@ class Recharge(RuleBasedStateMachine):
 
     @rule(
         target=standing,
-        name=st.sampled_from(("event", "arrival", "kept")),
+        name=st.sampled_from(NAMES),
         select=st.sampled_from(SELECTS),
         where=st.sampled_from(CONDITIONS),
         window=st.sampled_from(WINDOWS),
         other=st.sampled_from(("", *WINDOWS)),
         base_rows=st.booleans(),
+        refresh=st.sampled_from(REFRESHES),
     )
     def register(
-        self, name: str, select: str, where: str, window: str, other: str, base_rows: bool
+        self,
+        name: str,
+        select: str,
+        where: str,
+        window: str,
+        other: str,
+        base_rows: bool,
+        refresh: str,
     ) -> Standing:
-        text = f"{select.format(name, where)} {window}"
-        registered, _ = self._run(register(self.cores[0], pb.RegisterRequest(sql=text)))
         table = self.tables[name]
-        query = bind_query(text, lambda _: table.schema)
-        if base_rows and not slides(query):
+        if table.keyed:
+            refresh = ""
+            window, other = (text.replace("ROWS 10 SLIDE 4", "ROWS 10") for text in (window, other))
+        trigger = refresh.format("kept" if table.by_clock else "event")
+        text = f"{select.format(name, where)} {window} {trigger}"
+        registered, _ = self._run(register(self.cores[0], pb.RegisterRequest(sql=text)))
+        query = bind_query(text, lambda name: self.tables[name].schema)
+        if base_rows and (query.refresh or not slides(query)):
             query = base_query(query, table.schema)
         if other:
             query = replace(query, window=bind_window(other, table.schema))
@@ -223,6 +257,7 @@ class Recharge(RuleBasedStateMachine):
         ended = set()
         for part in parts:
             one = asked[part.item]
+            self._note_clock(one, part)
             one.copy.take(part, lose_end=lose_end == 0)
             if part.HasField("end") and lose_end:
                 ended.add(part.item)
@@ -241,6 +276,7 @@ class Recharge(RuleBasedStateMachine):
             parts = self._parts(self.cores[server], request, None)
             assert len(parts) > 1
             for part in parts:
+                self._note_clock(one, part)
                 one.copy.take(part)
             if parts[-1].HasField("end"):
                 return self._check(one)
@@ -261,6 +297,7 @@ class Recharge(RuleBasedStateMachine):
             assert not copy.sound()
             item.have.CopyFrom(runs_of(set(copy.rows)))
         for part in self._parts(self.cores[server], pb.SyncRequest(items=[item]), None):
+            self._note_clock(one, part)
             copy.take(part)
         self._check(one)
 
@@ -270,20 +307,32 @@ class Recharge(RuleBasedStateMachine):
         self._run(self.cores[server].follower.catch_up())
         for _ in range(2):
             for part in self._parts(self.cores[server], self._request(one), None):
+                self._note_clock(one, part)
                 one.copy.take(part)
         parts = self._parts(self.cores[server], self._request(one), None)
         assert [part.WhichOneof("part") for part in parts] == ["begin", "end"]
         assert sum(part.ByteSize() + 5 for part in parts) <= 200
         for part in parts:
+            self._note_clock(one, part)
             one.copy.take(part)
         self._check(one)
 
     # ---- checks
 
+    def _note_clock(self, one: Standing, part: pb.SyncPart) -> None:
+        """A refresh point is found out when a target is chosen, and then kept."""
+        held = part.HasField("resume") and one.copy.staged is None
+        begun = part.HasField("begin") and not part.begin.continued and not one.copy.resume
+        gone = part.begin.reason == pb.SYNC_REASON_TARGET_GONE
+        if held or begun or gone:
+            one.clock = self.clock
+
     def _check(self, one: Standing) -> None:
         copy = one.copy
         assert copy.end is not None and copy.sound() and not copy.damaged()
         position = self.cores[0].store.positions.decode(copy.end.position)
+        if one.query.refresh is not None:
+            return self._check_refreshed(one, position)
         rows = one.table.known(position)
         self._same(one, rows, copy.now)
         if copy.now is None or not one.table.by_clock:
@@ -297,11 +346,19 @@ class Recharge(RuleBasedStateMachine):
             elif not copy.slides and (not until or now < until):
                 assert copy.answer(copy.now) == self._naive(one, rows, now)
 
+    def _check_refreshed(self, one: Standing, position: Position) -> None:
+        """At the position, as of some clock that this store had meanwhile."""
+        schemas = {name: table.schema for name, table in self.tables.items()}
+        events = [event for at, event in self.events if at <= position]
+        asked = History(schemas, events, one.clock).ask(one.query)
+        assert (one.copy.now, one.copy.answer(one.copy.now)) == (asked.now, asked.answer)
+
     def _same(self, one: Standing, rows: list[dict[str, Any]], now: int | None) -> None:
         assert one.copy.answer(now) == self._naive(one, rows, now), (one.query, now)
 
     def _naive(self, one: Standing, rows: list[dict[str, Any]], now: int | None) -> list[Any]:
-        return naive_answer(one.query, rows, 0 if now is None else now, one.table.schema.retain)
+        schema, keyed = one.table.schema, one.table.keyed
+        return naive_answer(one.query, rows, 0 if now is None else now, schema.retain, keyed)
 
     # ---- means
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,13 +24,16 @@ from psoup.store import (
     NotAStore,
     Position,
     Register,
+    RegisterMany,
     State,
     Store,
     StreamMark,
     Touched,
+    Trigger,
     Unregister,
 )
 from psoup.store.datafile import write_data_file
+from psoup.store.events import MANY
 from psoup.store.tables import changed_rows
 
 SCHEMA = StreamSchema("readings", (Column("speed", BIGINT),), retain=5)
@@ -40,13 +45,27 @@ def store(tmp_path: Path) -> Store:
 
 
 def data(stream_id: int, first: int, rows: int, publisher: str = "", sequence: int = 0) -> Data:
-    return Data(stream_id, publisher, sequence, rows, first, first, first + rows, b"d" * 16, b"p")
+    return Data(
+        stream_id, publisher, sequence, rows, first, first, first + rows, None, b"d" * 16, b"p"
+    )
 
 
 def register(number: int, stream_id: int, predicate_id: int, key: str, client_key: str) -> Register:
     return Register(
         number.to_bytes(16), client_key, stream_id, predicate_id, key, "SELECT", "{}", "{}", 60
     )
+
+
+def many(*rows: tuple[int, int, str, str], stream_id: int = 1) -> RegisterMany:
+    """(handle, predicate id, key, client key) of each."""
+    columns = {
+        "handle": [number.to_bytes(16) for number, *_ in rows],
+        "client_key": [client_key for *_, client_key in rows],
+        "predicate_id": [predicate_id for _, predicate_id, *_ in rows],
+        "key": [key for _, _, key, _ in rows],
+        "parameters": ["{}"] * len(rows),
+    }
+    return RegisterMany(stream_id, "SELECT", "{}", 60, pa.table(columns, schema=MANY))
 
 
 def entries(events: list[Event], version: int = 1) -> list[Entry]:
@@ -68,6 +87,15 @@ EVENTS: list[Event] = [
     CreateStream(2, StreamSchema("gone", (Column("x", BIGINT),))),
     DropStream(2),
     data(1, 3, 2, "p", 2),
+    many((10, 1, "a", ""), (11, 3, "c", "k1"), (12, 4, "d", "k2"), (13, 3, "c", "")),
+    Unregister((12).to_bytes(16)),
+    Unregister((11).to_bytes(16)),
+    many((14, 5, "d", "k1"), (15, 3, "c", "")),
+    replace(register(20, 1, 6, "e", ""), trigger=Trigger(1, 7, "f")),
+    replace(register(21, 1, 7, "f", ""), trigger=Trigger(1, 7, "f")),
+    replace(register(22, 1, 1, "a", ""), trigger=Trigger(1, 7, "f")),
+    Unregister((20).to_bytes(16)),
+    Unregister((21).to_bytes(16)),
 ]
 
 
@@ -91,15 +119,32 @@ def test_fold() -> None:
     state = folded(EVENTS)
     assert state.streams[1].high == 5
     assert state.streams[1].reached == 5
-    assert state.streams[1].registrations == 1
+    assert state.streams[1].registrations == 6
     assert state.find_stream("main", "gone") is None
     assert state.streams[2].dropped
-    assert list(state.registrations) == [(2).to_bytes(16)]
-    assert state.client_keys == {}
-    assert list(state.predicates) == [1]
-    assert state.predicates[1].registrations == 1
+    assert list(state.registrations) == [n.to_bytes(16) for n in (2, 10, 13, 14, 15, 22)]
+    assert state.registrations.find("main", "main", "k1") == (14).to_bytes(16)
+    assert state.registrations.find("main", "main", "k2") is None
+    assert state.registrations.find("main", "main", "mine") is None
+    shared = {one.id: one.registrations for one in state.predicates.values()}
+    assert shared == {1: 3, 3: 2, 5: 1, 7: 1}
+    assert state.predicates.find(1, "d") == 5
     assert state.publishers["main", "p"].sequence == 2
-    assert (state.next_stream_id, state.next_predicate_id) == (3, 3)
+    assert (state.next_stream_id, state.next_predicate_id) == (3, 8)
+
+
+def test_many_at_once_are_the_same_as_one_by_one() -> None:
+    for cut, event in enumerate(EVENTS):
+        if isinstance(event, RegisterMany):
+            at_once, singly = folded(EVENTS[:cut]), folded(EVENTS[:cut])
+            at_once.apply(entries(EVENTS)[cut])
+            for row in event.rows.to_pylist():
+                one = Register(
+                    row["handle"], row["client_key"], event.stream_id, row["predicate_id"],
+                    row["key"], event.text, row["parameters"], event.query, event.lease,
+                )  # fmt: skip
+                singly.apply(replace(entries(EVENTS)[cut], event=one))
+            assert at_once == singly
 
 
 @given(st.integers(0, len(EVENTS)))
@@ -110,11 +155,11 @@ def test_a_draft_changes_only_itself(cut: int) -> None:
         draft.apply(entry)
     assert state == folded(EVENTS[:cut])
     whole = folded(EVENTS)
-    for name in ("streams", "registrations", "predicates", "publishers", "client_keys"):
+    for name in ("streams", "registrations", "predicates", "publishers"):
         assert dict(getattr(draft, name)) == getattr(whole, name)
 
 
-@pytest.mark.parametrize("cuts", [[11], [3, 11], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]])
+@pytest.mark.parametrize("cuts", [[20], [3, 11, 17, 20], [12, 14, 20], list(range(1, 21))])
 def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     state = State()
     versions: dict[str, int] = {}
@@ -136,8 +181,9 @@ def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     loaded = store.state(epoch)
     assert loaded.registrations == state.registrations
     assert loaded.predicates == state.predicates
+    for columns in loaded.columns:
+        columns._check()
     assert loaded.publishers == state.publishers
-    assert loaded.client_keys == state.client_keys
     assert loaded.stream_names == state.stream_names
     assert _without_position(loaded) == _without_position(state)
 

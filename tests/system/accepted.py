@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from psoup.store import Position
-from tests.system.streams import Row
+from tests.oracle.strategies import Row
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows with `ts` and `row_id`, or none and the instant of a heartbeat."""
+    """Rows with `ts`, in microseconds, and `row_id`, or none and the instant of a heartbeat."""
 
     position: Position
     rows: tuple[Row, ...]
@@ -28,6 +28,11 @@ class Accepted:
     def high(self) -> int:
         """The next row id."""
         return sum(len(batch.rows) for batch in self.batches)
+
+    @property
+    def every(self) -> list[Row]:
+        """All that is known."""
+        return [row for batch in self.batches for row in batch.rows]
 
     def add(self, batch: Batch) -> None:
         """Positions ascend."""

@@ -1,94 +1,54 @@
-"""A registered query and its naive answer: a loop over lists, remembered row by row."""
+"""A registered query and its naive answer."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
-from datastem.instants import MAX_INSTANT, to_micros
+from client_sdk import Answer
+from datastem.instants import to_micros
+from datastem.schema import StreamSchema
 from querystem.language import bind_query
 from querystem.query import Query
-from results.window import UNBOUNDED
-from tests.oracle.answers import naive_answer
-from tests.system.streams import Row, Shape
-from tests.system.windows import TimeWindow
-
-Values = tuple[Any, ...]
+from results.window import Window
+from tests.oracle import naive_answer
+from tests.oracle.comparing import Values
+from tests.oracle.strategies import Row
 
 
-@dataclass
+@dataclass(frozen=True)
 class Question:
-    """`select` is the text up to the window, which has a meaning of its own here.
+    """A text over a stream, and what it means."""
 
-    Rows never change, so what one of them contributes is found out once.
-    """
+    sql: str
+    query: Query
+    schema: StreamSchema
 
-    shape: Shape
-    select: str
-    window: TimeWindow
-    plain: bool = False
-    query: Query = field(init=False)
-    _known: dict[int, list[Values]] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        schema = self.shape.schema
-        bound = bind_query(self.select, lambda name: schema if name == schema.name else None)
-        self.query = replace(bound, window=UNBOUNDED)
-
-    @property
-    def sql(self) -> str:
-        return f"{self.select} {self.window.sql}".strip()
-
-    @property
-    def where(self) -> str:
-        """The text of the condition; `TRUE` where it has none."""
-        return self.select.partition(" WHERE ")[2] or "TRUE"
+    @classmethod
+    def of(cls, sql: str, schema: StreamSchema) -> Question:
+        return cls(sql, bind_query(sql, {schema.name: schema}.get), schema)
 
     def naive(
         self,
-        rows: Iterable[Row],
+        rows: Sequence[Row],
         now: datetime | None,
-        window: TimeWindow,
+        window: Window | None = None,
         current: datetime | None = None,
     ) -> list[Values]:
-        """The answer over these rows, by (ts, row_id)."""
-        inside = self.inside(rows, now, window, current)
-        return [values for row in inside for values in self._contribution(row)]
+        """The answer over rows whose `ts` is in microseconds.
 
-    def inside(
-        self,
-        rows: Iterable[Row],
-        now: datetime | None,
-        window: TimeWindow,
-        current: datetime | None = None,
-    ) -> list[Row]:
-        """What the window chooses, in order. `current` is the stream's NOW where `now` is not."""
+        Without a NOW there are no rows in any window. `current` is the stream's own NOW where
+        `now` is set back: what has left the retention then stays gone.
+        """
+        query = self.query if window is None else replace(self.query, window=window)
         if now is None:
-            return []
-        retain = self.shape.retain
-        chosen = [row for row in rows if window.keeps(row["ts"], now, retain, current)]
-        return sorted(chosen, key=lambda row: (row["ts"], row["row_id"]))
-
-    def _contribution(self, row: Row) -> list[Values]:
-        known = self._known.get(row["row_id"])
-        if known is None:
-            micros = row | {"ts": to_micros(row["ts"])}
-            known = [
-                comparable(values) for values in naive_answer(self.query, [micros], MAX_INSTANT)
-            ]
-            self._known[row["row_id"]] = known
-        return known
+            return naive_answer(query, [], 0)
+        retain = self.schema.retain
+        if retain is not None and current is not None:
+            retain -= max(0, to_micros(current) - to_micros(now))
+        return naive_answer(query, rows, to_micros(now), retain)
 
 
-def comparable(values: Iterable[Any]) -> Values:
-    """Values that are equal where the language says so: NaN is NaN, and -0.0 is 0.0."""
-    return tuple(_comparable(value) for value in values)
-
-
-def _comparable(value: Any) -> Any:
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
-    return value
+def values_of(answer: Answer) -> list[Values]:
+    return [tuple(row.values()) for row in answer.rows]

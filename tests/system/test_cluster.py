@@ -8,8 +8,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.system.fleet import Fleet
 from tests.system.processes import REPOSITORY, Process, RunningStore
-from tests.system.scenario import OPTIONS, Scenario
+from tests.system.scenario import Scenario
 
 pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -50,12 +51,13 @@ def _spark_class(name: str, arguments: list[str], log: Path) -> Process:
 def test_answers_are_the_naive_evaluation_with_executors_elsewhere(
     cluster: str, tmp_path: Path
 ) -> None:
-    with RunningStore(tmp_path, master=cluster) as store:
-        store.start_server(*OPTIONS)
+    with RunningStore(tmp_path, master=cluster) as store, Fleet(store, servers=1) as fleet:
         store.start_engine()
-        tally = Scenario(store, 77).run(STEPS)
-        assert tally["with rows"]
+        tenant = Scenario(fleet, 77)
+        tenant.run(STEPS)
+        fleet.settle()
+        tenant.check_everything(0)
+        assert tenant.tally["with rows"]
         executors = list((tmp_path / "work").glob("app-*/*/stderr"))
         assert len(executors) >= WORKERS
-        with store.client(-1) as client:
-            assert client.status().epoch > 0
+        assert fleet.client("main", 0).status().epoch > 0

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from client_sdk import Column, Stream
 from psoup.cli.problems import fail
 from psoup.cli.readers.convert import Converted
 
 Tell = Callable[[int], None]
+
+# What a row does; a file may have this column beside the stream's.
+OP = Column("_op", "TEXT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,13 @@ class Chunk:
 
 
 def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[str, str]:
-    """From the stream's column to the file's, by name without regard to case."""
+    """From the stream's column to the file's, by name without regard to case.
+
+    With a column `_op` those that a delete does not need may be missing.
+    """
     found: dict[str, str] = {}
     extra = []
-    names = {column.name for column in stream.columns}
+    names = {OP.name, *(column.name for column in stream.columns)}
     for name in header:
         wanted = options.rename.get(name, name.strip().lower())
         if name in options.drop:
@@ -60,10 +67,15 @@ def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[
             found[wanted] = name
         else:
             extra.append(name)
-    missing = [column.name for column in stream.columns if column.name not in found]
+    needed = needed_by_deletes(stream) if OP.name in found and stream.key else names - {OP.name}
+    missing = [c.name for c in stream.columns if c.name in needed and c.name not in found]
     if missing or extra:
         fail(_mismatch(stream, missing, extra))
     return found
+
+
+def needed_by_deletes(stream: Stream) -> set[str]:
+    return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
 
 
 def _mismatch(stream: Stream, missing: list[str], extra: list[str]) -> str:
@@ -88,33 +100,46 @@ def build(
     """
     bad = dict(early)
     columns = []
-    for column in stream.columns:
+    fields = [*stream.columns, *([OP] if OP.name in arrays else [])]
+    length = len(next(iter(arrays.values())))
+    for column in fields:
+        if column.name not in arrays:
+            columns.append(pa.nulls(length, column.arrow))
+            continue
         source = arrays[column.name]
         array, failed = convert(source, column)
         columns.append(array)
         for index, why in failed.items():
             line = BadLine(number(index), column.name, _shown(source[index]), why)
             bad.setdefault(index, line)
-    if stream.ordered_by:
-        _missing_times(columns, stream, number, bad)
-    table = pa.Table.from_arrays(columns, schema=stream.schema)
+    table = pa.Table.from_arrays(columns, names=[column.name for column in fields])
+    problems = _problems(table, stream, {c.name for c in fields} - arrays.keys())
+    for name, wrong, why in problems:
+        for index in pc.indices_nonzero(wrong).to_pylist():
+            shown = _shown(table.column(name)[index]) if name == OP.name else ""
+            bad.setdefault(index, BadLine(number(index), name, shown, why))
     if bad:
         keep = pa.array([index not in bad for index in range(table.num_rows)], pa.bool_())
         table = table.filter(keep)
     return Chunk(table, tuple(sorted(bad.values(), key=lambda line: line.number)))
 
 
-def _missing_times(
-    columns: list[pa.Array],
-    stream: Stream,
-    number: Callable[[int], int],
-    bad: dict[int, BadLine],
-) -> None:
-    name = stream.ordered_by or ""
-    times = columns[stream.schema.get_field_index(name)]
-    if times.null_count:
-        for index in pa.compute.indices_nonzero(times.is_null()).to_pylist():
-            bad.setdefault(index, BadLine(number(index), name, "", "the event time can't be NULL"))
+def _problems(
+    table: pa.Table, stream: Stream, missing: set[str]
+) -> Iterator[tuple[str, pa.ChunkedArray, str]]:
+    """What rows as such may not be: the column, which rows, and why."""
+    if stream.ordered_by:
+        times = table.column(stream.ordered_by)
+        yield stream.ordered_by, times.is_null(), "the event time can't be NULL"
+    for name in stream.key:
+        yield name, table.column(name).is_null(), "a column of the key can't be NULL"
+    if OP.name in table.column_names:
+        ops = table.column(OP.name).fill_null("row")
+        allowed = pa.array(["row", "delete"] if stream.key else ["row"])
+        wanted = "row or delete" if stream.key else "row: the stream has no key to delete"
+        yield OP.name, pc.invert(pc.is_in(ops, value_set=allowed)), f"is not {wanted}"
+        for name in sorted(missing):
+            yield name, pc.equal(ops, "row"), "is missing: only a delete may leave it out"
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from client_sdk import Column, Stream
 from psoup.cli.problems import Problem
-from psoup.cli.readers.chunk import BadLine, Chunk, Options, Tell, build, column_map
+from psoup.cli.readers.chunk import OP, BadLine, Chunk, Options, Tell, build, column_map
 from psoup.cli.readers.convert import Converted, convert_text
 
 LINES = 25_000
@@ -32,7 +32,8 @@ _STRING = frozenset({str, _NONE})
 
 
 def read_jsonl(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[Chunk]:
-    """Every column must be there, null where it is NULL. Instants and dates are strings."""
+    """Every column must be there, null where it is NULL; a delete has what it needs. Instants and
+    dates are strings."""
     exact = any(column.kind == "DECIMAL" for column in stream.columns)
     load = partial(json.loads, parse_float=Decimal) if exact else json.loads
     with path.open("rb") as raw:
@@ -74,7 +75,11 @@ def _why(error: Exception) -> str:
 
 def _renamed(row: dict[str, Any], stream: Stream, options: Options) -> dict[str, Any]:
     mapping = column_map(list(row), stream, options)
-    return {name: row[theirs] for name, theirs in mapping.items()}
+    found = {name: row[theirs] for name, theirs in mapping.items()}
+    absent = [column.name for column in stream.columns if column.name not in found]
+    if absent and found.get(OP.name) != "delete":
+        raise ValueError(f"is missing {', '.join(absent)}")
+    return {**dict.fromkeys(absent), **found}
 
 
 def _columns(
@@ -82,8 +87,9 @@ def _columns(
 ) -> tuple[dict[str, pa.Array], list[tuple[int, BadLine]]]:
     arrays: dict[str, pa.Array] = {}
     early: list[tuple[int, BadLine]] = []
-    for column in stream.columns:
-        values = [row[column.name] for row in rows]
+    with_op = any(OP.name in row for row in rows)
+    for column in (*stream.columns, *([OP] if with_op else [])):
+        values = [row.get(column.name) for row in rows]
         allowed = _JSON.get(column.kind, _STRING)
         if not set(map(type, values)) <= allowed:
             for index, value in enumerate(values):

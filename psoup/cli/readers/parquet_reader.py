@@ -10,7 +10,7 @@ import pyarrow.parquet
 
 from client_sdk import Stream
 from psoup.cli.problems import fail
-from psoup.cli.readers.chunk import Chunk, Options, Tell, build, column_map
+from psoup.cli.readers.chunk import OP, Chunk, Options, Tell, build, column_map
 from psoup.cli.readers.convert import convert_typed
 
 ROWS = 65_536
@@ -39,7 +39,9 @@ def read_parquet(path: Path, stream: Stream, options: Options, tell: Tell) -> It
 
 
 def _check_types(schema: pa.Schema, stream: Stream, columns: dict[str, str]) -> None:
-    for column in stream.columns:
+    for column in (*stream.columns, OP):
+        if column.name not in columns:
+            continue
         type_ = schema.field(columns[column.name]).type
         try:
             column.cast(pa.nulls(0, type_))

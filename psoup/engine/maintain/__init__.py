@@ -15,6 +15,7 @@ from psoup.engine.maintain.checkpoint import Checkpoint
 from psoup.engine.maintain.compact import Compact
 from psoup.engine.maintain.merge import Merge
 from psoup.engine.maintain.retain import Retain
+from psoup.engine.maintain.thin import Thin
 from psoup.engine.maintain.trim import Trim
 from psoup.engine.maintain.vacuum import Vacuum
 from psoup.engine.settings import EngineSettings
@@ -31,6 +32,7 @@ class Maintenance:
         self._chores: tuple[Chore, ...] = (
             Trim(settings),
             Retain(settings),
+            Thin(spark, settings),
             Merge(spark, settings),
             Compact(settings),
             Checkpoint(settings),

@@ -18,14 +18,16 @@ from pyspark.sql import SparkSession
 
 from psoup.engine import pieces
 from psoup.engine.ledger import STEM, Ledger, stream_of
-from psoup.engine.outcome import Outcome, by_table
+from psoup.engine.outcome import Outcome, Written, by_table
 from psoup.engine.predicates import predicates_of
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spread import spread
 from psoup.engine.step import job_of
-from psoup.engine.worker import Job, insert, write_pieces
+from psoup.engine.worker import CLOSURE_BOUNDS, Job, insert, write_pieces, write_segments
 from psoup.store.datafile import DataFile
-from psoup.store.layout import MATCHES
+from psoup.store.layout import SEGMENTED, TABLES
+
+_BY_ROW = [("row_id", "ascending"), ("by", "ascending")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Merge:
 
     def advance(self, ledger: Ledger) -> bool:
         """Looks at a table again when it has had enough commits to make a difference."""
-        for name in ["matches", *(name for name in ledger.tables if name.startswith(STEM))]:
+        for name in [*SEGMENTED, *(name for name in ledger.tables if name.startswith(STEM))]:
             version = ledger.tables[name].version
             if version - self._seen.get(name, -1) < self._settings.merge_files:
                 continue
@@ -76,7 +78,7 @@ class Merge:
 
     def _runs(self, name: str, files: Iterable[DataFile]) -> Iterator[Run]:
         """The runs worth merging, one a segment at most."""
-        place = _match_place if name == "matches" else _stem_place(stream_of(name))
+        place = _partition if name in SEGMENTED else _stem_place(stream_of(name))
         small = [file for file in files if file.low and 2 * file.size < self._settings.merge_bytes]
         for (stream_id, segment), group in groupby(
             sorted(small, key=lambda file: (place(file), _first(file))), key=place
@@ -111,25 +113,34 @@ def merge_run(job: Job, run: Run) -> list[Outcome]:
     """Runs in an executor."""
     paths = [Path(job.root) / run.table / file.path for file in run.files]
     tables = [pq.ParquetFile(path).read() for path in paths]
-    if run.table != "matches":
+    if run.table not in SEGMENTED:
         return insert(job, run.stream_id, pa.concat_tables(tables).sort_by("_row_id"))
+    together = with_partition(pa.concat_tables(tables), run.table, run.stream_id, run.segment)
+    if run.table == "closures":
+        return write_closures(job, run.stream_id, together.sort_by(_BY_ROW))
     known = predicates_of(job.root)
     known.advance(job.predicates)
     live = pa.array(known.live(run.stream_id), pa.int64())
-    together = _with_partition(pa.concat_tables(tables), run)
     return write_pieces(job, run.stream_id, pieces.merge(together, live))
 
 
-def _with_partition(table: pa.Table, run: Run) -> pa.Table:
-    for name, value in (("stream_id", run.stream_id), ("segment", run.segment)):
-        table = table.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), len(table)))
-    return table.select(MATCHES.names)
+def with_partition(table: pa.Table, name: str, stream_id: int, segment: int) -> pa.Table:
+    """Rows out of a file of a segmented table, whole again."""
+    for column, value in (("stream_id", stream_id), ("segment", segment)):
+        table = table.append_column(column, pa.repeat(pa.scalar(value, pa.int64()), len(table)))
+    return table.select(TABLES[name].names)
+
+
+def write_closures(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
+    root = Path(job.root) / "closures"
+    files = write_segments(root, stream_id, rows, CLOSURE_BOUNDS, job.sync)
+    return [Written("closures", file) for file in files]
 
 
 Place = Callable[[DataFile], tuple[int, int]]
 
 
-def _match_place(file: DataFile) -> tuple[int, int]:
+def _partition(file: DataFile) -> tuple[int, int]:
     return int(file.partition["stream_id"]), int(file.partition["segment"])
 
 
@@ -138,4 +149,4 @@ def _stem_place(stream_id: int) -> Place:
 
 
 def _first(file: DataFile) -> int:
-    return file.low["lo"] if "lo" in file.low else file.low["_row_id"]
+    return next(file.low[name] for name in ("lo", "row_id", "_row_id") if name in file.low)

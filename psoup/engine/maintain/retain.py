@@ -1,7 +1,7 @@
 """Retention: files without a row that a request may still see leave the tables.
 
 A row is retained while ts > NOW - RETAIN; the grace is added on top, for clocks that differ and
-answers that are under way.
+answers that are under way. Rows of keyed streams leave one by one, by `thin`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.pieces import ROW_SEGMENT_BITS
 from psoup.engine.settings import EngineSettings
 from psoup.store.datafile import DataFile
+from psoup.store.layout import SEGMENTED
 from psoup.store.state import StreamState
-
-_ALL = 1 << 62
 
 
 class Retain:
@@ -33,10 +32,11 @@ class Retain:
         }
         for stream_id, files in gone.items():
             ledger.commit(stem_name(stream_id), (), files, operation="RETAIN")
-        matches = _orphans(ledger)
-        if matches:
-            ledger.commit("matches", (), matches, operation="RETAIN")
-        if gone or matches:
+            ledger.histories.forget(stream_id)
+        orphans = {name: files for name in SEGMENTED if (files := _orphans(ledger, name))}
+        for name, files in orphans.items():
+            ledger.commit(name, (), files, operation="RETAIN")
+        if gone or orphans:
             ledger.publish("retain")
             return True
         self._next = time.monotonic() + self._every
@@ -48,26 +48,35 @@ class Retain:
         files = ledger.files(stem_name(stream.id))
         if stream.dropped:
             return files
-        now = stream.reached if stream.schema.ordered_by else _clock(ledger)
-        if stream.schema.retain is None or now is None:
+        limit = None if stream.schema.key else retained_after(ledger, stream, self._grace)
+        if limit is None:
             return []
-        limit = now - stream.schema.retain - self._grace
-        return [file for file in files if file.high.get("_ts", now) <= limit]
+        return [file for file in files if file.high.get("_ts", limit + 1) <= limit]
+
+
+def retained_after(ledger: Ledger, stream: StreamState, grace: int) -> int | None:
+    """What is no later than this instant is not retained; None where everything is."""
+    now = stream.reached if stream.schema.ordered_by else _clock(ledger)
+    if stream.schema.retain is None or now is None:
+        return None
+    return now - stream.schema.retain - grace
 
 
 def _clock(ledger: Ledger) -> int:
     return max(ledger.state.clock, time.time_ns() // 1000)
 
 
-def _orphans(ledger: Ledger) -> list[DataFile]:
-    """Match files of segments without rows, and of dropped streams."""
-    first = {
-        stream.id: ledger.floor(stream.id) >> ROW_SEGMENT_BITS
+def _orphans(ledger: Ledger, name: str) -> list[DataFile]:
+    """Files of segments without rows, and of dropped streams."""
+    held = {
+        (str(stream.id), str(file.low["_row_id"] >> ROW_SEGMENT_BITS))
         for stream in ledger.state.streams.values()
-        if not stream.dropped
+        if not stream.dropped and stem_name(stream.id) in ledger.tables
+        for file in ledger.files(stem_name(stream.id))
+        if file.low
     }
     return [
         file
-        for file in ledger.files("matches")
-        if int(file.partition["segment"]) < first.get(int(file.partition["stream_id"]), _ALL)
+        for file in ledger.files(name)
+        if (file.partition["stream_id"], file.partition["segment"]) not in held
     ]

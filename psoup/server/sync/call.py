@@ -9,8 +9,8 @@ from psoup.server.answering import Deadline, reach
 from psoup.server.core import Core
 from psoup.server.errors import FAMILIES, BadRequest, code_of, detail_of
 from psoup.server.names import default_name
-from psoup.server.sync.jobs import Job, fresh_target, make_job, plan_of
-from psoup.server.sync.tokens import Signed, Unusable
+from psoup.server.sync.jobs import Job, aim, make_job, plan_of
+from psoup.server.sync.tokens import Claim, Signed, Unusable
 from psoup.server.sync.transfer import Budget, Transfer
 from psoup.server.values import BadValue, to_micros
 from psoup.store import START, Position
@@ -78,7 +78,7 @@ class Call:
                 async for part in transfer.parts(budget):
                     yield part
             elif self._request.one_position:
-                yield transfer.held()
+                yield await transfer.held()
         except FAMILIES as error:
             self.transfers.pop(index, None)
             yield pb.SyncPart(refused=_refused(error))
@@ -109,7 +109,8 @@ class Call:
         if job.claim.target is None:
             return job
         plan = plan_of(self._core, self._tenant, job.item)
-        return job.restarted(fresh_target(plan, job.claim.copy, self._away))
+        anew = job.restarted(aim(plan, Claim(job.claim.copy), self._away))
+        return anew if plan.query.refresh is None else replace(anew, moment=plan)
 
 
 def _staying(job: Job) -> Job:
@@ -117,7 +118,7 @@ def _staying(job: Job) -> Job:
     copy = job.claim.copy
     if job.claim.target is not None or copy is None:
         return job
-    return replace(job, target=copy)
+    return replace(job, target=copy, fixed=True, moment=None)
 
 
 # ---- the request

@@ -12,6 +12,8 @@ from psoup.server.folding import Fold
 from psoup.server.invoke import Plan
 from psoup.server.summaries import Summaries
 from psoup.server.sync.jobs import enters_by_time
+from psoup.server.sync.tokens import Mark
+from querystem.refresh import RefreshEvery
 from results.region import Region
 from results.visibility import FOR_EVER, entered, leaving, visible
 from results.window import TimeWindow
@@ -27,27 +29,30 @@ class _Least:
     nbytes: int = 64
 
 
-def next_change(
-    plan: Plan, region: Region, now: int, high: int, summaries: Summaries
-) -> int | None:
-    """When the first of the region's rows leaves, or the first that waits enters.
+def next_change(plan: Plan, region: Region, mark: Mark, summaries: Summaries) -> int | None:
+    """When the first of the region's rows leaves, or the first that waits enters; where NOW stays
+    at refresh points, the next of them, if it is told by time.
 
     Rows that do not match count too, so it may be early. None: never.
     """
     instants = [_leaves(plan, _least(plan, region, summaries))]
-    window = plan.window
-    if isinstance(window, TimeWindow) and enters_by_time(window):
-        waiting = Region((entered(window, now), 0), (_LAST_TS, 0), 0, high)
+    window, now = plan.window, mark.now
+    if isinstance(plan.query.refresh, RefreshEvery):
+        instants.append(plan.query.refresh.point(mark.horizon or 0) + plan.query.refresh.period)
+    elif isinstance(window, TimeWindow) and enters_by_time(window) and now is not None:
+        waiting = Region((entered(window, now), 0), (_LAST_TS, 0), 0, mark.high)
         instants.append(_enters(plan, window, _least(plan, waiting, summaries)))
     soonest = min(instants)
     return None if soonest == FOR_EVER else soonest
 
 
 def _leaves(plan: Plan, ts: int) -> int:
+    """By the window, where NOW moves; by the retention, but for rows that a key keeps."""
     if ts == FOR_EVER:
         return ts
-    least, retain = np.array([ts]), plan.schema.retain
-    if isinstance(plan.window, TimeWindow):
+    least = np.array([ts])
+    retain = None if plan.keyed is not None else plan.schema.retain
+    if isinstance(plan.window, TimeWindow) and plan.query.refresh is None:
         return int(visible(plan.window, least, retain)[1][0])
     return int(leaving(least, retain)[0])
 

@@ -40,14 +40,20 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`reason` says why the claim is less than the token's, where it is."""
+    """`reason` says why the claim is less than the token's, where it is.
+
+    A target that is `fixed` was chosen by an earlier call. `moment` is there where it is yet to be
+    found out what the answer is of, because of REFRESH: then it is that of this plan.
+    """
 
     item: pb.SyncItem
     subject: Subject
     claim: Claim
     reason: pb.SyncReason
     target: Mark
+    fixed: bool
     repair: Repair
+    moment: Plan | None = None
 
     @property
     def continued(self) -> bool:
@@ -56,17 +62,34 @@ class Job:
 
     def restarted(self, target: Mark) -> Job:
         """From the copy, towards another target."""
-        claim = Claim(self.claim.copy)
-        return replace(self, claim=claim, target=target, reason=pb.SYNC_REASON_TARGET_GONE)
+        claim, reason = Claim(self.claim.copy), pb.SYNC_REASON_TARGET_GONE
+        return replace(self, claim=claim, target=target, fixed=False, reason=reason, moment=None)
+
+    def without_copy(self, reason: pb.SyncReason) -> Job:
+        """The same for a client that has nothing."""
+        return replace(self, claim=replace(self.claim, copy=None), reason=reason)
 
 
 def plan_of(core: Core, tenant: str, item: pb.SyncItem) -> Plan:
     """What the item asks for, now. Raises what Invoke raises."""
-    request = pb.InvokeRequest(tenant=tenant, handle=item.handle, window=item.window)
+    request = pb.InvokeRequest(
+        tenant=tenant, handle=item.handle, window=item.window, unrefreshed=item.base_rows
+    )
     plan = make_plan(core, request, of_registration(core, request))
-    if item.base_rows and not slides(plan.query):
+    if item.base_rows and not (slides(plan.query) and plan.query.refresh is None):
         plan = replace(plan, query=base_query(plan.query, plan.schema))
     return plan
+
+
+def by_rows(plan: Plan) -> bool:
+    """Whether a copy of the answer is a copy of rows that come and go by themselves.
+
+    Not where the answer stays as of a refresh point; nor where SLIDE decides which rows of a key
+    are current, since then rows end by time alone.
+    """
+    window = plan.window
+    slid = plan.keyed is not None and isinstance(window, TimeWindow) and window.slide is not None
+    return slides(plan.query) and plan.query.refresh is None and not slid
 
 
 def by_clock(plan: Plan) -> bool:
@@ -86,7 +109,9 @@ def make_job(item: pb.SyncItem, signed: Signed | Unusable | None, plan: Plan, aw
     """Of one moment with the plan. `away` is -1 where the client did not say."""
     subject = Subject(item.handle, _shape(plan, item))
     claim, reason = _claim(item, signed, subject)
-    return Job(item, subject, claim, reason, _target(plan, claim, away), Repair.of(item))
+    target, fixed = aim(plan, claim, away), claim.target is not None
+    moment = None if fixed or plan.query.refresh is None else plan
+    return Job(item, subject, claim, reason, target, fixed, Repair.of(item), moment)
 
 
 def _claim(
@@ -105,18 +130,32 @@ def _claim(
 
 
 def fresh_target(plan: Plan, copy: Mark | None, away: int) -> Mark:
-    """The answer of the plan; NOW never runs back behind the copy's."""
-    high, position = known(plan)
-    now = _latest(plan.now, copy.now if copy else None)
-    return Mark(position, high, now, _horizon(plan, now, copy, away))
+    """The answer of the plan; NOW never runs back behind the copy's.
+
+    A plan with REFRESH must be settled, and not on the event loop. The horizon of results is the
+    NOW their retention counts from, which a refresh point may lie before.
+    """
+    high, _ = known(plan)
+    before = (copy.now, copy.horizon) if copy else (None, None)
+    if copy and plan.query.refresh is not None and (plan.now or 0) < (copy.now or 0):
+        return replace(copy, position=plan.position)
+    now = _latest(plan.now, before[0])
+    if not by_rows(plan):
+        return Mark(plan.position, high, now, _latest(plan.current, before[1]))
+    return Mark(plan.position, high, now, _horizon(plan, now, copy, away))
 
 
-def _target(plan: Plan, claim: Claim, away: int) -> Mark:
-    """A target that was begun keeps its position. Rows go on to the NOW of now; results can't."""
+def aim(plan: Plan, claim: Claim, away: int) -> Mark:
+    """A target that was begun keeps its position. Rows go on to the NOW of now; results can't.
+
+    What an answer with REFRESH is of is found out later: only its position is known here.
+    """
     begun = claim.target
+    if begun is None and plan.query.refresh is not None:
+        return Mark(plan.position, 0, None, None)
     if begun is None:
         return fresh_target(plan, claim.copy, away)
-    if not slides(plan.query):
+    if not by_rows(plan):
         return begun
     now = _latest(plan.now, begun.now)
     return replace(begun, now=now, horizon=_horizon(plan, now, begun, away))
@@ -135,7 +174,7 @@ def _horizon(plan: Plan, now: int | None, before: Mark | None, away: int) -> int
 
 
 def _shape(plan: Plan, item: pb.SyncItem) -> str:
-    form = [window_to_json(plan.window), item.base_rows and slides(plan.query)]
+    form = [window_to_json(plan.window), item.base_rows]
     return json.dumps(form, separators=(",", ":"))
 
 

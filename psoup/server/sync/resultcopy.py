@@ -16,8 +16,8 @@ from datastem.blocks import Int64s
 from psoup.server.choosing import Choice, Horizon
 from psoup.server.core import Core
 from psoup.server.invoke import NO_ROWS, Plan, matching, rows_at
-from psoup.server.matcher import Matcher
-from psoup.server.planning import matcher_of
+from psoup.server.matcher import Matcher, Work
+from psoup.server.planning import matcher_of, settle
 from psoup.server.sync.changes import next_change
 from psoup.server.sync.copier import Difference
 from psoup.server.sync.jobs import Job, by_clock, fresh_target
@@ -64,7 +64,7 @@ class ResultCopier:
         elif not whole and not job.continued:
             removed = self._removed
         return Difference(
-            job if not whole else replace(job, claim=replace(job.claim, copy=None)),
+            job.without_copy(reason) if whole else job,
             whole,
             reason,
             removed,
@@ -83,9 +83,10 @@ class ResultCopier:
     @cached_property
     def _aim(self) -> tuple[Job, _Answer]:
         """The target's answer; that of now where the target's can't be told any more."""
-        job, answer = self.job, self._answer(self.job.target)
+        job = replace(self.job, target=self.target, moment=None)
+        answer = self._answer(job.target)
         if job.continued and answer.digest != job.target.digest:
-            job = job.restarted(fresh_target(self.plan, job.claim.copy, -1))
+            job = job.restarted(self._settled(self.plan))
             answer = self._answer(job.target)
         return replace(job, target=replace(job.target, digest=answer.digest)), answer
 
@@ -143,6 +144,16 @@ class ResultCopier:
 
     # ---- computing
 
+    @property
+    def target(self) -> Mark:
+        """What the answer is of, where REFRESH decides that found out here."""
+        if self.job.fixed or self.plan.query.refresh is None:
+            return self.job.target
+        return self._settled(self.job.moment or self.plan)
+
+    def _settled(self, plan: Plan) -> Mark:
+        return fresh_target(settle(self.core, plan, self._work), self.job.claim.copy, -1)
+
     def _answer(self, mark: Mark) -> _Answer:
         rows = matching(self.plan, self._matcher, self._choice(mark), self.core.summaries)
         found = identified(self.plan.query, rows)
@@ -155,20 +166,24 @@ class ResultCopier:
         if mark.now is None:
             return NO_ROWS
         retain = self.plan.schema.retain
-        oldest = None if retain is None else mark.now - retain + 1
+        current = max(mark.now, mark.horizon or mark.now)
+        oldest = None if retain is None else current - retain + 1
         return rows_at(self.plan, Horizon(mark.now, oldest, mark.high), self.core.summaries)
 
     @cached_property
     def _matcher(self) -> Matcher:
-        return matcher_of(self.core, self.plan, self.core.settings.compute_rows, Matcher)
+        return matcher_of(self.core, self.plan, self._work, Matcher)
+
+    @cached_property
+    def _work(self) -> Work:
+        return Work(self.core.settings.compute_rows)
 
     @property
     def _good_until(self) -> int | None:
-        target = self._aim[0].target
-        if target.now is None or not by_clock(self.plan):
+        if not by_clock(self.plan):
             return None
-        region = self._choice(target).region
-        return next_change(self.plan, region, target.now, target.high, self.core.summaries)
+        target = self._aim[0].target
+        return next_change(self.plan, self._choice(target).region, target, self.core.summaries)
 
 
 def _same(rows: Chunk, base: Chunk) -> Mask:

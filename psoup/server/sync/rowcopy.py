@@ -15,16 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.blocks import Int64s, Part
-from datastem.codec import query_view
 from psoup.server.choosing import Choice, Horizon
 from psoup.server.core import Core
 from psoup.server.invoke import NO_ROWS, Plan, Selection, rows_at
-from psoup.server.matcher import Matcher
+from psoup.server.matcher import Matcher, Work
 from psoup.server.planning import matcher_of
 from psoup.server.sync.copier import Difference
 from psoup.server.sync.jobs import Job
 from psoup.server.sync.parts import Chunk
-from psoup.server.sync.tokens import Mark
+from psoup.server.sync.tokens import Claim, Mark
 from psoup.v1 import psoup_pb2 as pb
 from querystem.shape import project
 from querystem.sortkeys import sort_keys
@@ -50,6 +49,8 @@ class RowCopier:
     # ---- the difference
 
     def difference(self) -> Difference:
+        if self._forgotten:
+            return self._without_copy(pb.SYNC_REASON_RETENTION)
         found = _Count(self.job.repair.have, self._counted is not None)
         for ids, ts, _, _ in self._target_rows():
             found.add(ids, self._lacking(ids, ts))
@@ -57,7 +58,7 @@ class RowCopier:
         whole = self.job.claim.copy is None
         reason = self.job.reason
         if not whole and not self.job.continued and self._is_smaller_whole(found, removed):
-            return _whole(self.core, self.plan, self.job)
+            return self._without_copy(pb.SYNC_REASON_SMALLER)
         return Difference(
             self.job,
             whole,
@@ -68,6 +69,11 @@ class RowCopier:
             found.digest.content,
             self._good_until,
         )
+
+    def _without_copy(self, reason: pb.SyncReason) -> Difference:
+        """As if the client had nothing."""
+        fresh = replace(self.job, claim=Claim(), reason=reason)
+        return self.renewed(self.plan, fresh).difference()
 
     def _is_smaller_whole(self, found: _Count, removed: Int64s) -> bool:
         row = _LEAST_ROW + 8 * len(self.plan.query.outputs)
@@ -111,8 +117,9 @@ class RowCopier:
     def _chunk(self, part: Part, places: Int64s) -> Chunk:
         plan = self.plan
         ids, ts = part.ids[places], part.ts[places]
-        rows = query_view(self._selection.taken(part, places))
-        window, retain = plan.window, plan.schema.retain
+        rows = self._selection.gather([(part, places)])
+        window = plan.window
+        retain = None if plan.keyed is not None else plan.schema.retain
         if isinstance(window, TimeWindow):
             begin, until = visible(window, ts, retain)
             slid = window.slide is not None
@@ -125,10 +132,12 @@ class RowCopier:
         """Ids and ts of the target's rows from `low` on, and where they stand in a part."""
         selection = self._selection
         region = selection.choice.region
-        choice = replace(selection.choice, region=replace(region, lo=max(region.lo, low)))
-        below = replace(selection, choice=choice)
-        for part in below.parts():
-            places = below.places(part)
+        ids = selection.choice.ids
+        left = None if ids is None else ids[np.searchsorted(ids, low) :]
+        choice = Choice(replace(region, lo=max(region.lo, low)), left)
+        rest = replace(selection, choice=choice)
+        for part in rest.parts():
+            places = rest.places(part)
             if len(places):
                 yield part.ids[places], part.ts[places], part, places
 
@@ -138,7 +147,7 @@ class RowCopier:
 
     @cached_property
     def _matcher(self) -> Matcher:
-        return matcher_of(self.core, self.plan, self.core.settings.compute_rows, Matcher)
+        return matcher_of(self.core, self.plan, Work(self.core.settings.compute_rows), Matcher)
 
     # ---- what the client has
 
@@ -170,28 +179,45 @@ class RowCopier:
     def _counted(self) -> Int64s | None:
         """The rows of the copy that have not expired, where only looking at them tells which."""
         copy = self.job.claim.copy
-        if isinstance(self.plan.window, TimeWindow) or copy is None or copy.now is None:
+        by_instant = isinstance(self.plan.window, TimeWindow) and self.plan.keyed is None
+        if by_instant or copy is None or copy.now is None:
             return None
-        choice = rows_at(self.plan, Horizon(copy.now, self._oldest, copy.high), self.core.summaries)
-        selection = Selection(self.plan, self._matcher, choice)
+        selection = Selection(self.plan, self._matcher, self._choice(copy))
         found = [part.ids[selection.places(part)] for part in selection.parts()]
         return np.concatenate([np.empty(0, np.int64), *found])
 
     # ---- windows
 
     def _choice(self, mark: Mark) -> Choice:
-        window = self.plan.window
-        if mark.now is None:
+        """The rows of a mark, of the copy or the target, that have not expired at the target."""
+        plan, now = self.plan, self.job.target.now
+        if mark.now is None or now is None:
             return NO_ROWS
-        if isinstance(window, TimeWindow):
-            return Choice(held(window, mark.now, mark.horizon, self._oldest, mark.high))
-        return rows_at(self.plan, Horizon(mark.now, self._oldest, mark.high), self.core.summaries)
+        if not isinstance(plan.window, TimeWindow):
+            return rows_at(plan, Horizon(mark.now, self._oldest, mark.high), self.core.summaries)
+        if plan.keyed is None:
+            return Choice(held(plan.window, now, mark.horizon, self._oldest, mark.high))
+        region = held(plan.window, now, mark.horizon, None, mark.high)
+        rows = plan.keyed.current(mark.high, mark.now, self._cut)
+        return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
 
     @property
     def _oldest(self) -> int | None:
-        """The least ts that is retained at the target's NOW."""
+        """The least ts that is retained at the target's NOW; of a key's rows, the least end."""
+        return None if self._cut is None else self._cut + 1
+
+    @property
+    def _cut(self) -> int | None:
         now, retain = self.job.target.now, self.plan.schema.retain
-        return None if retain is None or now is None else now - retain + 1
+        return None if retain is None or now is None else now - retain
+
+    @property
+    def _forgotten(self) -> bool:
+        """Whether rows of the copy may have ended and been forgotten since."""
+        copy = self.job.claim.copy
+        if self.plan.keyed is None or copy is None or copy.now is None or self._cut is None:
+            return False
+        return copy.now < self._cut
 
 
 class _Count:
@@ -225,12 +251,6 @@ class _Count:
         if self._have is None or self._seen is None:
             return None
         return self._have[~self._seen]
-
-
-def _whole(core: Core, plan: Plan, job: Job) -> Difference:
-    """The same as if there were no copy, because that is smaller."""
-    fresh = replace(job, claim=replace(job.claim, copy=None), reason=pb.SYNC_REASON_SMALLER)
-    return RowCopier(core, plan, fresh).difference()
 
 
 def _joined(chunks: list[Chunk]) -> Chunk:

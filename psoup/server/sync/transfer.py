@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from psoup.server.core import Core
 from psoup.server.describing import columns_message, pattern_message
+from psoup.server.errors import UnknownHandle
 from psoup.server.invoke import Plan
 from psoup.server.sync.copier import Copier, Difference
-from psoup.server.sync.jobs import Job, by_clock, plan_of
+from psoup.server.sync.jobs import Job, by_clock, by_rows, plan_of
 from psoup.server.sync.parts import removed_parts, row_part
 from psoup.server.sync.resultcopy import ResultCopier
 from psoup.server.sync.rowcopy import RowCopier
@@ -18,7 +19,6 @@ from psoup.server.sync.tokens import Claim
 from psoup.server.values import from_instant
 from psoup.store import CorruptStore
 from psoup.v1 import psoup_pb2 as pb
-from querystem.identity import slides
 
 T = TypeVar("T")
 
@@ -55,12 +55,14 @@ class Transfer:
     found: Difference | None = None
     done: bool = False
     quiet: bool = False
+    refreshed: bool = False
 
     async def parts(self, budget: Budget) -> AsyncIterator[pb.SyncPart]:
         """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
         self.core.leases.contact(self.job.item.handle)
         plan, (copier, found) = await self._compute(self._open)
         self.found, self.job = found, found.job
+        self.refreshed = plan.query.refresh is not None
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         yield pb.SyncPart(begin=_begin(plan, found))
         for part in removed_parts(found.removed):
@@ -80,8 +82,13 @@ class Transfer:
         await self.core.leases.renewed(self.job.item.handle)
         yield pb.SyncPart(end=self._end(plan, found))
 
-    def held(self) -> pb.SyncPart:
+    async def held(self) -> pb.SyncPart:
         """A token that holds the target, before anything of it was sent."""
+        if self.job.moment is not None:
+            _, target = await self._compute(
+                lambda plan: ResultCopier(self.core, plan, self.job).target
+            )
+            self.job = replace(self.job, target=target, moment=None)
         self.token = self._write(Claim(self.job.claim.copy, self.job.target))
         return pb.SyncPart(resume=self.token)
 
@@ -92,21 +99,27 @@ class Transfer:
         if registration is None:
             return True
         stream = state.streams[registration.stream_id]
+        if registration.trigger_id or self.refreshed:
+            return state.position != target.position or self._is_late()
         if stream.dropped or stream.high != target.high:
             return True
         if stream.schema.ordered_by is not None:
             return stream.reached != target.now
+        return self._is_late()
+
+    def _is_late(self) -> bool:
+        """Whether time alone may have changed the answer."""
         until = self.found.good_until if self.found else None
-        return until is not None and max(self.core.clock(), state.clock) >= until
+        return until is not None and max(self.core.clock(), self.core.follower.state.clock) >= until
 
     def _same_now(self, plan: Plan) -> bool:
         """Whether NOW is where the client thinks it is, or does not matter to it."""
         copy = self.job.claim.copy
         told = copy is not None and copy.now == self.job.target.now
-        return told or by_clock(plan) or not slides(plan.query)
+        return told or by_clock(plan) or not by_rows(plan)
 
     def _open(self, plan: Plan) -> tuple[Copier, Difference]:
-        kind = RowCopier if slides(plan.query) else ResultCopier
+        kind = RowCopier if by_rows(plan) else ResultCopier
         copier = kind(self.core, plan, self.job)
         return copier, copier.difference()
 
@@ -125,13 +138,22 @@ class Transfer:
 
     async def _compute(self, work: Callable[[Plan], T]) -> tuple[Plan, T]:
         """In a thread, with a plan of now; again with the newest epoch where a file is gone."""
-        plan = plan_of(self.core, self.tenant, self.job.item)
+        plan = await self._plan()
         try:
             return plan, await self.core.in_thread(work, plan)
         except (FileNotFoundError, CorruptStore):
             await self.core.follower.refresh()
-        plan = plan_of(self.core, self.tenant, self.job.item)
+        self.job = replace(self.job, moment=None)
+        plan = await self._plan()
         return plan, await self.core.in_thread(work, plan)
+
+    async def _plan(self) -> Plan:
+        """While a follower opens its store anew it knows less for a moment."""
+        try:
+            return plan_of(self.core, self.tenant, self.job.item)
+        except UnknownHandle:
+            await self.core.follower.catch_up()
+        return plan_of(self.core, self.tenant, self.job.item)
 
     def _write(self, claim: Claim) -> bytes:
         return self.core.tokens.write(self.job.subject, claim)
@@ -162,9 +184,9 @@ def _begin(plan: Plan, found: Difference) -> pb.SyncBegin:
     begin.mode = pb.SYNC_MODE_WHOLE
     if found.job.continued:
         return begin
-    by_rows = slides(plan.query)
+    rows = by_rows(plan)
     begin.columns.extend(columns_message(plan.query.columns))
     begin.pattern = pattern_message(plan.query, plan.schema, plan.window)
-    begin.digest_of = pb.DIGEST_OF_UNSPECIFIED if by_rows else pb.DIGEST_OF_CHECKSUMS
-    begin.slides = by_rows and by_clock(plan)
+    begin.digest_of = pb.DIGEST_OF_UNSPECIFIED if rows else pb.DIGEST_OF_CHECKSUMS
+    begin.slides = rows and by_clock(plan)
     return begin

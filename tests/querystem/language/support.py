@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -39,10 +40,12 @@ def schema_of(sql: str) -> StreamSchema:
 
 
 TRADES = schema_of(TRADES_SQL)
+ALARMS = schema_of("CREATE STREAM alarms (kind TEXT, level BIGINT, at TIMESTAMP) ORDERED BY at")
+DOORS = schema_of("CREATE STREAM doors (door TEXT, open BOOLEAN)")
 
 
 def lookup(name: str) -> StreamSchema | None:
-    return TRADES if name == "trades" else None
+    return {schema.name: schema for schema in (TRADES, ALARMS, DOORS)}.get(name)
 
 
 def bind(text: str, **parameters: Scalar) -> Query:
@@ -86,7 +89,8 @@ def show_query(query: Query) -> str:
     if query.having != TRUE:
         parts.append(f"HAVING {show(query.having, names)}")
     if query.order_by:
-        parts.append(f"ORDER BY {', '.join(_sort_key(key, names) for key in query.order_by)}")
+        keys = [_sort_key(key, names, query.stream) for key in query.order_by]
+        parts.append(f"ORDER BY {', '.join(keys)}")
     if query.limit is not None:
         parts.append(f"LIMIT {query.limit}")
     if query.offset:
@@ -112,10 +116,10 @@ def _aggregate(aggregate: Aggregate) -> str:
     return f"{aggregate.function.value}({distinct}{show(aggregate.argument)})"
 
 
-def _sort_key(key: SortKey, names: Mapping[str, str]) -> str:
+def _sort_key(key: SortKey, names: Mapping[str, str], stream: str) -> str:
     """A column is written with its stream: alone it would be an output's name."""
     text = show(key.expression, names)
-    text = f"{TRADES.name}.{text}" if text.isidentifier() else text
+    text = f"{stream}.{text}" if text.isidentifier() else text
     direction = "DESC" if key.descending else "ASC"
     return f"{text} {direction} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
 
@@ -136,6 +140,8 @@ def _literal(literal: Literal) -> str:
             return f"DATE '{value}'"
         case Kind.DECIMAL:
             return f"CAST({value:f} AS {type_})"
+        case Kind.DOUBLE if value in (math.inf, -math.inf) or value != value:
+            return f"CAST('{value}' AS DOUBLE)"
         case Kind.DOUBLE:
             return repr(value) if "e" in repr(value) or "." in repr(value) else f"{value}.0"
     return str(value)

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from querystem.language import QueryError, bind_window, parse_statement, window_text
+from querystem.language import (
+    QueryError,
+    bind_window,
+    parse_statement,
+    refresh_text,
+    window_text,
+)
+from querystem.query import Query
 from tests.querystem.language.support import TRADES, bind, show, show_query, where
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -31,12 +39,35 @@ def test_window_errors():
     check("window_errors.txt", lambda text: refusal(lambda: bind_window(text, TRADES)))
 
 
+def test_keyed_window_errors():
+    keyed = replace(TRADES, key=("symbol",))
+    check("keyed_window_errors.txt", lambda text: refusal(lambda: bind_window(text, keyed)))
+
+
 def test_normal_forms():
     check("normal_forms.txt", lambda text: show(where(text)))
 
 
 def test_windows():
     check("windows.txt", lambda text: window_text(bind_window(text, TRADES)))
+
+
+def test_refresh_errors():
+    check("refresh_errors.txt", lambda text: refusal(lambda: bind(text)))
+
+
+def test_refreshes():
+    """Written out, the clause binds to itself."""
+
+    def written(text: str) -> str:
+        query = bind(text)
+        clauses = f"{window_text(query.window)} {refresh_text(query.refresh)}"
+        again = bind(f"SELECT * FROM {query.stream} {clauses}")
+        assert (again.window, again.refresh) == (query.window, query.refresh)
+        assert Query.from_json(query.to_json()) == query
+        return clauses
+
+    check("refreshes.txt", written)
 
 
 def test_queries():

@@ -30,6 +30,7 @@ def schemas(draw: st.DrawFn) -> StreamSchema:
         ordered_by=draw(st.sampled_from([None, *times])),
         retain=draw(st.none() | st.integers(1, 10**15)),
         ahead=draw(st.sampled_from([HOUR, 0, 1, 90 * MINUTE])),
+        key=tuple(draw(st.lists(st.sampled_from(columns), unique=True))),
     )
 
 
@@ -52,6 +53,12 @@ def test_the_example_of_the_language() -> None:
         Column("at", TIMESTAMP),
     )
     assert statement == CreateStream(StreamSchema("trades", columns, "at", 30 * DAY, HOUR))
+
+
+def test_a_key_names_columns_in_its_own_order() -> None:
+    schema = schema_of("CREATE STREAM t (a BIGINT, b TEXT, c DATE) RETAIN 1 HOUR KEY (C, a)")
+    assert schema.key == ("c", "a")
+    assert schema.payload.names == ["_op", "a", "b", "c"]
 
 
 def test_names_are_folded_and_options_come_in_any_order() -> None:

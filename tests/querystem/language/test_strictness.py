@@ -251,8 +251,6 @@ def test_text_has_a_limit() -> None:
     [
         "SELECT * FROM trades ROWS 5 PARTITION BY symbol SLIDE 2",
         "SELECT * FROM trades WINDOW (RANGE 1 HOUR) AS t, q WINDOW (ROWS 1 PARTITION BY s) AS q",
-        "SELECT * FROM trades REFRESH EVERY 5 MINUTES",
-        "SELECT * FROM trades REFRESH ON alarms WHERE kind = 'police'",
         "SELECT stddev(DISTINCT price) FROM trades",
         "SELECT sum(price) OVER (PARTITION BY symbol ORDER BY at) FROM trades",
         "SELECT price FROM trades LEFT JOIN quotes ON trades.symbol = quotes.symbol",

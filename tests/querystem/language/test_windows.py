@@ -24,7 +24,7 @@ from results.window import (
     window_from_json,
     window_to_json,
 )
-from tests.querystem.language.support import TRADES
+from tests.querystem.language.support import TRADES, schema_of
 
 FOREVER = StreamSchema("t", (Column("t_1", TEXT), Column("order", TEXT), Column("x", DOUBLE)))
 NINE = to_micros(read_timestamp("2026-11-16 09:00"))
@@ -221,3 +221,12 @@ def test_durations(written: str, micros: int) -> None:
 def test_half_a_window_is_refused(text: str) -> None:
     with pytest.raises(QueryError):
         bind_window(text, FOREVER)
+
+
+def test_the_retention_does_not_limit_windows_over_a_keyed_stream() -> None:
+    """What is current is retained, however old it is."""
+    keyed = schema_of("CREATE STREAM t (a BIGINT) KEY (a) RETAIN 1 HOUR")
+    assert bind_window("BEGIN NOW - 1 DAY END NOW", keyed) == bind_window(
+        "BEGIN NOW - 1 DAY END NOW", schema_of("CREATE STREAM t (a BIGINT)")
+    )
+    assert bind_window("RANGE 2 HOURS SLIDE 2 HOURS", keyed)

@@ -1,0 +1,88 @@
+"""The paper's figures, from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.figures import Figure, Panel, Series
+from benchmarks.paper.published import TABLE_2
+from benchmarks.paper.rates import KINDS, Rates
+from benchmarks.paper.response import STRATEGIES, Response
+from benchmarks.paper.storage import Storage
+
+_MS = "ms an invoke, processor time"
+_RATE = "rows a second, processor time"
+
+
+def by_window(name: str, title: str, panels: Mapping[str, Sequence[Response]]) -> Figure:
+    """Figures 7 and 12."""
+    return Figure(name, title, [_response_panel(what, each) for what, each in panels.items()])
+
+
+def _response_panel(title: str, measured: Sequence[Response]) -> Panel:
+    windows = [each.window for each in measured]
+    series = []
+    for colour, strategy in enumerate(STRATEGIES):
+        taken = [each.taken[strategy] for each in measured]
+        found = [each.found[strategy] for each in measured]
+        series.append(Series(f"{strategy}: the answer", windows, taken, colour))
+        series.append(Series(f"{strategy}: which rows", windows, found, colour, "dashed"))
+    ticks = windows[::3]
+    return Panel(title, "window, rows", _MS, series, x_log=True, y_log=True, ticks=ticks)
+
+
+def table_2(measured: Mapping[int, Response]) -> Figure:
+    counts = list(measured)
+    panels = []
+    for title, what in (("which rows", "found"), ("the answer, rows copied out", "taken")):
+        series = []
+        for colour, strategy in enumerate(STRATEGIES):
+            ours = [getattr(measured[count], what)[strategy] for count in counts]
+            paper = [TABLE_2[count][strategy] for count in counts]
+            series.append(Series(strategy, counts, ours, colour))
+            series.append(Series(f"{strategy}, the paper's", counts, paper, colour, "points"))
+        panels.append(Panel(title, "intervals in a query", _MS, series, True, True, counts))
+    return Figure("paper-table-2", "Response time by predicates, window of 2^15 rows", panels)
+
+
+def by_rate(
+    name: str, title: str, panels: Mapping[tuple[str, str], Sequence[Rates]], columns: int = 3
+) -> Figure:
+    """Figures 9 and 13; `panels` by title and label of x."""
+    return Figure(name, title, [_rate_panel(*what, each) for what, each in panels.items()], columns)
+
+
+def _rate_panel(title: str, x_label: str, measured: Sequence[Rates]) -> Panel:
+    x = [each.x for each in measured]
+    series = []
+    for colour, kind in enumerate(KINDS):
+        shared = [each.shared[kind] for each in measured]
+        unshared = [each.unshared[kind] for each in measured]
+        series.append(Series(f"{kind}, shared", x, shared, colour))
+        series.append(Series(f"{kind}, unshared", x, unshared, colour, "dashed"))
+    return Panel(title, x_label, _RATE, series, x_log=True, y_log=True, ticks=x)
+
+
+def by_storage(panels: Mapping[str, Sequence[Storage]], queries: int) -> Figure:
+    return Figure(
+        "paper-storage",
+        f"Storage by window, {queries:,} queries",
+        [_storage_panel(title, each) for title, each in panels.items()],
+    )
+
+
+def _storage_panel(title: str, measured: Sequence[Storage]) -> Panel:
+    windows = [each.window for each in measured]
+    lines = {
+        "the rows": "data",
+        "the queries": "queries",
+        "NoMat: indexes of the rows": "nomat",
+        "PSoup-P: roaring bitmaps": "partial",
+        "PSoup-P: the paper's bit array": "bit_array",
+        "PSoup-C: lists of row ids": "complete",
+    }
+    series = [
+        Series(label, windows, [getattr(each, name) / 1024 for each in measured], colour)
+        for colour, (label, name) in enumerate(lines.items())
+    ]
+    return Panel(title, "window, rows", "kB", series, x_log=True, y_log=True, ticks=windows[::3])

@@ -1,0 +1,59 @@
+"""PSoup-P, which is what the product does: matches are kept, the window is applied at invoke.
+
+The parts are the product's own: the query SteM, the engine's pieces of roaring bitmaps, and what a
+server keeps of them decoded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.paper.base import INSERT_ROWS, Base, batches
+from benchmarks.paper.workload import Query
+from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Int64s
+from psoup.engine import pieces
+from querystem.index import QueryStem
+from results.known import Known
+from results.matches import MatchPieces
+from results.window import RowWindow
+
+STREAM_ID = 1
+
+
+def query_stem(queries: list[Query]) -> QueryStem:
+    """Predicate ids are the places in the list."""
+    stem = QueryStem()
+    for number, query in enumerate(queries):
+        stem.insert(number, query.where)
+    return stem
+
+
+class Partial:
+    def __init__(self, base: Base, queries: list[Query]) -> None:
+        stem = query_stem(queries)
+        found = [pieces.probe(stem, STREAM_ID, part) for part in batches(base.rows, INSERT_ROWS)]
+        live = pa.array(range(len(queries)), pa.int64())
+        self.matches = pieces.merge(pa.concat_tables(found), live)
+        self._base = base
+        self._known = Known(1 << 40)
+        self._decode(len(queries))
+
+    def _decode(self, count: int) -> None:
+        """As a server has it after the first invoke."""
+        run = MatchPieces(self.matches.combine_chunks().to_batches()[0])
+        for predicate in range(count):
+            for block in range(((self._base.high - 1) >> BLOCK_BITS) + 1):
+                rows = [(block << BLOCK_BITS, (block + 1) << BLOCK_BITS)]
+                for lows in run.find(predicate, block):
+                    self._known.insert(predicate, block, rows, lows)
+
+    def find(self, number: int, window: RowWindow) -> Int64s:
+        """The ids of the rows of query `number` in the window, ascending."""
+        lo, hi = self._base.bounds(window)
+        found = [
+            self._known.probe(number, block).between(max(lo, start), min(hi, start + BLOCK_ROWS))
+            for block in range(lo >> BLOCK_BITS, ((hi - 1) >> BLOCK_BITS) + 1)
+            for start in [block << BLOCK_BITS]
+        ]
+        return found[0] if len(found) == 1 else np.concatenate(found)

@@ -1,0 +1,33 @@
+"""Every query by itself: no index over queries, nothing shared but the columns of the batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.paper.base import columns_of
+from benchmarks.paper.workload import Array, Query
+from querystem.index.matches import Lists, Matches
+
+
+class Unshared:
+    """Has the query SteM's `probe`. numpy over the whole batch, query by query."""
+
+    def __init__(self, queries: list[Query]) -> None:
+        self._queries = queries
+
+    def probe(self, batch: pa.RecordBatch) -> Matches:
+        columns = columns_of(batch)
+        found = [_places(query, columns) for query in self._queries]
+        counts = np.array([len(each) for each in found], np.int64)
+        some = counts > 0
+        rows = np.concatenate(found).astype(np.uint32)
+        return Matches((Lists(np.flatnonzero(some), counts[some], rows),))
+
+
+def _places(query: Query, columns: dict[str, Array]) -> Array:
+    first, *others = query.factors
+    mask = first.holds(columns[first.column])
+    for factor in others:
+        mask &= factor.holds(columns[factor.column])
+    return np.flatnonzero(mask)

@@ -1,0 +1,115 @@
+"""What is measured with: a stream, its queries and its rows; ours, or the user's own."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from client_sdk import Stream
+from psoup.cli.output import note
+from psoup.cli.problems import fail
+from psoup.cli.readers import Options, read
+
+LANES, STATIONS = 8, 82
+BATCH_ROWS = 20_000
+_NAME = re.compile(r"\s*create\s+stream\s+([a-z][a-z0-9_]*)", re.IGNORECASE)
+# A semicolon at the end of a line; others may stand in a text.
+_END = re.compile(r";[ \t]*(?:\n|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """`data` None: rows of traffic are made up."""
+
+    definition: str
+    queries: tuple[str, ...]
+    data: Path | None = None
+
+    @property
+    def stream(self) -> str:
+        found = _NAME.match(self.definition)
+        if found is None:
+            fail("--stream: write CREATE STREAM name (…), or the name of a file with it")
+        return found[1].lower()
+
+    def rows(self, stream: Stream, most: int) -> pa.Table:
+        """All of them, in memory, so that reading a file is not part of what is measured."""
+        return _traffic(most) if self.data is None else _read(self.data, stream, most)
+
+
+def traffic(count: int) -> Workload:
+    """Speeds of cars by lane and station; each query wants one lane at one station."""
+    name = f"psoup_bench_{secrets.token_hex(4)}"
+    definition = (
+        f"CREATE STREAM {name} (lane BIGINT, station BIGINT, speed DOUBLE, at TIMESTAMP) "
+        "ORDERED BY at RETAIN 1 DAY"
+    )
+    return Workload(definition, tuple(_query(name, number) for number in range(count)))
+
+
+def own(stream: str | None, queries: Path | None, data: Path | None) -> Workload:
+    if not stream or queries is None or data is None:
+        fail("--stream, --queries and --data belong together: give all three, or none")
+    found = tuple(part.strip() for part in _END.split(queries.read_text("utf-8")) if part.strip())
+    if not found:
+        fail(f"{queries.name} has no query in it")
+    path = Path(stream)
+    looks_like_sql = _NAME.match(stream) is not None
+    definition = stream if looks_like_sql or not path.is_file() else path.read_text("utf-8")
+    return Workload(definition, found, data)
+
+
+def batches(table: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, table.num_rows, BATCH_ROWS):
+        yield table.slice(start, BATCH_ROWS)
+
+
+def _query(stream: str, number: int) -> str:
+    lane, station = number % LANES + 1, number // LANES % STATIONS + 1
+    return (
+        f"SELECT lane, station, speed, at FROM {stream} WHERE lane = {lane} "
+        f"AND station = {station} AND speed >= {number % 10} RANGE 1 MINUTE"
+    )
+
+
+def _traffic(count: int) -> pa.Table:
+    """One row a millisecond, the last one now."""
+    start = datetime.now(UTC) - timedelta(milliseconds=count)
+    first = pa.scalar(start, pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    steps = pa.array(range(0, count * 1000, 1000), pa.int64())
+    return pa.table(
+        {
+            "lane": _whole(count, LANES, 1),
+            "station": _whole(count, STATIONS, 2),
+            "speed": pc.multiply(pc.random(count, initializer=3), 100.0),
+            "at": pc.add(steps, first).cast(pa.timestamp("us", tz="UTC")),
+        }
+    )
+
+
+def _whole(count: int, top: int, seed: int) -> pa.Array:
+    """From 1 to `top`."""
+    drawn = pc.floor(pc.multiply(pc.random(count, initializer=seed), float(top)))
+    return pc.add(drawn.cast(pa.int64()), 1)
+
+
+def _read(path: Path, stream: Stream, most: int) -> pa.Table:
+    tables, bad, count = [], 0, 0
+    for chunk in read(path, stream, Options(), lambda _: None):
+        tables.append(chunk.table)
+        bad += len(chunk.bad)
+        count += chunk.table.num_rows
+        if count >= most:
+            break
+    if bad:
+        note(f"{bad:,} bad lines of {path.name} are left out; `psoup publish` names them")
+    if not count:
+        fail(f"{path.name} has no row for {stream.name}")
+    return pa.concat_tables(tables).slice(0, most)

@@ -1,0 +1,93 @@
+"""The keyed histories of the driver, and the closures that new rows cause.
+
+A history holds exactly the rows of its stem's files, as the ledger has them. It is read from those
+when it is first needed after a start, and thrown away with its ledger when a step fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datastem.closures import Closures
+from datastem.codec import HISTORY_COLUMNS, INSTANT
+from datastem.equality import Int64s
+from datastem.history import History
+from datastem.runs import KeyedRows
+from psoup.engine.pieces import ROW_SEGMENT_BITS
+from psoup.store.datafile import DataFile
+from psoup.store.layout import CLOSURES
+from psoup.store.store import Store
+
+# Rows that are looked at together: the work for one that came late grows with these.
+_CHUNK = 1 << 16
+
+
+class Histories:
+    """By stream. For the driver's thread only."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._histories: dict[int, History] = {}
+
+    def of(self, stream_id: int, files: Iterable[DataFile]) -> History:
+        """The history of a stream whose stem has these files."""
+        if stream_id not in self._histories:
+            rows = self._read(stream_id, files)
+            self._histories[stream_id] = History().insert(rows, rows.last_id + 1)
+        return self._histories[stream_id]
+
+    def insert(
+        self, stream_id: int, before: Iterable[DataFile], new: Iterable[DataFile]
+    ) -> list[Closures]:
+        """Takes the rows of new files; what their coming says about ends."""
+        history, rows = self.of(stream_id, before), self._read(stream_id, new)
+        found = []
+        for part in _chunks(rows):
+            found.append(history.closures(part))
+            history = history.insert(part, part.last_id + 1)
+        self._histories[stream_id] = history
+        return found
+
+    def remove(self, stream_id: int, ids: Int64s) -> None:
+        """These ascending ids have left the files."""
+        self._histories[stream_id] = self._histories[stream_id].without(ids)
+
+    def forget(self, stream_id: int) -> None:
+        self._histories.pop(stream_id, None)
+
+    def _read(self, stream_id: int, files: Iterable[DataFile]) -> KeyedRows:
+        folder = self._store.stem(stream_id)
+        rows = KeyedRows.joined([read_history(folder.path_of(file)) for file in files])
+        return rows.take(np.argsort(rows.ids))
+
+
+def read_history(path: Path) -> KeyedRows:
+    return KeyedRows.of(pq.ParquetFile(path).read(columns=list(HISTORY_COLUMNS)))
+
+
+def closure_rows(stream_id: int, found: Iterable[Closures], epoch: int) -> pa.Table:
+    """Rows of the closures table, by (row_id, by)."""
+    parts = list(found)
+    ids = np.concatenate([np.empty(0, np.int64), *(part.ids for part in parts)])
+    ends = np.concatenate([np.empty(0, np.int64), *(part.ends for part in parts)])
+    by = np.concatenate([np.empty(0, np.int64), *(part.by for part in parts)])
+    order = np.lexsort((by, ids))
+    columns = [
+        pa.array(np.full(len(ids), stream_id, np.int64)),
+        pa.array(ids[order] >> ROW_SEGMENT_BITS),
+        pa.array(ids[order]),
+        pa.array(ends[order]).view(INSTANT),
+        pa.array(by[order]),
+        pa.array(np.full(len(ids), epoch, np.int64)),
+    ]
+    return pa.table(columns, schema=CLOSURES)
+
+
+def _chunks(rows: KeyedRows) -> Iterator[KeyedRows]:
+    for first in range(0, len(rows), _CHUNK):
+        yield rows.take(slice(first, first + _CHUNK))

@@ -1,0 +1,85 @@
+"""The keyed histories of a server: of each keyed stream, which rows are current when.
+
+A history is made when it is first asked for, from the files the epoch names and the rows that are
+in memory, and goes on from there with every answer. So keyed answers are as fresh as the log.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from datastem.codec import HISTORY_COLUMNS
+from datastem.history import History
+from datastem.memory import Memory
+from datastem.runs import FIRST, KeyedRows
+from datastem.stem import StemView
+
+# A history is pruned when it has grown to twice what was left of it, and this.
+_SLACK = 1 << 16
+
+
+class KeyedStream:
+    """The history of one stream, under the memory's budget. Thread-safe."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._history = History()
+        self._left = 0
+
+    def view(self, stem: StemView) -> KeyedView:
+        """Of the moment `stem` is of."""
+        return KeyedView(self, self._history, stem)
+
+    def at(self, seen: History, stem: StemView, cut: int) -> History:
+        """The history of exactly the stem's rows, but for some that had ended by `cut`.
+
+        `seen` is no further than the stem. Raises what reading its files raises.
+        """
+        with self._lock:
+            newest = self._history
+            usable = newest.high <= stem.high and newest.cut <= cut
+            history = newest if usable else seen
+            history = _read(history if history.cut <= cut else History(), stem)
+            if cut > FIRST and len(history) > 2 * self._left + _SLACK:
+                history = history.prune(cut)
+                self._left = len(history)
+            if history.high >= newest.high:
+                self._history = history
+        self._memory.hold((self, 0), self._history.nbytes)
+        self._memory.shrink()
+        return history
+
+    def forget(self) -> None:
+        self._memory.drop((self, 0))
+        self.evict(0)
+
+    def evict(self, number: int) -> None:
+        """The memory's word that others need the room."""
+        self._history = History()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedView:
+    """A keyed stream at one moment."""
+
+    stream: KeyedStream
+    seen: History
+    stem: StemView
+
+    def current(self, high: int, instant: int, cut: int | None) -> KeyedRows:
+        """The rows current at the instant, as known from ids below `high`, by ascending id.
+
+        Without those that had ended by `cut`: what had is not retained.
+        """
+        limit = FIRST if cut is None else cut
+        return self.stream.at(self.seen, self.stem, limit).current(high, instant, limit)
+
+
+def _read(history: History, stem: StemView) -> History:
+    """Goes on to the last row of the stem."""
+    if history.high == stem.high:
+        return history
+    parts = [KeyedRows.of(rows) for rows in stem.columns(HISTORY_COLUMNS, history.high)]
+    return history.insert(KeyedRows.joined(parts), stem.high)

@@ -1,0 +1,284 @@
+"""Columns that grow: numbers, texts, texts that repeat, handles. No Python object for a value.
+
+Each takes values one by one (`append`) or an Arrow array at once (`extend`), gives one back
+(`column[row]`) or many as an Arrow array (`take`), and `keep` leaves only the given rows, which
+ascend, and renumbers them. Arrays that `values` gives out are views of the moment: they show
+nothing that is appended later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from psoup.store.hashes import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
+
+HANDLE_BYTES = 16
+_LEAST = 16
+_CHUNK = 1 << 16
+
+
+class Column(Protocol):
+    def __getitem__(self, row: int) -> Any: ...
+
+    def append(self, value: Any) -> None: ...
+
+    def extend(self, values: Any) -> None: ...
+
+    def take(self, rows: Int64s) -> pa.Array: ...
+
+    def keep(self, rows: Int64s) -> None: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Numbers:
+    """Integers of one numpy type, the first of `room`; what lies ahead is not touched, so that it
+    takes no memory."""
+
+    def __init__(self, dtype: Any = np.int64) -> None:
+        self.room = np.empty(_LEAST, dtype)
+        self._size = 0
+
+    @property
+    def values(self) -> Any:
+        return self.room[: self._size]
+
+    @property
+    def nbytes(self) -> int:
+        return self._size * self.room.itemsize
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, row: int) -> int:
+        return int(self.room.item(row))
+
+    def append(self, value: int) -> None:
+        if self._size == len(self.room):
+            self._reserve(1)
+        self.room[self._size] = value
+        self._size += 1
+
+    def extend(self, values: Any) -> None:
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            values = values.to_numpy()
+        self._reserve(len(values))
+        self.room[self._size : self._size + len(values)] = values
+        self._size += len(values)
+
+    def take(self, rows: Int64s) -> pa.Array:
+        return pa.array(self.values[rows])
+
+    def keep(self, rows: Int64s) -> None:
+        self.room = self.values[rows]
+        self._size = len(rows)
+
+    def _reserve(self, more: int) -> None:
+        need = self._size + more
+        if need > len(self.room):
+            room = np.empty(max(_LEAST, need, len(self.room) * 3 // 2), self.room.dtype)
+            room[: self._size] = self.values
+            self.room = room
+
+
+class Texts:
+    """Texts end to end, as bytes of UTF-8."""
+
+    def __init__(self) -> None:
+        self._bytes = Numbers(np.uint8)
+        self._ends = Numbers()
+        self._ends.append(0)
+
+    @property
+    def nbytes(self) -> int:
+        return self._bytes.nbytes + self._ends.nbytes
+
+    def slice(self, begin: int, end: int) -> pa.Array:
+        """The texts of neighbouring rows: a view of the moment."""
+        buffers = [pa.py_buffer(self._ends.values), pa.py_buffer(self._bytes.values)]
+        return pa.Array.from_buffers(pa.large_string(), end - begin, [None, *buffers], 0, begin)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, row: int) -> str:
+        return str(self._bytes.room[self._ends[row] : self._ends[row + 1]].tobytes(), "utf-8")
+
+    def append(self, value: str) -> None:
+        self._bytes.extend(np.frombuffer(value.encode(), np.uint8))
+        self._ends.append(len(self._bytes))
+
+    def extend(self, values: Any) -> None:
+        for chunk in _chunks(values):
+            ends, content = _layout(chunk.cast(pa.large_string()), np.int64)
+            self._ends.extend(ends[1:] + (len(self._bytes) - ends[0]))
+            self._bytes.extend(content)
+
+    def take(self, rows: Int64s) -> pa.Array:
+        return self.slice(0, len(self)).take(pa.array(rows))
+
+    def keep(self, rows: Int64s) -> None:
+        kept = Texts()
+        kept.extend(self.take(rows))
+        self._bytes, self._ends = kept._bytes, kept._ends
+
+
+class Interned:
+    """Texts of which many are equal: each different one is stored once."""
+
+    def __init__(self) -> None:
+        self._codes = Numbers(np.int32)
+        self._texts = Texts()
+        self._index = HashIndex()
+        self._last = "", -1
+
+    @property
+    def codes(self) -> Any:
+        """Equal for equal texts; valid until the next `keep`."""
+        return self._codes.values
+
+    @property
+    def nbytes(self) -> int:
+        return self._codes.nbytes + self._texts.nbytes + self._index.nbytes
+
+    def __getitem__(self, row: int) -> str:
+        return self._texts[self._codes[row]]
+
+    def code_of(self, value: str) -> int:
+        """-1 for a text that is not here."""
+        rows = (row for row in self._index.candidates(hash_of(value)) if self._texts[row] == value)
+        return next(rows, -1)
+
+    def append(self, value: str) -> None:
+        if value != self._last[0] or self._last[1] < 0:
+            self._last = value, self._code_for(value)
+        self._codes.append(self._last[1])
+
+    def extend(self, values: Any) -> None:
+        for chunk in _chunks(values):
+            encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+            codes = self._intern(encoded.dictionary)
+            self._codes.extend(codes[encoded.indices.to_numpy()])
+
+    def take(self, rows: Int64s) -> pa.Array:
+        """Dictionary-encoded, with only the texts that occur."""
+        used, codes = np.unique(self.codes[rows], return_inverse=True)
+        texts = self._texts.take(used.astype(np.int64)).cast(pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), texts)
+
+    def keep(self, rows: Int64s) -> None:
+        kept = Interned()
+        kept.extend(self.take(rows))
+        self._codes, self._texts, self._index = kept._codes, kept._texts, kept._index
+        self._last = kept._last
+
+    def _code_for(self, value: str) -> int:
+        code = self.code_of(value)
+        if code < 0:
+            code = len(self._texts)
+            self._index.insert(hash_of(value), code)
+            self._texts.append(value)
+        return code
+
+    def _intern(self, distinct: pa.Array) -> Any:
+        """The codes of texts that differ from each other."""
+        codes = np.empty(len(distinct), np.int32)
+        for begin in range(0, len(distinct), _CHUNK):
+            part = distinct.slice(begin, _CHUNK)
+            hashes = text_hashes(part)
+            found = self._index.find(hashes, same_texts(self._texts, part))
+            new = np.flatnonzero(found < 0)
+            found[new] = np.arange(len(new)) + len(self._texts)
+            self._index.insert_all(hashes[new], found[new])
+            self._texts.extend(part.take(pa.array(new)))
+            codes[begin : begin + len(part)] = found
+        return codes
+
+
+class Handles:
+    """16 bytes each, as two numbers in the order of the bytes."""
+
+    def __init__(self) -> None:
+        self.high = Numbers(np.uint64)
+        self.low = Numbers(np.uint64)
+
+    @property
+    def nbytes(self) -> int:
+        return self.high.nbytes + self.low.nbytes
+
+    def __getitem__(self, row: int) -> bytes:
+        return self.high[row].to_bytes(8) + self.low[row].to_bytes(8)
+
+    def append(self, value: bytes) -> None:
+        self.high.append(int.from_bytes(value[:8]))
+        self.low.append(int.from_bytes(value[8:]))
+
+    def extend(self, values: Any) -> None:
+        halves = handle_halves(values)
+        self.high.extend(halves[:, 0])
+        self.low.extend(halves[:, 1])
+
+    def take(self, rows: Int64s) -> pa.Array:
+        halves = np.stack([self.high.values[rows], self.low.values[rows]], 1).astype(">u8")
+        ends = np.arange(len(rows) + 1, dtype=np.int32) * HANDLE_BYTES
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(halves.tobytes())]
+        return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
+
+    def keep(self, rows: Int64s) -> None:
+        self.high.keep(rows)
+        self.low.keep(rows)
+
+
+def handle_halves(values: Any) -> Any:
+    """Handles, as Arrow's binary, as pairs of numbers."""
+    parts = [_layout(chunk, np.int32)[1].view(">u8") for chunk in _chunks(values)]
+    return np.concatenate([np.empty(0, ">u8"), *parts]).astype(np.uint64).reshape(-1, 2)
+
+
+def with_constants(table: pa.Table, same: Mapping[str, str | int]) -> pa.Table:
+    """The table with more columns, each of one value."""
+    none = pa.array(np.zeros(table.num_rows, np.int32))
+    for name, value in same.items():
+        column = pa.DictionaryArray.from_arrays(none, pa.array([value]))
+        table = table.append_column(
+            name, column if isinstance(value, str) else column.cast("int64")
+        )
+    return table
+
+
+def text_hashes(texts: pa.Array) -> UInt32s:
+    return hashes_of(texts.to_pylist())
+
+
+def same_texts(texts: Texts, wanted: pa.Array) -> Any:
+    """For `HashIndex.find`: whether the texts in these rows are the wanted ones."""
+
+    def same(places: Int64s, rows: Int64s) -> Bools:
+        wide = wanted.take(pa.array(places)).cast(pa.large_string())
+        equal = pc.equal(texts.take(rows), wide).to_numpy(zero_copy_only=False)
+        return np.asarray(equal, np.bool_)
+
+    return same
+
+
+def _chunks(values: Any) -> Iterator[pa.Array]:
+    if isinstance(values, pa.ChunkedArray):
+        yield from values.chunks
+    else:
+        yield values
+
+
+def _layout(array: pa.Array, offset_type: Any) -> tuple[Any, Any]:
+    """The offsets of a text or binary array, and the bytes they point into, cut to them."""
+    _, offsets, content = array.buffers()
+    if not len(array):
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    ends = np.frombuffer(offsets, offset_type)[array.offset : array.offset + len(array) + 1]
+    whole = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+    return ends, whole[ends[0] : ends[-1]]

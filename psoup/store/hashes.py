@@ -1,0 +1,129 @@
+"""Row numbers by the hash of their key, eight bytes a slot: a dictionary without objects.
+
+A slot holds 32 bits of hash above the row number plus one, so 0 is empty. Slots are probed one
+after the other. Different keys may have one hash: whoever looks something up says which of the
+candidates it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+UInt32s = np.ndarray[Any, np.dtype[np.uint32]]
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+_LEAST = 16
+_LOW = (1 << 32) - 1
+_GONE = (1 << 64) - 1
+
+
+def hash_of(key: Hashable) -> int:
+    """32 bits, the same for equal keys within this process only."""
+    return hash(key) & _LOW
+
+
+def hashes_of(keys: Iterable[Hashable]) -> UInt32s:
+    return (np.fromiter(map(hash, keys), np.int64) & _LOW).astype(np.uint32)
+
+
+class HashIndex:
+    def __init__(self) -> None:
+        self._slots = np.zeros(_LEAST, np.uint64)
+        self._filled = 0
+        self._gone = 0
+
+    def __len__(self) -> int:
+        return self._filled - self._gone
+
+    @property
+    def nbytes(self) -> int:
+        return self._slots.nbytes
+
+    def candidates(self, hash_: int) -> Iterator[int]:
+        """The rows under a hash."""
+        slots, mask = self._slots, len(self._slots) - 1
+        at = hash_ & mask
+        while slot := int(slots[at]):
+            if slot >> 32 == hash_ and slot != _GONE:
+                yield (slot & _LOW) - 1
+            at = (at + 1) & mask
+
+    def find(self, hashes: UInt32s, same: Callable[[Int64s, Int64s], Bools]) -> Int64s:
+        """The row of each key, -1 where there is none.
+
+        `same(places, rows)` tells which of the rows are those of the keys at these places.
+        """
+        found = np.full(len(hashes), -1, np.int64)
+        mask = len(self._slots) - 1
+        places = np.arange(len(hashes))
+        at = hashes.astype(np.int64) & mask
+        while len(places):
+            slots = self._slots[at]
+            hits = np.flatnonzero((slots >> 32 == hashes[places]) & (slots != _GONE) & (slots != 0))
+            if len(hits):
+                rows = (slots[hits] & _LOW).astype(np.int64) - 1
+                mine = same(places[hits], rows)
+                found[places[hits[mine]]] = rows[mine]
+            on = (slots != 0) & (found[places] < 0)
+            places, at = places[on], (at[on] + 1) & mask
+        return found
+
+    def insert(self, hash_: int, row: int) -> None:
+        self._reserve(1)
+        slots, mask = self._slots, len(self._slots) - 1
+        at = hash_ & mask
+        while slots[at]:
+            at = (at + 1) & mask
+        slots[at] = hash_ << 32 | (row + 1)
+        self._filled += 1
+
+    def insert_all(self, hashes: UInt32s, rows: Int64s) -> None:
+        """The rows must be different ones, and not be here yet."""
+        self._reserve(len(rows))
+        self._place(hashes.astype(np.uint64) << 32 | (rows + 1).astype(np.uint64))
+
+    def remove(self, hash_: int, row: int) -> None:
+        """The row must be there, under that hash."""
+        slots, mask = self._slots, len(self._slots) - 1
+        wanted = hash_ << 32 | (row + 1)
+        at = hash_ & mask
+        while int(slots[at]) != wanted:
+            at = (at + 1) & mask
+        slots[at] = _GONE
+        self._gone += 1
+
+    def _reserve(self, more: int) -> None:
+        """Keeps a third of the slots empty, so that a search ends soon."""
+        if 3 * (self._filled + more) <= 2 * len(self._slots):
+            return
+        kept = self._slots[(self._slots != 0) & (self._slots != _GONE)]
+        size = _LEAST
+        while 3 * (len(kept) + more) > 2 * size:
+            size *= 2
+        self._slots = np.zeros(size, np.uint64)
+        self._filled = self._gone = 0
+        self._place(kept)
+
+    def _place(self, entries: Any) -> None:
+        """In rounds: all try their next slot at once; of those that want the same one has it."""
+        slots, mask = self._slots, len(self._slots) - 1
+        self._filled += len(entries)
+        at = (entries >> 32).astype(np.int64) & mask
+        while len(entries):
+            free = slots[at] == 0
+            slots[at[free]] = entries[free]
+            waiting = slots[at] != entries
+            entries, at = entries[waiting], (at[waiting] + 1) & mask
+
+    def _check(self) -> None:
+        """Every entry can be reached from its hash's slot."""
+        assert len(self._slots) & (len(self._slots) - 1) == 0
+        assert self._filled == np.count_nonzero(self._slots)
+        assert self._gone == np.count_nonzero(self._slots == _GONE)
+        assert 3 * self._filled <= 2 * len(self._slots)
+        for slot in self._slots[(self._slots != 0) & (self._slots != _GONE)].tolist():
+            assert (slot & _LOW) - 1 in list(self.candidates(slot >> 32))

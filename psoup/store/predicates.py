@@ -1,0 +1,130 @@
+"""The predicates of a state, by id and by what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from psoup.store.columns import Interned, Numbers, Texts, same_texts
+from psoup.store.hashes import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
+from psoup.store.registry import ColumnMapping
+
+_MIX = 2654435761
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """What gets matched, once for all registrations that share it. Dead when the last one goes."""
+
+    id: int
+    tenant: str
+    stream_id: int
+    key: str
+    registrations: int
+
+
+class Predicates(ColumnMapping[int, Predicate]):
+    """Of one stream no two have the same key."""
+
+    def __init__(self) -> None:
+        self._ids, self._streams, self._counts = Numbers(), Numbers(), Numbers()
+        self._tenants, self._keys = Interned(), Texts()
+        super().__init__(
+            {
+                "predicate_id": self._ids,
+                "tenant": self._tenants,
+                "stream_id": self._streams,
+                "key": self._keys,
+                "registrations": self._counts,
+            }
+        )
+
+    def find(self, stream_id: int, key: str) -> int | None:
+        """The predicate of that stream that says this."""
+        for row in self._by_key.candidates(hash_of((stream_id, key))):
+            if self._streams[row] == stream_id and self._keys[row] == key:
+                return self._ids[row]
+        return None
+
+    def find_all(self, stream_id: int, keys: pa.Array) -> Int64s:
+        """The ids, -1 where there is none."""
+        same_key = same_texts(self._keys, keys)
+
+        def same(places: Int64s, rows: Int64s) -> Bools:
+            equal: Bools = same_key(places, rows) & (self._streams.values[rows] == stream_id)
+            return equal
+
+        rows = self._by_key.find(_key_hashes([stream_id] * len(keys), keys), same)
+        return np.where(rows < 0, -1, self._ids.values[rows]) if len(self._ids) else rows
+
+    def rows_of(self, ids: Int64s) -> Int64s:
+        """The rows of predicates by id, -1 where there is none."""
+        return self._by_id.find(
+            _id_hashes(ids), lambda places, rows: self._ids.values[rows] == ids[places]
+        )
+
+    def having(self, ids: Int64s) -> pa.Table:
+        """Those of the predicates that are here, as a table."""
+        rows = self.rows_of(ids)
+        return self.take(rows[rows >= 0])
+
+    def count(self, ids: Int64s, more: Any) -> None:
+        """So many more registrations share each of these, which are different and all here."""
+        self._counts.values[self.rows_of(ids)] += more
+
+    def of_stream(self, stream_id: int) -> Int64s:
+        """The ids of a stream's predicates, ascending."""
+        mine = self._alive.values & (self._streams.values == stream_id)
+        return np.sort(self._ids.values[mine])
+
+    def _row_of(self, key: int) -> int:
+        rows = self._by_id.candidates(_id_hash(key))
+        return next((row for row in rows if self._ids[row] == key), -1)
+
+    def _key_at(self, row: int) -> int:
+        return self._ids[row]
+
+    def _value_at(self, row: int) -> Predicate:
+        return Predicate(
+            self._ids[row],
+            self._tenants[row],
+            self._streams[row],
+            self._keys[row],
+            self._counts[row],
+        )
+
+    def _parts(self, value: Predicate) -> tuple[Any, ...]:
+        return value.id, value.tenant, value.stream_id, value.key, value.registrations
+
+    def _index_all(self, begin: int, end: int) -> None:
+        self._by_id.insert_all(_id_hashes(self._ids.values[begin:end]), np.arange(begin, end))
+        for lo in range(begin, end, _CHUNK):
+            hi = min(lo + _CHUNK, end)
+            streams = self._streams.values[lo:hi].tolist()
+            hashes = _key_hashes(streams, self._keys.slice(lo, hi))
+            self._by_key.insert_all(hashes, np.arange(lo, hi))
+
+    def _hashes_at(self, row: int) -> Iterator[tuple[HashIndex, int]]:
+        yield self._by_id, _id_hash(self._ids[row])
+        yield self._by_key, hash_of((self._streams[row], self._keys[row]))
+
+    def _clear_indexes(self) -> list[HashIndex]:
+        self._by_id, self._by_key = HashIndex(), HashIndex()
+        return [self._by_id, self._by_key]
+
+
+def _id_hash(id_: int) -> int:
+    return id_ * _MIX & 0xFFFFFFFF
+
+
+def _id_hashes(ids: Int64s) -> UInt32s:
+    return (ids.astype(np.uint64) * np.uint64(_MIX)).astype(np.uint32)
+
+
+def _key_hashes(streams: Sequence[int], keys: pa.Array) -> UInt32s:
+    return hashes_of(zip(streams, keys.to_pylist(), strict=True))

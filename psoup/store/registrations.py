@@ -1,0 +1,216 @@
+"""The registrations of a state, by handle and by client key, in the order they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from psoup.store.columns import (
+    HANDLE_BYTES,
+    Handles,
+    Interned,
+    Numbers,
+    Texts,
+    handle_halves,
+    same_texts,
+)
+from psoup.store.hashes import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
+from psoup.store.position import Position
+from psoup.store.registry import ColumnMapping
+
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """`query` is the bound form without WHERE, which is the predicate's key.
+
+    `trigger_id` is the predicate over `trigger_stream_id` whose rows refresh it; 0 where none do.
+    """
+
+    handle: bytes
+    tenant: str
+    owner: str
+    client_key: str
+    stream_id: int
+    predicate_id: int
+    trigger_stream_id: int
+    trigger_id: int
+    text: str
+    parameters: str
+    query: str
+    lease: int
+    stamp: int
+    position: Position
+
+    @property
+    def predicates(self) -> set[int]:
+        """All it needs matched."""
+        return {self.predicate_id, self.trigger_id} - {0}
+
+
+class Registrations(ColumnMapping[bytes, Registration]):
+    """Registrations come in the order of (position, handle), which `page` relies on.
+
+    Texts, owners and query forms that repeat are stored once.
+    """
+
+    def __init__(self) -> None:
+        self._handles, self._client_keys = Handles(), Texts()
+        self._tenants, self._owners = Interned(), Interned()
+        self._positions = Numbers()
+        super().__init__(
+            {
+                "handle": self._handles,
+                "tenant": self._tenants,
+                "owner": self._owners,
+                "client_key": self._client_keys,
+                "stream_id": Numbers(),
+                "predicate_id": Numbers(),
+                "trigger_stream_id": Numbers(),
+                "trigger_id": Numbers(),
+                "text": Interned(),
+                "parameters": Texts(),
+                "query": Interned(),
+                "lease": Numbers(),
+                "stamp": Numbers(),
+                "position": self._positions,
+            }
+        )
+
+    def find(self, tenant: str, owner: str, client_key: str) -> bytes | None:
+        """The handle of the owner's registration with that key."""
+        for row in self._by_key.candidates(hash_of((tenant, owner, client_key))):
+            if self._key_parts(row) == (tenant, owner, client_key):
+                return self._handles[row]
+        return None
+
+    def find_all(self, tenant: str, owner: str, client_keys: pa.Array) -> dict[int, bytes]:
+        """The handles of those of the keys that are taken, by their place."""
+        codes = self._tenants.code_of(tenant), self._owners.code_of(owner)
+        same_key = same_texts(self._client_keys, client_keys)
+
+        def same(places: Int64s, rows: Int64s) -> Bools:
+            mine = (self._tenants.codes[rows] == codes[0]) & (self._owners.codes[rows] == codes[1])
+            equal: Bools = mine & same_key(places, rows)
+            return equal
+
+        keys = ((tenant, owner, key) for key in client_keys.to_pylist())
+        rows = self._by_key.find(hashes_of(keys), same)
+        return {place: self._handles[rows[place]] for place in np.flatnonzero(rows >= 0).tolist()}
+
+    def rows_of(self, handles: pa.Array) -> Int64s:
+        """The rows of registrations by handle, -1 where there is none."""
+        halves = handle_halves(handles)
+
+        def same(places: Int64s, rows: Int64s) -> Bools:
+            high, low = self._handles.high.values[rows], self._handles.low.values[rows]
+            equal: Bools = (high == halves[places, 0]) & (low == halves[places, 1])
+            return equal
+
+        return self._by_handle.find(_handle_hashes(halves[:, 0], halves[:, 1]), same)
+
+    def page(
+        self, tenant: str, owner: str, after: tuple[int, bytes], limit: int
+    ) -> list[Registration]:
+        """The next after (packed position, handle), at most `limit`; an empty owner is everyone.
+
+        Costs what is looked at: the page, and those of others in between.
+        """
+        wanted = self._tenants.code_of(tenant), self._owners.code_of(owner) if owner else None
+        found: list[int] = []
+        begin = self._first_after(*after)
+        while begin < len(self._positions) and len(found) < limit:
+            end = begin + max(limit, _CHUNK // 16)
+            mine = self._alive.values[begin:end] & (self._tenants.codes[begin:end] == wanted[0])
+            if wanted[1] is not None:
+                mine &= self._owners.codes[begin:end] == wanted[1]
+            found += (np.flatnonzero(mine) + begin).tolist()
+            begin = end
+        return [self._value_at(row) for row in found[:limit]]
+
+    def _first_after(self, position: int, handle: bytes) -> int:
+        begin, end = np.searchsorted(self._positions.values, [position, position + 1])
+        high = np.uint64(int.from_bytes(handle[:8]))
+        row = begin + int(np.searchsorted(self._handles.high.values[begin:end], high))
+        while row < end and self._handles[row] <= handle:
+            row += 1
+        return int(row)
+
+    def _key_parts(self, row: int) -> tuple[str, str, str]:
+        return self._tenants[row], self._owners[row], self._client_keys[row]
+
+    def _row_of(self, key: bytes) -> int:
+        if not isinstance(key, bytes) or len(key) != HANDLE_BYTES:
+            return -1
+        rows = self._by_handle.candidates(_handle_hash(key))
+        return next((row for row in rows if self._handles[row] == key), -1)
+
+    def _key_at(self, row: int) -> bytes:
+        return self._handles[row]
+
+    def _value_at(self, row: int) -> Registration:
+        parts = {name: column[row] for name, column in self._columns.items()}
+        parts["position"] = Position.unpack(parts["position"])
+        return Registration(**parts)
+
+    def _parts(self, value: Registration) -> tuple[Any, ...]:
+        return (
+            value.handle,
+            value.tenant,
+            value.owner,
+            value.client_key,
+            value.stream_id,
+            value.predicate_id,
+            value.trigger_stream_id,
+            value.trigger_id,
+            value.text,
+            value.parameters,
+            value.query,
+            value.lease,
+            value.stamp,
+            value.position.packed,
+        )
+
+    def _index_all(self, begin: int, end: int) -> None:
+        halves = self._handles.high.values[begin:end], self._handles.low.values[begin:end]
+        self._by_handle.insert_all(_handle_hashes(*halves), np.arange(begin, end))
+        for lo in range(begin, end, _CHUNK):
+            self._index_keys(lo, min(lo + _CHUNK, end))
+
+    def _index_keys(self, begin: int, end: int) -> None:
+        lengths = pc.binary_length(self._client_keys.slice(begin, end)).to_numpy()
+        keyed = np.flatnonzero(lengths) + begin
+        if len(keyed):
+            columns = (self._tenants, self._owners, self._client_keys)
+            parts = [column.take(keyed).to_pylist() for column in columns]
+            self._by_key.insert_all(hashes_of(zip(*parts, strict=True)), keyed)
+
+    def _hashes_at(self, row: int) -> Iterator[tuple[HashIndex, int]]:
+        yield self._by_handle, _handle_hash(self._handles[row])
+        if self._client_keys[row]:
+            yield self._by_key, hash_of(self._key_parts(row))
+
+    def _clear_indexes(self) -> list[HashIndex]:
+        self._by_handle, self._by_key = HashIndex(), HashIndex()
+        return [self._by_handle, self._by_key]
+
+    def _check(self) -> None:
+        super()._check()
+        order = list(zip(self._positions.values.tolist(), self._handles.high.values, strict=True))
+        assert order == sorted(order)
+
+
+def _handle_hash(handle: bytes) -> int:
+    """Handles are random already."""
+    return (int.from_bytes(handle[:8]) ^ int.from_bytes(handle[8:])) & 0xFFFFFFFF
+
+
+def _handle_hashes(high: Any, low: Any) -> UInt32s:
+    hashes: UInt32s = (high ^ low).astype(np.uint32)
+    return hashes

@@ -1,0 +1,152 @@
+"""A mapping whose values are rows of columns; a value is made when it is asked for.
+
+It behaves as a dict does, but for the order: a value that replaces another goes to the end. Rows
+that were removed are marked, and squeezed out when they are as many as those that are left.
+
+Thread safety: none; whoever changes it must be the only one who reads it meanwhile.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from psoup.store.columns import Column, Numbers
+from psoup.store.hashes import HashIndex, Int64s
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_SQUEEZE = 1024
+
+
+class ColumnMapping(MutableMapping[K, V]):
+    """What it is a mapping of, a subclass says: the columns, the key, other indexes."""
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        self._columns = dict(columns)
+        self._alive = Numbers(np.bool_)
+        self._live = 0
+        self._reindex()
+
+    # ---- for the subclass
+
+    @abstractmethod
+    def _row_of(self, key: K) -> int:
+        """-1 for a key that is not here."""
+
+    @abstractmethod
+    def _key_at(self, row: int) -> K: ...
+
+    @abstractmethod
+    def _value_at(self, row: int) -> V: ...
+
+    @abstractmethod
+    def _parts(self, value: V) -> tuple[Any, ...]:
+        """A value's parts, in the order of the columns."""
+
+    @abstractmethod
+    def _hashes_at(self, row: int) -> Iterator[tuple[HashIndex, int]]:
+        """The indexes a row is in, and under which hash."""
+
+    @abstractmethod
+    def _index_all(self, begin: int, end: int) -> None:
+        """The same for many rows: puts [begin, end) into the indexes."""
+
+    @abstractmethod
+    def _clear_indexes(self) -> list[HashIndex]:
+        """Makes all indexes anew, empty."""
+
+    # ---- a mapping
+
+    def __len__(self) -> int:
+        return self._live
+
+    def __contains__(self, key: object) -> bool:
+        return self._row_of(key) >= 0  # type: ignore[arg-type]
+
+    def __getitem__(self, key: K) -> V:
+        row = self._row_of(key)
+        if row < 0:
+            raise KeyError(key)
+        return self._value_at(row)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        row = self._row_of(key)
+        if row >= 0:
+            self._remove(row)
+        for column, part in zip(self._columns.values(), self._parts(value), strict=True):
+            column.append(part)
+        self._alive.append(True)
+        self._live += 1
+        row = len(self._alive) - 1
+        for index, hash_ in self._hashes_at(row):
+            index.insert(hash_, row)
+
+    def __delitem__(self, key: K) -> None:
+        row = self._row_of(key)
+        if row < 0:
+            raise KeyError(key)
+        self._remove(row)
+
+    def __iter__(self) -> Iterator[K]:
+        return (self._key_at(row) for row in self.rows().tolist())
+
+    # ---- many at once
+
+    @property
+    def nbytes(self) -> int:
+        indexes = sum(index.nbytes for index in self._indexes)
+        return sum(column.nbytes for column in self._columns.values()) + indexes
+
+    def rows(self) -> Int64s:
+        """The numbers of the rows there are: valid until the next change."""
+        return np.flatnonzero(self._alive.values)
+
+    def extend(self, table: pa.Table) -> None:
+        """Rows with new keys, different ones; the table has at least the columns here."""
+        begin = len(self._alive)
+        for name, column in self._columns.items():
+            column.extend(table.column(name))
+        self._alive.extend(np.ones(table.num_rows, np.bool_))
+        self._live += table.num_rows
+        self._index_all(begin, len(self._alive))
+
+    def take(self, rows: Int64s) -> pa.Table:
+        columns = {name: column.take(rows) for name, column in self._columns.items()}
+        return pa.table(columns)
+
+    # ---- rows that went
+
+    def _remove(self, row: int) -> None:
+        for index, hash_ in self._hashes_at(row):
+            index.remove(hash_, row)
+        self._alive.values[row] = False
+        self._live -= 1
+        dead = len(self._alive) - self._live
+        if dead > _SQUEEZE and dead > self._live:
+            self._squeeze()
+
+    def _squeeze(self) -> None:
+        rows = self.rows()
+        for column in self._columns.values():
+            column.keep(rows)
+        self._alive = Numbers(np.bool_)
+        self._alive.extend(np.ones(len(rows), np.bool_))
+        self._reindex()
+        self._index_all(0, len(rows))
+
+    def _reindex(self) -> None:
+        self._indexes = self._clear_indexes()
+
+    def _check(self) -> None:
+        rows = self.rows()
+        assert len(rows) == self._live
+        for row in rows.tolist():
+            assert self._row_of(self._key_at(row)) == row
+        for index in self._indexes:
+            index._check()

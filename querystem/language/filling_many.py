@@ -1,0 +1,107 @@
+"""Many rows of values filled into one WHERE, as the texts of the predicates.
+
+Each factor is filled once for each different combination of its values, by the code that fills a
+single query; only AND and OR are put together row by row, as texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+from datastem.types import BOOLEAN
+from querystem.expressions import Call, Expression, Literal, Op, Parameter
+from querystem.language.filling import expression_filler
+from querystem.language.normal import sort_key
+from querystem.query import Query
+
+_CONNECTIVES = (Op.AND, Op.OR)
+
+
+class Unfit(Exception):
+    """Filling has to simplify more than one factor: take the rows one by one."""
+
+
+def only_in_where(query: Query) -> bool:
+    """Whether nothing but WHERE holds a parameter; LIMIT and OFFSET are not looked at."""
+    return '["par",' not in query.form
+
+
+def where_texts(
+    where: Expression,
+    values: Mapping[str, Sequence[Any]],
+    literal: Callable[[str, Any], Literal],
+    count: int,
+) -> list[str]:
+    """`predicate_key` of each of the `count` rows. Raises Unfit; what `literal` raises."""
+    return list(_Rows(values, literal, count).texts(where, top=True))
+
+
+class _Rows:
+    def __init__(
+        self,
+        values: Mapping[str, Sequence[Any]],
+        literal: Callable[[str, Any], Literal],
+        count: int,
+    ) -> None:
+        self._values = values
+        self._literal = literal
+        self._count = count
+        self._marks = {name: marks_of(column) for name, column in values.items()}
+
+    def texts(self, expression: Expression, top: bool = False) -> Iterable[str]:
+        names = sorted(set(_parameters(expression)))
+        if not names:
+            return repeat(sort_key(expression), self._count)
+        if isinstance(expression, Call) and expression.op in _CONNECTIVES:
+            return self._connected(expression, top)
+        return self._factor(expression, names)
+
+    def _connected(self, expression: Call, top: bool) -> list[str]:
+        head = sort_key(Call(expression.op, (), BOOLEAN))[:-1]
+        found = []
+        for row in zip(*(self.texts(arg) for arg in expression.args), strict=True):
+            parts = sorted(set(row))
+            if len(parts) > 1:
+                found.append(f"{head},{','.join(parts)}]")
+            elif top:
+                found.append(parts[0])
+            else:
+                raise Unfit
+        return found
+
+    def _factor(self, factor: Expression, names: Sequence[str]) -> list[str]:
+        fill = expression_filler(factor)
+        known: dict[tuple[Any, ...], str] = {}
+        found = []
+        columns = [self._values[name] for name in names]
+        for marks, *values in zip(
+            zip(*(self._marks[n] for n in names), strict=True), *columns, strict=True
+        ):
+            text = known.get(marks)
+            if text is None:
+                given = {n: self._literal(n, v) for n, v in zip(names, values, strict=True)}
+                text = known[marks] = _text(fill(given))
+            found.append(text)
+        return found
+
+
+def marks_of(values: Sequence[Any]) -> Sequence[Any]:
+    """Equal only for values that are the same in every way: 0.0 is not -0.0."""
+    return [repr(v) for v in values] if any(isinstance(v, float) for v in values) else values
+
+
+def _text(filled: Expression) -> str:
+    if isinstance(filled, Literal) or (isinstance(filled, Call) and filled.op in _CONNECTIVES):
+        raise Unfit
+    return sort_key(filled)
+
+
+def _parameters(expression: Expression) -> Iterable[str]:
+    match expression:
+        case Parameter(name, _):
+            yield name
+        case Call(_, args, _):
+            for arg in args:
+                yield from _parameters(arg)

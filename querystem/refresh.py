@@ -1,0 +1,57 @@
+"""When the answer of a registration changes: at refresh points only, as of the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from querystem.expressions import Expression, from_json, predicate_key, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshEvery:
+    """At the multiples of `period`, counted in the query's NOW from 1970-01-01 UTC."""
+
+    period: int
+
+    def point(self, now: int) -> int:
+        """The last one at NOW."""
+        return now - now % self.period
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshOn:
+    """At the position of each row of `stream` that satisfies `where`."""
+
+    stream: str
+    where: Expression
+
+    @property
+    def predicate_key(self) -> str:
+        return predicate_key(self.where)
+
+
+Refresh = RefreshEvery | RefreshOn
+
+
+def refresh_to_json(refresh: Refresh | None) -> dict[str, Any] | None:
+    match refresh:
+        case None:
+            return None
+        case RefreshEvery(period):
+            return {"kind": "every", "period": period}
+        case RefreshOn(stream, where):
+            return {"kind": "on", "stream": stream, "where": to_json(where)}
+
+
+def refresh_from_json(form: Mapping[str, Any] | None) -> Refresh | None:
+    if form is None:
+        return None
+    match form["kind"]:
+        case "every":
+            return RefreshEvery(form["period"])
+        case "on":
+            return RefreshOn(form["stream"], from_json(form["where"]))
+        case kind:
+            raise ValueError(f"a refresh of an unknown kind: {kind}")

@@ -1,0 +1,192 @@
+"""Portable roaring bytes of many bitmaps at once, each of one block.
+
+A bitmap's single container is an array, a bitset or runs, whichever is smallest; the bytes are
+those that `bitmap.encode` makes of the same set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyroaring
+
+Ints = npt.NDArray[np.int64]
+Lows = npt.NDArray[np.uint16]
+Words = npt.NDArray[np.uint64]
+
+_NO_RUNS, _RUNS = 12346, 12347
+_ARRAY_HEAD, _RUN_HEAD = 8, 11
+_BLOCK_WORDS = 1024
+_BLOCK = 1 << 16
+_MOST_LISTED = 4096
+# Lines are brought to their lists by roaring itself, one by one, when they hold more than this.
+_FEW = 256
+_WORDS_AT_ONCE = 1 << 15
+
+
+def of_lists(counts: Ints, lows: Lows) -> pa.Array:
+    """Of lists that ascend, one after the other in `lows`; none is empty."""
+    if not len(counts):
+        return pa.array([], pa.binary())
+    begins = np.cumsum(counts) - counts
+    starts_run = np.empty(len(lows), np.bool_)
+    starts_run[0] = True
+    np.not_equal(lows[1:], lows[:-1] + np.uint16(1), out=starts_run[1:])
+    starts_run[begins] = True
+    seen = np.append(0, np.cumsum(starts_run))
+    runs = seen[begins + counts] - seen[begins]
+    otherwise = np.minimum(2 * counts, _BLOCK // 8)
+    as_runs = 4 * runs + 2 < otherwise
+    as_bits = (counts > _MOST_LISTED) & ~as_runs
+    if not (as_runs | as_bits).any():
+        return _arrays(counts, lows)
+    chosen = [np.flatnonzero(kind) for kind in (~as_runs & ~as_bits, as_runs, as_bits)]
+    parts = [
+        _arrays(counts[chosen[0]], lows[_members(begins, counts, chosen[0])]),
+        _runs(counts, lows, starts_run, begins, runs, chosen[1]),
+        _bits(counts, lows, begins, chosen[2]),
+    ]
+    order = np.empty(len(counts), np.int64)
+    order[np.concatenate(chosen)] = np.arange(len(counts))
+    return pa.concat_arrays(parts).take(pa.array(order))
+
+
+def of_lines(words: Words, lines: Ints, counts: Ints, first: int) -> pa.Array:
+    """Of `lines` of bits, with so many set and at least one; a line's first word is `first`."""
+    encoded: list[bytes] = []
+    step = max(_WORDS_AT_ONCE // max(words.shape[1], 1), 1)
+    for begin in range(0, len(lines), step):
+        chosen, held = words[lines[begin : begin + step]], counts[begin : begin + step]
+        if held.sum() <= _FEW * len(held):
+            lists = positions(chosen, first).astype(np.uint16)
+            encoded += of_lists(held, lists).to_pylist()
+        else:
+            encoded += _one_by_one(chosen, held, first)
+    return pa.array(encoded, pa.binary())
+
+
+def positions(words: Words, first: int = 0) -> npt.NDArray[np.uint32]:
+    """The bits set in one line after the other; a line's first word is `first`."""
+    width = words.shape[1]
+    octets = np.ascontiguousarray(words).reshape(-1).view(np.uint8)
+    found = np.flatnonzero(octets)
+    held = octets[found]
+    counts = _COUNT[held]
+    ends = np.cumsum(counts)
+    places = np.repeat(_BEGIN[held] - (ends - counts), counts)
+    places += np.arange(len(places))
+    bits = np.repeat(((found % (8 * width)) * 8 + first * 64).astype(np.uint32), counts)
+    bits += _BITS[places]
+    return bits
+
+
+# The bits of each octet, one octet after the other.
+_BITS = np.concatenate(
+    [np.flatnonzero([octet >> bit & 1 for bit in range(8)]) for octet in range(256)]
+).astype(np.uint32)
+_COUNT = np.bitwise_count(np.arange(256, dtype=np.uint8)).astype(np.int64)
+_BEGIN = np.cumsum(_COUNT) - _COUNT
+
+
+def _binary(sizes: Ints, content: npt.NDArray[Any]) -> pa.Array:
+    offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+    )
+
+
+def _members(begins: Ints, counts: Ints, chosen: Ints) -> Ints:
+    """Where the members of some of the lists are."""
+    sizes = counts[chosen]
+    ends = np.cumsum(sizes)
+    places = np.repeat(begins[chosen] - (ends - sizes), sizes)
+    places += np.arange(len(places))
+    return places
+
+
+def _arrays(counts: Ints, lows: Lows) -> pa.Array:
+    """cookie, 1 container, key 0, count - 1, where it begins, the members"""
+    sizes = counts + _ARRAY_HEAD
+    heads = np.cumsum(sizes) - sizes
+    content = np.empty(int(sizes.sum()), np.uint16)
+    for place, value in enumerate((_NO_RUNS, 0, 1, 0, 0, 0, 2 * _ARRAY_HEAD, 0)):
+        content[heads + place] = value
+    content[heads + 5] = counts - 1
+    places = np.repeat(np.arange(1, len(counts) + 1) * _ARRAY_HEAD, counts)
+    places += np.arange(len(places))
+    content[places] = lows
+    return _binary(2 * sizes, content)
+
+
+def _runs(
+    counts: Ints, lows: Lows, starts_run: Any, begins: Ints, runs: Ints, chosen: Ints
+) -> pa.Array:
+    """cookie, which containers are runs, key 0, count - 1, how many runs, (first, more) of each"""
+    members = _members(begins, counts, chosen)
+    firsts = np.flatnonzero(starts_run[members])
+    lengths = np.diff(np.append(firsts, len(members)))
+    pairs = np.empty((len(firsts), 2), np.uint16)
+    pairs[:, 0] = lows[members][firsts]
+    pairs[:, 1] = lengths - 1
+    sizes = 4 * runs[chosen] + _RUN_HEAD
+    heads = np.cumsum(sizes) - sizes
+    content = np.zeros(int(sizes.sum()), np.uint8)
+    content[heads], content[heads + 1] = _RUNS & 255, _RUNS >> 8
+    content[heads + 4] = 1
+    for place, number in ((7, counts[chosen] - 1), (9, runs[chosen])):
+        content[heads + place], content[heads + place + 1] = number & 255, number >> 8
+    places = np.repeat(np.arange(1, len(chosen) + 1) * _RUN_HEAD, 4 * runs[chosen])
+    places += np.arange(len(places))
+    content[places] = pairs.reshape(-1).view(np.uint8)
+    return _binary(sizes, content)
+
+
+def _bits(counts: Ints, lows: Lows, begins: Ints, chosen: Ints) -> pa.Array:
+    """cookie, 1 container, key 0, count - 1, where it begins, 65,536 bits"""
+    lines = np.zeros((len(chosen), _BLOCK), np.bool_)
+    for line, list_ in enumerate(chosen.tolist()):
+        lines[line, lows[begins[list_] : begins[list_] + counts[list_]]] = True
+    packed = np.packbits(lines, axis=1, bitorder="little").view(np.uint64)
+    content = _headed(packed.reshape(-1, _BLOCK_WORDS), counts[chosen])
+    return _binary(np.full(len(chosen), content.shape[1] * 8), content)
+
+
+def _headed(lines: Words, counts: Ints) -> Words:
+    """Whole blocks of bits with what stands before them."""
+    content = np.empty((len(lines), 2 + _BLOCK_WORDS), np.uint64)
+    heads = content[:, :2].view(np.uint16)
+    heads[:] = (_NO_RUNS, 0, 1, 0, 0, 0, 2 * _ARRAY_HEAD, 0)
+    heads[:, 5] = counts - 1
+    content[:, 2:] = lines
+    return content
+
+
+def _one_by_one(words: Words, counts: Ints, first: int) -> list[bytes]:
+    """A bitset may not hold few bits, but its complement may: that is read, and flipped."""
+    lines = np.zeros((len(words), _BLOCK_WORDS), np.uint64)
+    lines[:, first : first + words.shape[1]] = words
+    ready = (counts > _MOST_LISTED) & ~_may_be_runs(lines, counts)
+    flipped = counts <= _MOST_LISTED
+    np.bitwise_not(lines, out=lines, where=flipped[:, None])
+    content = _headed(lines, np.where(flipped, _BLOCK - counts, counts))
+    encoded = []
+    for line, is_ready, flip in zip(content, ready.tolist(), flipped.tolist(), strict=True):
+        octets = line.tobytes()
+        if not is_ready:
+            bitmap = pyroaring.BitMap.deserialize(octets)
+            if flip:
+                bitmap.flip_inplace(0, _BLOCK)
+            bitmap.run_optimize()
+            octets = bytes(bitmap.serialize())
+        encoded.append(octets)
+    return encoded
+
+
+def _may_be_runs(lines: Words, counts: Ints) -> npt.NDArray[np.bool_]:
+    """Counts the runs as if none went on from one word into the next."""
+    followed = lines & (lines << np.uint64(1))
+    most = counts - np.bitwise_count(followed).sum(axis=1, dtype=np.int64)
+    return np.asarray(4 * (most - _BLOCK_WORDS) + 2 < _BLOCK // 8)

@@ -1,0 +1,150 @@
+"""psoup bench: a short real run, what it leaves behind, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from psoup.cli.bench import workload
+from psoup.cli.bench.memory import _from_ps, resident
+from psoup.cli.bench.result import Times
+from psoup.cli.problems import Problem
+from tests.cli.conftest import TRADES, Run
+from tests.system.processes import RunningStore
+
+ROOT = Path(__file__).parents[2]
+QUERIES = """
+SELECT symbol, price FROM trades WHERE symbol = 'a;b' RANGE 10 MINUTES;
+SELECT count(*) AS n FROM trades WHERE price > 100
+"""
+ROWS = "at,symbol,price,size\n2026-01-05T09:00,a;b,99.5,1\n2026-01-05T09:01,IBM,101,2\n"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> list[str]:
+    """Options for a stream, two queries and two rows of one's own."""
+    (tmp_path / "queries.sql").write_text(QUERIES)
+    (tmp_path / "rows.csv").write_text(ROWS)
+    files = ["--queries", str(tmp_path / "queries.sql"), "--data", str(tmp_path / "rows.csv")]
+    return ["--stream", TRADES, *files]
+
+
+def started(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """The command, with a place for temporary files that can be looked at afterwards."""
+    (folder / "tmp").mkdir()
+    return subprocess.Popen(
+        [sys.executable, "-m", "psoup.cli", "bench", *options],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(folder / "tmp")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+    """What it has written. One that takes too long is told to end, and ends its store."""
+    try:
+        return process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        raise
+
+
+@pytest.mark.spark
+@pytest.mark.process
+@pytest.mark.timeout(660)
+def test_a_short_run_measures_and_leaves_nothing(tmp_path: Path, own: list[str]) -> None:
+    written, drawn = tmp_path / "result.json", tmp_path / "result.png"
+    options = ["--quick", "--master", "local[2]", "--json", str(written), "--plot", str(drawn)]
+    process = started(tmp_path, *options, *own)
+    out, err = ended(process, 540)
+    assert process.returncode == 0, err
+    assert "publish → epoch" in out
+    assert "2 rows, 2 queries" in err
+    found: dict[str, Any] = json.loads(written.read_text())
+    assert set(found["rows_per_second"]) == {
+        "published, acknowledged",
+        "published, matched by the engine",
+    }
+    assert found["computed_rows"] == 0
+    assert found["memory_bytes"]["server"] > 1 << 20
+    assert found["memory_bytes"]["engine"] > found["memory_bytes"]["server"]
+    assert 0 < found["milliseconds"]["invoke"]["p50"] <= found["milliseconds"]["invoke"]["p99"]
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.process
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    process = started(tmp_path, "--no-engine")
+    while not list((tmp_path / "tmp").glob("psoup-bench-*/store/log")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = ended(process, 60)
+    assert process.returncode == 130, err
+    assert "ended with Ctrl-C" in err
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.process
+def test_a_running_store_is_as_it_was(tmp_path: Path, own: list[str], run: Run) -> None:
+    with RunningStore(tmp_path) as store:
+        target = store.start_server()
+        process = started(tmp_path, "--quick", "--no-engine", "--server", target, *own)
+        out, err = ended(process, 160)
+        assert process.returncode == 0, err
+        assert "publish → answer" in out
+        assert "memory" not in out
+        with store.client() as client:
+            assert client.streams() == []
+            assert list(client.registrations()) == []
+
+
+def test_half_of_what_is_one_s_own_is_refused(run: Run, own: list[str]) -> None:
+    assert "belong together" in run("bench", *own[:2], code=2).stderr
+    assert "belong together" in run("bench", *own[2:], code=2).stderr
+
+
+def test_queries_end_at_a_semicolon_at_the_end_of_a_line(own: list[str]) -> None:
+    found = workload.own(own[1], Path(own[3]), Path(own[5]))
+    assert len(found.queries) == 2
+    assert "'a;b'" in found.queries[0]
+    assert found.stream == "trades"
+    with pytest.raises(Problem, match="CREATE STREAM"):
+        _ = workload.Workload("SELECT 1", ()).stream
+
+
+def test_made_up_rows_end_now_and_match() -> None:
+    made = workload.traffic(3)
+    table = made.rows(None, 1000)  # type: ignore[arg-type]
+    assert table.num_rows == 1000
+    assert pa.compute.min_max(table["lane"]).as_py() == {"min": 1, "max": workload.LANES}
+    assert len(set(made.queries)) == 3
+
+
+def test_without_matplotlib_it_says_so_before_it_measures(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install matplotlib" in run("bench", "--plot", "x.png", code=2).stderr
+
+
+def test_percentiles_and_memory() -> None:
+    assert Times([0.002]).percentile(99) == 2.0
+    assert Times([n / 1000 for n in range(1, 102)]).percentile(50) == pytest.approx(51.0)
+    mine = resident(os.getpid())
+    assert mine > 1 << 20
+    if listed := _from_ps():
+        assert listed[os.getpid()][1] > 1 << 20

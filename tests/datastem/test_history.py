@@ -1,0 +1,149 @@
+"""The keyed history equals its naive meaning: late rows, equal ts, deletes, known then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from datastem import history as module
+from datastem.codec import HISTORY_COLUMNS, INSTANT
+from datastem.history import History
+from datastem.keys import key_digests
+from datastem.runs import KeyedRows
+from tests.oracle.keyed import Keyed
+
+KEYED = Keyed(("key",))
+Row = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The live rows are cut down at every chance."""
+    monkeypatch.setattr(module, "_SLACK", 0)
+
+
+def rows(size: int = 40) -> st.SearchStrategy[list[Row]]:
+    fields = st.fixed_dictionaries(
+        {"key": st.integers(0, 3), "ts": st.integers(0, 12), "_op": st.sampled_from(("", "delete"))}
+    )
+    return st.lists(fields, max_size=size).map(
+        lambda found: [{**row, "row_id": place} for place, row in enumerate(found)]
+    )
+
+
+def keyed(found: list[Row]) -> KeyedRows:
+    columns = [
+        pa.array([row["key"] for row in found], pa.int64()),
+        pa.array([row["ts"] for row in found], pa.int64()).view(INSTANT),
+        pa.array([row["row_id"] for row in found], pa.int64()),
+        pa.array([int(row["_op"] == "delete") for row in found], pa.int8()),
+    ]
+    return KeyedRows.of(pa.RecordBatch.from_arrays(columns, names=list(HISTORY_COLUMNS)))
+
+
+def batches(data: DataObject, found: list[Row]) -> list[list[Row]]:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(found)), max_size=8)))
+    edges = [0, *cuts, len(found)]
+    return [found[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def built(parts: list[list[Row]]) -> History:
+    history = History()
+    for part in parts:
+        history = history.insert(keyed(part), history.high + len(part))
+        history._check()
+    return history
+
+
+@given(rows(), st.data())
+def test_oracle_current_rows(found: list[Row], data: DataObject) -> None:
+    history = built(batches(data, found))
+    for high in range(len(found) + 1):
+        known = Keyed(("key",), high).known(found)
+        for instant in range(-1, 14):
+            got = history.current(high, instant)
+            expected = KEYED.current(known, instant)
+            assert got.ids.tolist() == [row["row_id"] for row in expected]
+            assert got.ts.tolist() == [row["ts"] for row in expected]
+
+
+@given(rows(), st.data())
+def test_oracle_retention(found: list[Row], data: DataObject) -> None:
+    """Pruned or not, what had ended by the cut is never current, however little is known."""
+    cut = data.draw(st.integers(-1, 14))
+    earlier = data.draw(st.integers(-1, cut))
+    parts = batches(data, found)
+    whole = built(parts)
+    retained = Keyed(("key",), reached=cut).retained(found, cut, 0)
+    gone = whole.ended(cut)
+    assert sorted({*range(len(found))} - set(gone.tolist())) == [r["row_id"] for r in retained]
+    pruned = built(parts[:-1]).prune(earlier).insert(keyed(parts[-1]), len(found))
+    for history in (whole, whole.prune(cut), whole.prune(earlier), pruned, whole.without(gone)):
+        history._check()
+        for high in range(0, len(found) + 1, 3):
+            for instant in range(-1, 14, 2):
+                expected = KEYED.current([r for r in retained if r["row_id"] < high], instant)
+                got = history.current(high, instant, cut)
+                assert got.ids.tolist() == [row["row_id"] for row in expected]
+
+
+@given(rows(), st.data())
+def test_oracle_closures(found: list[Row], data: DataObject) -> None:
+    """The end of a row at any position is the least one that had been learned by then."""
+    history, learned = History(), []
+    for part in batches(data, found):
+        made = history.closures(keyed(part))
+        columns = (made.ids.tolist(), made.ends.tolist(), made.by.tolist())
+        learned += list(zip(*columns, strict=True))
+        history = history.insert(keyed(part), history.high + len(part))
+    for high in range(len(found) + 1):
+        ends: dict[int, int | None] = dict.fromkeys(range(high))
+        for row_id, end, by in learned:
+            if by < high:
+                assert row_id <= by
+                old = ends[row_id]
+                ends[row_id] = end if old is None else min(old, end)
+        assert ends == KEYED.ends(found[:high])
+
+
+def test_recent_instants_need_the_live_rows_only() -> None:
+    """A thousand keys, a hundred rows each: nothing but the last ones is looked at."""
+    history = History()
+    for turn in range(100):
+        part = [{"key": k, "ts": turn, "row_id": turn * 1000 + k, "_op": ""} for k in range(1000)]
+        history = history.insert(keyed(part), (turn + 1) * 1000)
+    assert len(history) == 100_000
+    assert len(history.live.runs) <= 4000
+    assert history.live.since >= 95
+    assert history.live.settled <= 98_000
+    assert len(history.current(99_000, 97)) == 1000
+    assert history.current(50_500, 60).ids.tolist() == [*range(49_500, 50_500)]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        ([pa.array([0.0])], [pa.array([-0.0])], True),
+        ([pa.array([float("nan")])], [pa.array([-float("nan")])], True),
+        ([pa.array(["ab"]), pa.array(["c"])], [pa.array(["a"]), pa.array(["bc"])], False),
+        ([pa.array([1]), pa.array([2])], [pa.array([2]), pa.array([1])], False),
+        ([pa.array([True])], [pa.array([False])], False),
+        ([pa.array(["é"])], [pa.array(["é"])], True),
+    ],
+)
+def test_key_digests(left: list[pa.Array], right: list[pa.Array], equal: bool) -> None:
+    assert (key_digests(left)[0] == key_digests(right)[0]) == equal
+
+
+def test_key_digests_stay_what_they_are() -> None:
+    """Stems on disk hold them."""
+    found = key_digests([pa.array(["a", "b", "a"]), pa.array([1, 2, 1])])
+    assert found.dtype == np.int64
+    assert found[0] == found[2] != found[1]
+    assert found.tolist()[:2] == [-5101055812324535584, 4770688250002808650]

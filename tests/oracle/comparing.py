@@ -1,0 +1,26 @@
+"""Answers beside each other: equal values, of one type, in one order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+Values = tuple[Any, ...]
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal and of one type; NaN is NaN, and -0.0 is 0.0."""
+    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
+        return math.isnan(right)
+    return type(left) is type(right) and bool(left == right)
+
+
+def difference(expected: Sequence[Values], got: Sequence[Values]) -> str:
+    """Empty where both are the same rows in the same order."""
+    if len(expected) != len(got):
+        return f"{len(got)} rows instead of {len(expected)}: {got[:5]} instead of {expected[:5]}"
+    for place, (wanted, found) in enumerate(zip(expected, got, strict=True)):
+        if not all(same(left, right) for left, right in zip(wanted, found, strict=True)):
+            return f"row {place} is {found} instead of {wanted}"
+    return ""

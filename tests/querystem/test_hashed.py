@@ -1,0 +1,172 @@
+"""Predicates found by hash: the same matches as by the kernel alone, whatever comes and goes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.index import QueryStem
+from querystem.index.hashed import columns
+from querystem.index.hashed.codes import Combinations
+from tests.querystem.shapes import Shapes, batch
+from tests.querystem.test_index import alone, both, compare, found
+
+_LANE, _STATION = ColumnRef("lane", BIGINT), ColumnRef("station", BIGINT)
+_SPEED, _NAME = ColumnRef("speed", DOUBLE), ColumnRef("name", TEXT)
+
+
+def soon_hashed(monkeypatch: pytest.MonkeyPatch, distinct: int = 4) -> None:
+    monkeypatch.setattr("querystem.index.families.HASHED_FROM", distinct)
+    monkeypatch.setattr("querystem.index.stem.UNHASHED_BELOW", distinct // 2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_oracle_every_shape_coming_and_going(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together more than 10⁵ pairs of a row and a predicate."""
+    soon_hashed(monkeypatch)
+    random = np.random.default_rng(seed)
+    shapes, stem = Shapes(random), QueryStem()
+    predicates: dict[int, Expression] = {}
+    for step in range(8):
+        for place in range(int(random.integers(1, 60))):
+            id_ = place * 100 + step
+            predicates[id_] = shapes.predicate()
+            stem.insert(id_, predicates[id_])
+        for id_ in random.permutation(sorted(predicates))[: int(random.integers(0, 40))].tolist():
+            stem.remove(id_)
+            del predicates[id_]
+        stem._check()
+        rows = batch(random, int(random.integers(1, 90)), nulls=float(random.choice([0.0, 0.2])))
+        assert found(stem.probe(rows)) == alone(predicates, rows)
+        assert len(stem) == len(predicates)
+    for id_ in random.permutation(sorted(predicates)).tolist():
+        assert id_ in stem
+        stem.remove(id_)
+    stem._check()
+    assert not len(stem) and not found(stem.probe(rows))
+
+
+def readings(count: int, stations: int = 200, seed: int = 1) -> pa.RecordBatch:
+    random = np.random.default_rng(seed)
+    station = random.integers(0, stations, count)
+    return pa.record_batch(
+        {
+            "lane": random.integers(1, 9, count),
+            "station": pa.array(station, mask=random.random(count) < 0.05),
+            "speed": pa.array(random.integers(0, 100, count) / 2, mask=random.random(count) < 0.1),
+            "name": [f"station {number % 50}" for number in station],
+        }
+    )
+
+
+def by_station(count: int, stations: int = 200, seed: int = 2) -> dict[int, Expression]:
+    random = np.random.default_rng(seed)
+    return {
+        id_: both(
+            compare(Op.EQ, _LANE, int(random.integers(1, 9))),
+            compare(Op.EQ, _STATION, int(random.integers(stations))),
+            compare(Op.GT, _SPEED, float(random.integers(50))),
+        )
+        for id_ in range(count)
+    }
+
+
+def stem_of(predicates: dict[int, Expression]) -> QueryStem:
+    stem = QueryStem()
+    for id_, where in predicates.items():
+        stem.insert(id_, where)
+    return stem
+
+
+@pytest.mark.parametrize("first", [0, 1, 63, 64, 40_000])
+def test_rows_are_numbered_from_the_first(first: int) -> None:
+    names = {9000 + n: compare(Op.EQ, _NAME, f"station {n}") for n in range(200)}
+    predicates = {**by_station(700), **names, 10_000: compare(Op.LT, _SPEED, 20.0)}
+    stem, rows = stem_of(predicates), readings(3000)
+    expected = {id_: [first + row for row in each] for id_, each in alone(predicates, rows).items()}
+    assert found(stem.probe(rows, first)) == expected
+    ids, counts, bitmaps = stem.probe(rows, first).bitmaps()
+    assert (ids.tolist(), counts.tolist()) == (
+        list(expected),
+        [len(each) for each in expected.values()],
+    )
+    assert len(bitmaps) == len(ids)
+
+
+def test_rows_that_crowd_into_one_combination() -> None:
+    predicates = by_station(900, stations=20)
+    where = both(compare(Op.EQ, _LANE, 3), compare(Op.EQ, _STATION, 5))
+    speeds = {5000 + n: both(where, compare(Op.GT, _SPEED, n / 2)) for n in range(50)}
+    like = Call(Op.LIKE, (_NAME, Literal("%5", TEXT)), BOOLEAN)
+    stem = stem_of(predicates | speeds | {7000: both(where, like)})
+    crowd = pa.record_batch(
+        {
+            "lane": np.full(9000, 3),
+            "station": np.where(np.arange(9000) % 9, 5, 6),
+            "speed": pa.array(np.arange(9000) % 60, pa.float64()),
+            "name": [f"station {row % 7}" for row in range(9000)],
+        }
+    )
+    everything = predicates | speeds | {7000: both(where, like)}
+    assert found(stem.probe(crowd)) == alone(everything, crowd)
+
+
+def test_a_family_is_hashed_when_it_is_large_and_bitmaps_when_small() -> None:
+    predicates = by_station(600)
+    stem, rows = stem_of(predicates), readings(500)
+    assert not len(stem._roots)
+    for id_ in list(predicates)[10:]:
+        stem.remove(id_)
+        del predicates[id_]
+    stem._check()
+    assert len(stem._roots) == 10
+    assert found(stem.probe(rows)) == alone(predicates, rows)
+
+
+def test_a_change_makes_a_segment_of_its_own() -> None:
+    predicates = by_station(2000)
+    stem, rows = stem_of(predicates), readings(200)
+    stem.probe(rows)
+    (family,) = stem._families.values()
+    assert family.group is not None
+    (large,) = family.group._segments
+    more = by_station(10, seed=5)
+    for id_, where in more.items():
+        predicates[9000 + id_] = where
+        stem.insert(9000 + id_, where)
+    assert found(stem.probe(rows)) == alone(predicates, rows)
+    assert family.group._segments[0] is large
+
+
+def test_codes_that_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another seed among predicates, by comparison between a row and a predicate."""
+    codes_of = columns.codes_of
+    seeds: list[int] = []
+
+    def weak(found: list[columns.Column], seed: int) -> columns.Codes:
+        seeds.append(seed)
+        bits = np.uint64(4 if len(set(seeds)) < 3 else 16)
+        return codes_of(found, seed) & ((np.uint64(1) << bits) - np.uint64(1))
+
+    monkeypatch.setattr("querystem.index.hashed.codes.codes_of", weak)
+    monkeypatch.setattr("querystem.index.hashed.search.codes_of", weak)
+    predicates = by_station(300)
+    stem, rows = stem_of(predicates), readings(2000)
+    assert found(stem.probe(rows)) == alone(predicates, rows)
+    assert len(set(seeds)) > 1
+
+
+def test_texts_of_any_length_have_codes_of_their_own() -> None:
+    texts = ["", "a", "b", "ab", "ba", "\0", "a\0", "a" * 8, "a" * 9, "a" * 16, "é", "日本" * 20]
+    array = pa.array([*texts, *texts])
+    combinations, places = Combinations.of([array])
+    assert len(combinations) == len(texts)
+    assert (places[: len(texts)] == places[len(texts) :]).all()
+    rows, which = combinations.find(
+        [array.slice(3)], columns.codes_of([array.slice(3)], combinations.seed)
+    )
+    assert rows.tolist() == list(range(len(array) - 3))
+    assert which.tolist() == places[3:].tolist()

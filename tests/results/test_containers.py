@@ -1,0 +1,84 @@
+"""Many bitmaps at once are, byte for byte, what each is alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from results.bitmap import Lows, encode
+from results.containers import of_lines, of_lists, positions
+
+Random = np.random.Generator
+
+
+def _few(random: Random) -> Lows:
+    return np.unique(random.integers(0, 65536, random.integers(1, 20))).astype(np.uint16)
+
+
+def _one_run(random: Random) -> Lows:
+    first = random.integers(0, 60_000)
+    return np.arange(first, first + random.integers(1, 5000)).astype(np.uint16)
+
+
+def _share(random: Random) -> Lows:
+    chosen = random.random(65536) < random.random()
+    chosen[-1] = True
+    return np.flatnonzero(chosen).astype(np.uint16)
+
+
+def _short_run(random: Random) -> Lows:
+    first = random.integers(0, 65530)
+    return np.arange(first, first + random.integers(1, 6)).astype(np.uint16)
+
+
+def _short_runs(random: Random) -> Lows:
+    firsts = random.integers(0, 65536, random.integers(1, 4000))
+    runs = [np.arange(first, first + random.integers(1, 9)) for first in firsts]
+    return np.unique(np.minimum(np.concatenate(runs), 65535)).astype(np.uint16)
+
+
+def _at_the_limit(random: Random) -> Lows:
+    count = int(random.choice([4095, 4096, 4097]))
+    return np.sort(random.choice(65536, count, replace=False)).astype(np.uint16)
+
+
+KINDS: list[Callable[[Random], Lows]] = [
+    _few,
+    _short_run,
+    _one_run,
+    _share,
+    _short_runs,
+    _at_the_limit,
+]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_differential_bytes(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    kinds = KINDS[:2] if seed < 2 else KINDS
+    lists = [kinds[random.integers(len(kinds))](random) for _ in range(60)]
+    counts, lows = np.array([len(each) for each in lists]), np.concatenate(lists)
+    alone = [encode(each) for each in lists]
+    assert of_lists(counts, lows).to_pylist() == alone
+    bits = np.zeros((len(lists), 65536), np.bool_)
+    for line, each in enumerate(lists):
+        bits[line, each] = True
+    words = np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
+    order = random.permutation(len(lists))
+    assert of_lines(words, order, counts[order], 0).to_pylist() == [alone[n] for n in order]
+    assert (positions(words) == lows).all()
+
+
+def test_lines_may_begin_later_and_be_short() -> None:
+    words = np.array([[1, 1 << 63], [0, 7]], np.uint64)
+    encoded = of_lines(words, np.arange(2), np.array([2, 3]), first=1022)
+    expected = [[65408, 65535], [65472, 65473, 65474]]
+    assert encoded.to_pylist() == [encode(np.array(each, np.uint16)) for each in expected]
+
+
+def test_none_are_none() -> None:
+    nothing = np.empty(0, np.int64)
+    assert not len(of_lists(nothing, np.empty(0, np.uint16)))
+    assert not len(of_lines(np.empty((0, 0), np.uint64), nothing, nothing, 0))

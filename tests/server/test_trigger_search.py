@@ -1,0 +1,68 @@
+"""The last row that refreshes is found from bitmaps: blocks without one are never read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.blocks import BLOCK_ROWS
+from datastem.codec import decode, encode
+from datastem.memory import Memory
+from datastem.schema import Column, StreamSchema
+from datastem.stem import DataStem, Segment
+from datastem.types import BIGINT
+from psoup.server.invoke import Plan, Triggers
+from psoup.server.matcher import Matcher, Work
+from psoup.server.matchfiles import MatchCache
+from psoup.server.refreshing import point_by_rows
+from psoup.server.view import EMPTY
+from psoup.store import START
+from querystem.language import bind_query
+from results.known import Known
+
+SCHEMA = StreamSchema("s", (Column("a", BIGINT),))
+BLOCKS = 5
+
+
+def rows(lo: int, hi: int) -> pa.RecordBatch:
+    """A row's stamp is its id in its block's thousands; its position is its block."""
+    block = lo // BLOCK_ROWS
+    payload = encode(pa.record_batch({"a": pa.array(range(lo, hi), pa.int64())}))
+    return decode(SCHEMA, payload, lo, 1000 * block, block)
+
+
+class Files:
+    def __init__(self) -> None:
+        self.read_blocks: list[int] = []
+
+    def read(
+        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        self.read_blocks.append(lo // BLOCK_ROWS)
+        return rows(lo, hi)
+
+
+def test_blocks_without_a_match_are_not_read() -> None:
+    files = Files()
+    stem = DataStem(Memory(1), files.read)
+    segments = [
+        Segment(n * BLOCK_ROWS, (n + 1) * BLOCK_ROWS, 1000 * n, 1000 * n, n) for n in range(BLOCKS)
+    ]
+    stem.cover(BLOCKS * BLOCK_ROWS, segments)
+    known, view = Known(1 << 20), stem.view()
+    last = BLOCK_ROWS + 7
+    for block in range(1, BLOCKS):
+        found = [7] if block == 1 else []
+        span = (block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
+        known.insert(1, block, [span], np.array(found, np.uint16))
+    query = bind_query(f"SELECT a FROM s WHERE a = {last}", {"s": SCHEMA}.get)
+    matcher = Matcher(1, 1, query.where, EMPTY, Path(), known, MatchCache(1), Work(0))
+    triggers = Triggers(query.where, 1, 1, view, None, None)
+    plan = Plan(query, query.window, SCHEMA, 1, 1, view, None, EMPTY, START, 4000, None, (), ())
+    point = point_by_rows(plan, triggers, 4000, matcher)
+    assert point is not None
+    assert (point.now, point.limits) == (1000, (("_position", 1),))
+    assert files.read_blocks == [1], "nothing was computed, and only the match's block was read"

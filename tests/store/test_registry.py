@@ -1,0 +1,224 @@
+"""Registrations and predicates in columns behave as dicts do, in a draft and out of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psoup.store import Position, Predicate, Registration, registry
+from psoup.store.columns import with_constants
+from psoup.store.drafts import DraftPredicates, DraftRegistrations
+from psoup.store.predicates import Predicates
+from psoup.store.registrations import Registrations
+
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["one", "many", "remove", "replace", "draft"]), st.integers(0, 50)),
+    max_size=25,
+)
+
+
+@pytest.fixture(autouse=True)
+def squeezed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_SQUEEZE", 3)
+
+
+# ---- registrations
+
+
+def registration(number: int, at: int) -> Registration:
+    handle = (number * 2**60 % 2**128 + number).to_bytes(16)
+    key = f"k{number}" if number % 3 else ""
+    return Registration(
+        handle, f"t{number % 2}", f"o{number % 5 % 2}", key, 1 + number % 2, number, number % 2,
+        number % 7, f"SELECT {at}", "{}", f"form {number % 4}", 60, at, Position(at, 0),
+    )  # fmt: skip
+
+
+def table_of(values: list[Registration]) -> pa.Table:
+    rows = [
+        {name: getattr(one, name) for name in Registration.__slots__}
+        | {"position": one.position.packed}
+        for one in sorted(values, key=lambda one: one.handle)
+    ]
+    columns = {name: [row[name] for row in rows] for name in Registration.__slots__}
+    types = {"handle": pa.binary()}
+    integers = (
+        "stream_id", "predicate_id", "trigger_stream_id", "trigger_id", "lease", "stamp",
+        "position",
+    )  # fmt: skip
+    types |= dict.fromkeys(integers, pa.int64())
+    return pa.table({n: pa.array(v, types.get(n, pa.string())) for n, v in columns.items()})
+
+
+class Registering:
+    """Every change is made to the columns and to a dict."""
+
+    def __init__(self) -> None:
+        self.columns: Registrations | DraftRegistrations = Registrations()
+        self.model: dict[bytes, Registration] = {}
+        self.number = 0
+        self.at = 0
+
+    def make(self) -> Registration:
+        self.number += 1
+        return registration(self.number, self.at)
+
+    def take(self, name: str, chosen: int) -> None:
+        self.at += 1
+        if name == "one":
+            self.put(self.make())
+        elif name == "many":
+            new = [self.make() for _ in range(chosen % 7)]
+            self.columns.extend(table_of(new))
+            self.model |= {one.handle: one for one in new}
+        elif self.model and name in ("remove", "replace"):
+            handle = sorted(self.model)[chosen % len(self.model)]
+            if name == "remove":
+                assert self.columns.pop(handle) == self.model.pop(handle)
+            else:
+                self.put(replace(self.model[handle], position=Position(self.at, 0), text="other"))
+
+    def put(self, value: Registration) -> None:
+        self.columns[value.handle] = self.model[value.handle] = value
+
+    def check(self) -> None:
+        assert dict(self.columns) == self.model
+        assert len(self.columns) == len(self.model)
+        keys = {(one.tenant, one.owner, one.client_key): one for one in self.model.values()}
+        for number in range(self.number + 2):
+            one = registration(number, 0)
+            key = one.tenant, one.owner, one.client_key
+            found = keys.get(key) if one.client_key else None
+            assert self.columns.find(*key) == (found and found.handle)
+            assert (one.handle in self.columns) == (one.handle in self.model)
+        wanted = [f"k{number}" for number in range(self.number + 2)]
+        found_all = self.columns.find_all("t1", "o0", pa.array(wanted))
+        assert {wanted[place]: handle for place, handle in found_all.items()} == {
+            key: one.handle for (t, o, key), one in keys.items() if key and (t, o) == ("t1", "o0")
+        }
+
+
+@given(OPERATIONS, OPERATIONS)
+def test_registrations_are_a_dict(operations, drafted) -> None:
+    made = Registering()
+    for name, chosen in operations:
+        made.take(name, chosen)
+    made.check()
+    base = made.columns
+    assert isinstance(base, Registrations)
+    base._check()
+    _check_rows(base, made.model)
+    before, made.columns = dict(made.model), DraftRegistrations(base)
+    for name, chosen in drafted:
+        made.take(name, chosen)
+    made.check()
+    assert dict(base) == before, "a draft changes only itself"
+
+
+def _check_rows(base: Registrations, model: dict[bytes, Registration]) -> None:
+    handles = pa.array([*model, b"-" * 16], pa.binary())
+    rows = base.rows_of(handles)
+    assert rows[-1] == -1
+    assert base.take(rows[:-1]).column("handle").to_pylist() == list(model)
+
+
+@given(OPERATIONS, st.integers(1, 4), st.sampled_from(["", "o0", "o1", "o9"]))
+def test_pages_show_each_registration_once_in_order(operations, size: int, owner: str) -> None:
+    made = Registering()
+    for name, chosen in operations:
+        made.take(name, chosen)
+    assert isinstance(made.columns, Registrations)
+    after, found = (0, b""), []
+    while page := made.columns.page("t1", owner, after, size):
+        found += page
+        after = page[-1].position.packed, page[-1].handle
+    mine = [one for one in made.model.values() if one.tenant == "t1" and owner in ("", one.owner)]
+    assert found == sorted(mine, key=lambda one: (one.position, one.handle))
+
+
+# ---- predicates
+
+
+class Sharing:
+    def __init__(self) -> None:
+        self.columns: Predicates | DraftPredicates = Predicates()
+        self.model: dict[int, Predicate] = {}
+        self.number = 0
+
+    def make(self) -> Predicate:
+        self.number += 1
+        return Predicate(self.number, "main", 1 + self.number % 2, f"key {self.number}", 1)
+
+    def take(self, name: str, chosen: int) -> None:
+        ids = sorted(self.model)
+        if name == "one":
+            one = self.make()
+            self.columns[one.id] = self.model[one.id] = one
+        elif name == "many":
+            new = [self.make() for _ in range(chosen % 7)]
+            self.columns.extend(_predicate_table(new))
+            self.model |= {one.id: one for one in new}
+        elif name == "remove" and ids:
+            del self.columns[ids[chosen % len(ids)]]
+            del self.model[ids[chosen % len(ids)]]
+        elif name == "replace" and ids:
+            some = ids[chosen % len(ids) :]
+            self.columns.count(np.array(some), np.arange(len(some)))
+            for more, id_ in enumerate(some):
+                old = self.model[id_]
+                self.model[id_] = replace(old, registrations=old.registrations + more)
+
+    def check(self) -> None:
+        assert dict(self.columns) == self.model
+        keys = {(one.stream_id, one.key): one.id for one in self.model.values()}
+        wanted = [f"key {number}" for number in range(self.number + 2)]
+        for stream_id in (1, 2, 3):
+            ids = [keys.get((stream_id, key)) for key in wanted]
+            assert [self.columns.find(stream_id, key) for key in wanted] == ids
+            found = self.columns.find_all(stream_id, pa.array(wanted))
+            assert found.tolist() == [-1 if one is None else one for one in ids]
+
+
+@given(OPERATIONS, OPERATIONS)
+def test_predicates_are_a_dict(operations, drafted) -> None:
+    made = Sharing()
+    for name, chosen in operations:
+        made.take(name, chosen)
+    made.check()
+    base = made.columns
+    assert isinstance(base, Predicates)
+    base._check()
+    for stream_id in (1, 2, 3):
+        mine = sorted(one.id for one in made.model.values() if one.stream_id == stream_id)
+        assert base.of_stream(stream_id).tolist() == mine
+    before, made.columns = dict(made.model), DraftPredicates(base)
+    for name, chosen in drafted:
+        made.take(name, chosen)
+    made.check()
+    assert dict(base) == before, "a draft changes only itself"
+
+
+def _predicate_table(new: list[Predicate]) -> pa.Table:
+    columns: dict[str, Any] = {
+        "predicate_id": pa.array([one.id for one in new], pa.int64()),
+        "stream_id": pa.array([one.stream_id for one in new], pa.int64()),
+        "key": pa.array([one.key for one in new], pa.string()),
+    }
+    return with_constants(pa.table(columns), {"tenant": "main", "registrations": 1})
+
+
+def test_memory_is_reused_when_registrations_go() -> None:
+    made = Registering()
+    for _ in range(40):
+        made.take("many", 6)
+    assert isinstance(made.columns, Registrations)
+    full = made.columns.nbytes
+    for handle in sorted(made.model)[: len(made.model) * 9 // 10]:
+        del made.columns[handle]
+    assert made.columns.nbytes < full / 3
