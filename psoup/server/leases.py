@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
 from datastem.instants import MINUTE, SECOND
 from psoup.server.appender import Appender, Proposal
 from psoup.server.errors import FAMILIES
@@ -81,12 +83,10 @@ class Leases:
     async def expire(self) -> int:
         """Ends the registrations whose lease is used up; how many."""
         state, now = self._follower.state, self._now
-        found = list(state.registrations.values())
-        due = await asyncio.to_thread(
-            lambda: [
-                one.handle for one in found if state.awake_since_contact(one, now) >= one.lease
-            ]
-        )
+        registrations, _ = state.columns
+        handles, since, leases = registrations.leases()
+        used = state.leases.awake_all(since, state.clock, now)
+        due = handles.filter(pa.array(used >= leases)).to_pylist()
         ended = await asyncio.gather(*(self._append(ExpireOne(handle)) for handle in due))
         return sum(ended)
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from datastem.instants import MINUTE
+from psoup.store.hashes import Int64s
 from psoup.store.overlay import Overlay
 
 # So much of the time between two stamps counts at most.
@@ -31,14 +34,13 @@ class Expired:
 
 @dataclass(slots=True)
 class Leases:
-    """`renewed` is the stamp of a registration's last renewal, if there was one."""
+    """What is known of leases beside the registrations themselves."""
 
-    renewed: MutableMapping[bytes, int] = field(default_factory=dict)
     expired: MutableMapping[bytes, Expired] = field(default_factory=dict)
     outages: tuple[Outage, ...] = ()
 
     def draft(self) -> Leases:
-        return Leases(Overlay(self.renewed), Overlay(self.expired), self.outages)
+        return Leases(Overlay(self.expired), self.outages)
 
     def pass_time(self, clock: int, stamp: int) -> None:
         """From one stamp of the log to the next."""
@@ -48,10 +50,16 @@ class Leases:
 
     def awake(self, since: int, clock: int, until: int) -> int:
         """Time that counts between two instants; `clock` is the last stamp of the log."""
-        lost = [total for end, total in self.outages if end > since]
-        before = max((total for end, total in self.outages if end <= since), default=0)
-        asleep = (lost[-1] - before) if lost else 0
-        return max(0, min(until, max(clock, since) + QUIET) - since - asleep)
+        return int(self.awake_all(np.array([since]), clock, until)[0])
+
+    def awake_all(self, since: Int64s, clock: int, until: int) -> Int64s:
+        """The same for many beginnings."""
+        ends = np.array([end for end, _ in self.outages], np.int64)
+        lost = np.array([0, *(total for _, total in self.outages)], np.int64)
+        asleep = lost[-1] - lost[np.searchsorted(ends, since, "right")]
+        counted = np.minimum(until, np.maximum(clock, since) + QUIET) - since - asleep
+        awake: Int64s = np.maximum(counted, 0)
+        return awake
 
     def expire(self, handle: bytes, tenant: str, stamp: int) -> list[bytes]:
         """The handles that are forgotten for it."""

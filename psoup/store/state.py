@@ -137,7 +137,7 @@ class State:
             case Unregister(handle):
                 self._unregister(handle, touched)
             case Renew(handle):
-                self.leases.renewed[handle] = entry.stamp
+                self.registrations.renew(handle, entry.stamp)
                 touched.leases.add(handle)
             case Expire(handle):
                 self._unregister(handle, touched)
@@ -157,8 +157,7 @@ class State:
 
     def awake_since_contact(self, registration: Registration, now: int) -> int:
         """How much of its lease a registration has used up, as far as the log tells."""
-        since = self.leases.renewed.get(registration.handle, registration.stamp)
-        return self.leases.awake(since, self.clock, now)
+        return self.leases.awake(registration.since, self.clock, now)
 
     def _create(self, entry: Entry, stream_id: int, schema: StreamSchema, touched: Touched) -> None:
         stream = StreamState(stream_id, entry.tenant, entry.owner, schema, entry.position)
@@ -227,6 +226,7 @@ class State:
             "lease": event.lease,
             "stamp": entry.stamp,
             "position": entry.position.packed,
+            "contact": 0,
         }
         self.registrations.extend(with_constants(rows, same))
         self._count_registrations(event.stream_id, count)
@@ -249,7 +249,7 @@ class State:
 
     def _unregister(self, handle: bytes, touched: Touched) -> None:
         registration = self.registrations.pop(handle)
-        if self.leases.renewed.pop(handle, None) is not None:
+        if registration.contact:
             touched.leases.add(handle)
         self._count_registrations(registration.stream_id, -1)
         for predicate_id in registration.predicates:

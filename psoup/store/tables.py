@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datastem.schema import StreamSchema
@@ -137,7 +138,8 @@ def _load_registrations(state: State, table: pa.Table) -> None:
     order = np.lexsort(keys[::-1])
     if (np.diff(order) < 0).any():
         table = table.take(pa.array(order))
-    state.registrations.extend(_with_micros(table, "stamp"))
+    table = with_constants(_with_micros(table, "stamp"), {"contact": 0})
+    state.registrations.extend(table)
     _count_registrations(state, table.column("stream_id").to_numpy())
 
 
@@ -149,13 +151,13 @@ def _count_registrations(state: State, streams: Any) -> None:
 
 
 def _load_leases(state: State, table: pa.Table) -> None:
-    for name in ("renewed", "expired"):
-        table = _with_micros(table, name)
-    for row in table.sort_by("position").to_pylist():
-        if row["expired"] is None:
-            state.leases.renewed[row["handle"]] = row["renewed"]
-        else:
-            state.leases.expired[row["handle"]] = Expired(row["tenant"], row["expired"])
+    table = _with_micros(_with_micros(table, "renewed"), "expired")
+    live = pc.is_null(table.column("expired"))
+    renewed = table.filter(live).combine_chunks()
+    registrations, _ = state.columns
+    registrations.renew_all(renewed.column("handle"), renewed.column("renewed").to_numpy())
+    for row in table.filter(pc.invert(live)).sort_by("position").to_pylist():
+        state.leases.expired[row["handle"]] = Expired(row["tenant"], row["expired"])
 
 
 def _load_stream(state: State, row: Mapping[str, Any], epoch: Epoch) -> None:
@@ -227,8 +229,9 @@ def _changes(live: pa.Table, ended: pa.Array, at: int, schema: pa.Schema) -> pa.
 
 def _lease_row(state: State, handle: bytes, at: int) -> dict[str, Any]:
     row = {"handle": handle, "position": at, "ended": False}
-    if handle in state.leases.renewed:
-        return row | {"renewed": state.leases.renewed[handle]}
+    registration = state.registrations.get(handle)
+    if registration is not None:
+        return row | {"renewed": registration.since}
     expired = state.leases.expired.get(handle)
     if expired is None:
         return row | {"ended": True}

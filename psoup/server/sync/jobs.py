@@ -14,6 +14,7 @@ from psoup.server.planning import make_plan, of_registration
 from psoup.server.sync.tokens import Claim, Mark, Signed, Subject, Unusable
 from psoup.v1 import psoup_pb2 as pb
 from querystem.identity import base_query, slides
+from querystem.refresh import RefreshEvery
 from results.idruns import Int64s, from_runs
 from results.window import TimeWindow, Window, window_to_json
 
@@ -130,19 +131,20 @@ def _claim(
 
 
 def fresh_target(plan: Plan, copy: Mark | None, away: int) -> Mark:
-    """The answer of the plan; NOW never runs back behind the copy's.
+    """The answer of the plan; NOW never runs back behind the copy's, unless a late row refreshes.
 
     A plan with REFRESH must be settled, and not on the event loop. The horizon of results is the
     NOW their retention counts from, which a refresh point may lie before.
     """
     high, _ = known(plan)
-    before = (copy.now, copy.horizon) if copy else (None, None)
-    if copy and plan.query.refresh is not None and (plan.now or 0) < (copy.now or 0):
-        return replace(copy, position=plan.position)
-    now = _latest(plan.now, before[0])
-    if not by_rows(plan):
-        return Mark(plan.position, high, now, _latest(plan.current, before[1]))
-    return Mark(plan.position, high, now, _horizon(plan, now, copy, away))
+    if plan.query.refresh is not None:
+        late = isinstance(plan.query.refresh, RefreshEvery) and (plan.now or 0) < _now(copy)
+        if copy is not None and late:
+            return replace(copy, position=plan.position)
+        return Mark(plan.position, high, plan.now, plan.current)
+    now = _latest(plan.now, copy.now if copy else None)
+    horizon = _horizon(plan, now, copy, away) if by_rows(plan) else now
+    return Mark(plan.position, high, now, horizon)
 
 
 def aim(plan: Plan, claim: Claim, away: int) -> Mark:
@@ -159,6 +161,10 @@ def aim(plan: Plan, claim: Claim, away: int) -> Mark:
         return begun
     now = _latest(plan.now, begun.now)
     return replace(begun, now=now, horizon=_horizon(plan, now, begun, away))
+
+
+def _now(copy: Mark | None) -> int:
+    return copy.now or 0 if copy else 0
 
 
 def _latest(*instants: int | None) -> int | None:
