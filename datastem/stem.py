@@ -187,14 +187,19 @@ class StemView:
     blocks: Mapping[int, Block]
     index: SegmentIndex
 
-    def probe(self, begin: int | None, end: int, high: int | None = None) -> Iterator[Part]:
-        """The parts that may hold rows with ts in `[begin, end)` and ids below `high`.
+    def probe(
+        self, begin: int | None, end: int, high: int | None = None, low: int = 0
+    ) -> Iterator[Part]:
+        """The parts that may hold rows with ts in `[begin, end)` and ids in `[low, high)`.
 
         By ascending row id. Reads files where the rows are not in memory.
         """
         limit = self.high if high is None else min(high, self.high)
         for number in self.numbers(begin, end, limit):
-            yield from self._chosen(number, begin, end, limit)
+            if (number + 1) << BLOCK_BITS > low:
+                for part in self._chosen(number, begin, end, limit):
+                    if part.stop > low:
+                        yield part
 
     def held(self, begin: int | None, end: int, high: int, most: int) -> list[Part] | None:
         """What `probe` gives, where that is in memory and of at most `most` blocks; else None."""

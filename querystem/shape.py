@@ -34,8 +34,13 @@ def shape(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     keys. DISTINCT keeps the first of equal rows in that order. With a LIMIT only the rows it keeps
     are sorted.
     """
+    return project(query, chosen(query, rows))
+
+
+def chosen(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Those of the rows, or groups, that make the answer's rows, in its order."""
     if query.plain:
-        return project(query, _in_order(rows))
+        return _in_order(rows)
     if query.having != TRUE:
         rows = rows.filter(pa.array(matches(query.having, rows)))
     if rows.num_rows < 2 and not query.offset and query.limit != 0:
@@ -45,7 +50,7 @@ def shape(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     if query.distinct:
         places = _distinct(project(query, rows), default, places)
     rankers = [*(one for key in query.order_by for one in _rankers(key, rows)), *default]
-    return project(query, _taken(rows, _cut(query, rankers, places)))
+    return _taken(rows, _cut(query, rankers, places))
 
 
 def _in_order(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -58,12 +58,17 @@ def choose_rows(
 
 
 def evaluate_chosen(query: Query, chosen: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return shape(query, matching_rows(query, chosen))
+
+
+def matching_rows(query: Query, chosen: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """What `shape` takes: those of the rows that match, or their groups."""
     if query.where != TRUE:
         chosen = [part.filter(pa.array(matches(query.where, part))) for part in chosen]
     if query.grouping is None:
-        return shape(query, pa.concat_batches(chosen))
+        return pa.concat_batches(chosen)
     found = merge([partial(query.grouping, part) for part in chosen])
-    return shape(query, finish(query.grouping, found))
+    return finish(query.grouping, found)
 
 
 def _current(

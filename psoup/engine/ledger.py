@@ -118,6 +118,7 @@ class Ledger:
             next_predicate_id=state.next_predicate_id,
             versions={name: self.tables[name].version for name in ENGINE_TABLES},
             streams=self._marks(),
+            outages=state.leases.outages,
         )
         with only_engine():
             self.store.epochs.append(self.epochs_version + 1, epoch)

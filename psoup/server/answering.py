@@ -65,6 +65,7 @@ async def invoke(
     async def find() -> Look:
         if request.handle not in core.follower.state.registrations:
             await core.follower.catch_up()
+        core.leases.contact(request.handle)
         return lambda: of_registration(core, request)
 
     async for message in _stream(core, request, find, seconds):
@@ -132,9 +133,12 @@ class _Messages:
 
 
 async def _reach(core: Core, request: Terms, deadline: Deadline) -> None:
-    if not request.least_position:
-        return
-    least = core.store.positions.decode(request.least_position)
+    if request.least_position:
+        await reach(core, core.store.positions.decode(request.least_position), deadline)
+
+
+async def reach(core: Core, least: Position, deadline: Deadline) -> None:
+    """Waits until the server is as far as a position. Raises NotReached."""
     if core.follower.state.position < least:
         await core.follower.catch_up()
     while core.follower.state.position < least:

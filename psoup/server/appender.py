@@ -55,7 +55,7 @@ class Appender:
         self._clock = clock
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._kept: _Waiting | None = None
-        self._stopping = False
+        self.stopping = False
 
     async def submit(self, proposal: Proposal[T]) -> T:
         """Returns when the proposal's events are durable. A cancelled caller's may still be."""
@@ -63,7 +63,7 @@ class Appender:
 
     def enqueue(self, proposal: Proposal[T]) -> asyncio.Future[T]:
         """Proposals are appended in the order of this call."""
-        if self._stopping:
+        if self.stopping:
             raise Stopping("the server is stopping; try another, or again later")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait(_Waiting(proposal, future))
@@ -82,7 +82,7 @@ class Appender:
 
     async def drain(self) -> None:
         """Takes nothing new, and returns when what was taken is done."""
-        self._stopping = True
+        self.stopping = True
         await self._queue.join()
 
     async def _gather(self) -> list[_Waiting]:

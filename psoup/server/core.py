@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 from psoup.server.appender import Appender
 from psoup.server.follower import Follower
+from psoup.server.leases import Leases
 from psoup.server.matchfiles import MatchCache
 from psoup.server.settings import Settings
 from psoup.server.summaries import Summaries
+from psoup.server.sync.tokens import Tokens, read_key
 from psoup.server.unregistered import Unregistered
 from psoup.store import Store
 from results.known import Known
@@ -40,8 +42,11 @@ class Core:
         self.match_cache = MatchCache(settings.memory // 8)
         self.match_folder = store.table("matches").root
         self.unregistered = Unregistered()
+        self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
+        self.leases = Leases(self.follower, self.appender, clock)
         self._threads = ThreadPoolExecutor(settings.workers, "answer")
         self._tasks: list[asyncio.Task[None]] = []
+        self.closing = False
 
     @property
     def cache_bytes(self) -> int:
@@ -58,10 +63,17 @@ class Core:
         self._tasks = [
             asyncio.create_task(self.follower.run()),
             asyncio.create_task(self.appender.run()),
+            asyncio.create_task(self.leases.run()),
         ]
+
+    def close(self) -> None:
+        """Tells those that wait for something new that there will be nothing."""
+        self.closing = True
+        self.follower.wake()
 
     async def stop(self) -> None:
         """Finishes what was taken, then ends."""
+        self.close()
         await self.appender.drain()
         for task in self._tasks:
             task.cancel()

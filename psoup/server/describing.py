@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
-from datastem.schema import Column
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from datastem.schema import Column, StreamSchema
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
 from psoup.server.parameters import from_json
@@ -17,16 +19,37 @@ from psoup.server.values import from_duration, from_instant
 from psoup.store import Registration, StreamState
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import refresh_text, stream_sql, window_text
+from querystem.pattern import Pattern, pattern_of
+from querystem.query import Query
 from results.ranges import intersect, size
+from results.window import Window
 
 PAGE = 1000
 _TOKEN = re.compile(r"[0-9a-f]{1,15}\.[0-9a-f]{32}")
+
+_PATTERNS = {
+    Pattern.MON: pb.UPDATE_PATTERN_MON,
+    Pattern.WKS: pb.UPDATE_PATTERN_WKS,
+    Pattern.WK: pb.UPDATE_PATTERN_WK,
+    Pattern.STR: pb.UPDATE_PATTERN_STR,
+}
 
 
 @lru_cache(maxsize=4096)
 def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
     """Not to be changed."""
     return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
+
+
+def pattern_message(
+    query: Query, schema: StreamSchema, window: Window | None = None
+) -> pb.UpdatePattern:
+    return _PATTERNS[pattern_of(query, schema, window)]
+
+
+def lease_until(core: Core, handle: bytes) -> Timestamp | None:
+    instant = core.leases.until(handle)
+    return None if instant is None else from_instant(instant)
 
 
 def stream_message(core: Core, stream: StreamState, now: int | None) -> pb.Stream:
@@ -70,6 +93,8 @@ def registration_message(core: Core, registration: Registration) -> pb.Registrat
         stream_rows=stream.high,
         refresh=refresh_text(query.refresh),
         trigger_id=registration.trigger_id,
+        pattern=pattern_message(query, stream.schema),
+        lease_until=lease_until(core, registration.handle),
     )
 
 

@@ -3,6 +3,7 @@
 ServerError
 ├── BadRequest          a field of the request is wrong
 ├── UnknownHandle
+├── RegistrationExpired nobody asked for it for as long as its lease
 ├── NoSuchStream
 ├── StreamExists
 ├── StreamDropped       the registration's stream is gone
@@ -61,6 +62,10 @@ class UnknownHandle(ServerError):
     reason = "UNKNOWN_HANDLE"
 
 
+class RegistrationExpired(ServerError):
+    reason = "REGISTRATION_EXPIRED"
+
+
 class NoSuchStream(ServerError):
     reason = "UNKNOWN_STREAM"
 
@@ -114,6 +119,7 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     ServerError: grpc.StatusCode.INTERNAL,
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
     UnknownHandle: grpc.StatusCode.NOT_FOUND,
+    RegistrationExpired: grpc.StatusCode.NOT_FOUND,
     NoSuchStream: grpc.StatusCode.NOT_FOUND,
     StreamExists: grpc.StatusCode.ALREADY_EXISTS,
     StreamDropped: grpc.StatusCode.FAILED_PRECONDITION,

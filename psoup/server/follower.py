@@ -243,6 +243,10 @@ class Follower:
             # What is known of its rows stays true when the stem is opened anew.
             self.keyed[stream_id] = KeyedStream(self.memory)
 
+    def wake(self) -> None:
+        """Ends the waiting of everyone."""
+        self._notify()
+
     def _notify(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()

@@ -82,6 +82,9 @@ class Plan:
     refreshed_at: int | None = None
 
 
+NO_ROWS = Choice(Region(None, (0, 0), 0, 0))
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`batches`, one or more, have the query's outputs, in order."""
@@ -135,13 +138,17 @@ def answer(plan: Plan, matcher: Matcher, summaries: Summaries) -> Answer:
 
 def window_rows(plan: Plan, summaries: Summaries) -> tuple[Choice, Position]:
     """The rows of the window, and the position they are of."""
-    high, position = _known(plan)
+    high, position = known(plan)
     if plan.now is None:
-        return Choice(Region(None, (0, 0), 0, 0)), position
-    horizon = Horizon(plan.now, plan.oldest, high)
+        return NO_ROWS, position
+    return rows_at(plan, Horizon(plan.now, plan.oldest, high), summaries), position
+
+
+def rows_at(plan: Plan, horizon: Horizon, summaries: Summaries) -> Choice:
+    """The rows of the window as of another horizon than the plan's."""
     if plan.keyed is not None:
-        return choose_current(plan.window, plan.keyed, horizon), position
-    return choose(plan.window, plan.stem, horizon, summaries, plan.stream_id), position
+        return choose_current(plan.window, plan.keyed, horizon)
+    return choose(plan.window, plan.stem, horizon, summaries, plan.stream_id)
 
 
 def matching(plan: Plan, matcher: Matcher, choice: Choice, summaries: Summaries) -> pa.RecordBatch:
@@ -152,7 +159,8 @@ def matching(plan: Plan, matcher: Matcher, choice: Choice, summaries: Summaries)
     return finish(plan.query.grouping, selection.groups(plan.query.grouping, summaries))
 
 
-def _known(plan: Plan) -> tuple[int, Position]:
+def known(plan: Plan) -> tuple[int, Position]:
+    """The next row id, and the position, the plan is of."""
     if not plan.limits:
         return plan.stem.high, plan.position
     high, position = min(
@@ -187,32 +195,31 @@ class Selection:
         return [gather(group, columns.names, columns.schema) for group in groups]
 
     def _picked(self) -> Picked:
-        return [(part, self._places(part)) for part in self._parts()]
+        return [(part, self.places(part)) for part in self.parts()]
 
     def groups(self, grouping: Grouping, summaries: Summaries) -> Partial:
         def of(part: Part, among: Int64s | None = None) -> Partial:
-            return partial(grouping, self.gather([(part, self._places(part, among))]))
+            return partial(grouping, self.gather([(part, self.places(part, among))]))
 
         if self.choice.ids is not None:
-            found = [of(part) for part in self._parts()]
+            found = [of(part) for part in self.parts()]
         else:
             subject = (self.plan.predicate_id, self.plan.query.grouping_key)
             region = self.choice.region
             found = Fold(summaries, subject, self.plan.stem, region, of, merge).values()
         return merge(found or [partial(grouping, self.gather([]))])
 
-    def _parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[Part]:
+        """Those that may hold any of the rows, by ascending id."""
         region = self.choice.region
         if region.empty:
             return
         if self.choice.ids is not None:
             yield from parts_of(self.plan.stem, self.choice.ids, region.hi)
             return
-        for part in self.plan.stem.probe(region.begin, region.end, region.hi):
-            if part.stop > region.lo:
-                yield part
+        yield from self.plan.stem.probe(region.begin, region.end, region.hi, region.lo)
 
-    def _places(self, part: Part, among: Int64s | None = None) -> Int64s:
+    def places(self, part: Part, among: Int64s | None = None) -> Int64s:
         """Where in the part the rows stand; of those at `among`, ascending, if it is given."""
         lo, hi, inside = self._span(part, among)
         places = self.choice.places(part, self.matcher.match(part, lo, hi), inside)

@@ -44,6 +44,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--port", type=int, default=defaults.port, help="0 chooses a free one")
     parser.add_argument("--memory", type=parse_size, default=defaults.memory, help="as in 512MB")
     parser.add_argument("--durability", choices=["fsync", "none"], default=defaults.durability)
+    parser.add_argument("--token-key-file", type=Path, help="the store's own if left out")
     parser.add_argument("--wait", type=float, default=defaults.wait, help="seconds")
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     limits = parser.add_argument_group("limits")
@@ -62,6 +63,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         end_with_stdin=given.end_with_stdin,
         durability=given.durability,
         memory=given.memory,
+        token_key_file=given.token_key_file,
         wait=given.wait,
         batch=Limits(given.batch_rows, given.value, given.batch),
         message_bytes=given.message,
@@ -102,6 +104,7 @@ class Server:
     async def stop(self) -> None:
         """Finishes the calls under way, for as long as `drain` says."""
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self.core.close()
         await self._grpc.stop(self.settings.drain)
         await self.core.stop()
 
@@ -132,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         asyncio.run(serve(settings))
-    except (StoreError, OSError, RuntimeError) as error:
+    except (StoreError, OSError, RuntimeError, ValueError) as error:
         print(f"the server can't start: {error}", file=sys.stderr)
         return 1
     return 0

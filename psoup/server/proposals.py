@@ -6,12 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from datastem.instants import format_instant
 from datastem.schema import StreamSchema
 from psoup.server.draft import Chain, Draft
 from psoup.server.errors import (
     BadRequest,
     KeyTaken,
     NoSuchStream,
+    RegistrationExpired,
     SequenceGap,
     SequenceReused,
     StreamExists,
@@ -22,12 +24,15 @@ from psoup.store import (
     CreateStream,
     Data,
     DropStream,
+    Expire,
     Position,
     Publisher,
     Register,
     Registration,
+    Renew,
     State,
     StreamState,
+    Tick,
     Trigger,
     Unregister,
 )
@@ -188,6 +193,59 @@ class UnregisterOne:
 
 
 @dataclass(frozen=True, slots=True)
+class RenewOne:
+    """Begins a lease anew, where some of it has been used up; else there is nothing to say."""
+
+    handle: bytes
+    nbytes: int = _HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: Draft) -> None:
+        found = draft.state.registrations.get(self.handle)
+        if found is not None and wants_renewal(draft.state, found, draft.stamp):
+            draft.append(found.tenant, found.owner, Renew(self.handle))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireOne:
+    """Ends a registration, if nobody has asked for it for as long as its lease."""
+
+    handle: bytes
+    nbytes: int = _HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: Draft) -> bool:
+        """Whether it has ended."""
+        found = draft.state.registrations.get(self.handle)
+        if found is None or draft.state.awake_since_contact(found, draft.stamp) < found.lease:
+            return False
+        draft.append(found.tenant, found.owner, Expire(self.handle))
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class TickOnce:
+    """Says that a server is up, where nobody has said anything for a while."""
+
+    after: int
+    nbytes: int = _HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: Draft) -> None:
+        if draft.stamp - draft.state.clock >= self.after:
+            draft.append("", "", Tick())
+
+
+# A lease is renewed when so small a part of it has been used up: 30 renewals a lease at most.
+_RENEWALS = 30
+
+
+def wants_renewal(state: State, registration: Registration, now: int) -> bool:
+    used = state.awake_since_contact(registration, now)
+    return used * _RENEWALS >= registration.lease
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     position: Position
     rows: int
@@ -290,8 +348,16 @@ def find_stream(state: State, tenant: str, name: str) -> StreamState:
 
 
 def find_registration(state: State, tenant: str, handle: bytes) -> Registration:
-    """Raises UnknownHandle; also for another tenant's."""
+    """Raises UnknownHandle, also for another tenant's; RegistrationExpired."""
     registration = state.registrations.get(handle)
+    expired = state.leases.expired.get(handle)
+    if expired is not None and expired.tenant == tenant:
+        raise RegistrationExpired(
+            f"nobody asked for this query for as long as its lease, so it ended on "
+            f"{format_instant(expired.stamp)}",
+            got=handle[:32].hex(),
+            hint="register it again, and begin with a whole answer",
+        )
     if registration is None or registration.tenant != tenant:
         raise UnknownHandle(
             "that handle is unknown: never given, unregistered, or another tenant's",

@@ -16,7 +16,9 @@ from psoup.server.answering import ask, invoke
 from psoup.server.core import Core
 from psoup.server.describing import (
     columns_message,
+    lease_until,
     page_of,
+    pattern_message,
     registration_message,
     status_message,
     stream_message,
@@ -30,6 +32,8 @@ from psoup.server.proposals import Define, Drop, UnregisterOne, find_registratio
 from psoup.server.publishing import publish
 from psoup.server.publishstream import publish_stream
 from psoup.server.registering import check_text, register, register_many
+from psoup.server.sync.call import sync
+from psoup.server.sync.watch import watch
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1 import psoup_pb2_grpc
 from querystem.language import CreateStream, parse_statement
@@ -136,11 +140,16 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     async def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:
         core = self._core
         registered, query = await register(core, request)
+        stream = find_stream(
+            core.follower.state, default_name(request.tenant, "tenant", core.settings), query.stream
+        )
         return pb.RegisterResponse(
             handle=registered.handles[0],
             position=core.store.positions.encode(registered.position),
             created=bool(registered.created),
             columns=columns_message(query.columns),
+            pattern=pattern_message(query, stream.schema),
+            lease_until=lease_until(core, registered.handles[0]),
         )
 
     @unary
@@ -207,6 +216,16 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     @unary
     async def Explain(self, request: pb.ExplainRequest) -> pb.Explanation:
         return await explain(self._core, request)
+
+    @streaming
+    async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncPart]:
+        async for part in sync(self._core, request, context.time_remaining()):
+            yield part
+
+    @streaming
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.SyncPart]:
+        async for part in watch(self._core, request):
+            yield part
 
     @unary
     async def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:

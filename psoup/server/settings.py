@@ -37,6 +37,8 @@ class Settings:
     group_events: int = 4096
     group_bytes: int = 64 * MIB
     piece_bytes: int = MIB
+    sync_bytes: int = 256 << 10
+    token_key_file: Path | None = None
     default_lease: int = 30 * 24 * 3600
     workers: int = 4
     drain: float = 5.0

@@ -49,6 +49,14 @@ def from_instant(micros: int) -> Timestamp:
     return Timestamp(seconds=micros // SECOND, nanos=micros % SECOND * 1000)
 
 
+def to_micros(duration: Duration) -> int:
+    """Raises BadValue for a negative one, or one longer than ten thousand years."""
+    micros = duration.seconds * SECOND + duration.nanos // 1000
+    if not 0 <= micros <= MAX_INSTANT - MIN_INSTANT:
+        raise BadValue("OUT_OF_RANGE", "is negative, or longer than time")
+    return micros
+
+
 def from_duration(micros: int) -> Duration:
     """Never negative here."""
     return Duration(seconds=micros // SECOND, nanos=micros % SECOND * 1000)
@@ -189,7 +197,7 @@ _READ: dict[Kind, Callable[[str, Any, Type], Any]] = {
 def to_rows(batch: pa.RecordBatch, columns: Sequence[Column], limit: int) -> Iterator[pb.Rows]:
     """The rows in messages of about `limit` bytes, at least one row each."""
     names = [column.name for column in columns]
-    series = [_values(batch.column(place), c.type) for place, c in enumerate(columns)]
+    series = [to_values(batch.column(place), c.type) for place, c in enumerate(columns)]
     message, size = pb.Rows(columns=names), 0
     for values in zip(*series, strict=True):
         row = pb.Row(values=values)
@@ -202,7 +210,7 @@ def to_rows(batch: pa.RecordBatch, columns: Sequence[Column], limit: int) -> Ite
         yield message
 
 
-def _values(array: pa.Array, type_: Type) -> list[pb.Value]:
+def to_values(array: pa.Array, type_: Type) -> list[pb.Value]:
     make = _MAKE[type_.kind]
     if type_.kind is Kind.TIMESTAMP:
         array = array.view(pa.int64())

@@ -170,7 +170,7 @@ class DeltaFolder:
         return Snapshot(version, files)
 
     def checkpoint(self, version: int | None = None) -> None:
-        """Writes a Delta checkpoint at a version, by default the newest, and drops the log behind it.
+        """Writes a Delta checkpoint at a version, the newest by default; drops the log behind it.
 
         Commits younger than the table's log retention (one hour) stay.
         """

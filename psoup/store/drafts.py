@@ -5,6 +5,7 @@ Making one costs nothing; the columns of its own are made when something is put 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -39,6 +40,9 @@ class DraftRegistrations(Overlay[bytes, Registration]):
 
     def extend(self, table: pa.Table) -> None:
         self._changed.extend(table)
+
+    def renew(self, handle: bytes, stamp: int) -> None:
+        self[handle] = replace(self[handle], contact=stamp)
 
 
 class DraftPredicates(Overlay[int, Predicate]):

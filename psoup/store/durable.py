@@ -29,14 +29,15 @@ def sync_tree(folders: Iterable[Path]) -> None:
         sync_folder(folder)
 
 
-def put_if_absent(target: Path, content: bytes, *, sync: bool = True) -> None:
+def put_if_absent(target: Path, content: bytes, *, sync: bool = True, mode: int = 0o666) -> None:
     """Creates `target` with all of `content`, or raises FileExistsError and changes nothing.
 
     A hard link makes both true at once, on local disks and on NFS.
     """
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with draft.open("xb") as handle:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(draft, flags, mode), "wb") as handle:
             handle.write(content)
             handle.flush()
             if sync:

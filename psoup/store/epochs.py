@@ -39,6 +39,7 @@ class Epoch:
     next_predicate_id: int
     versions: Mapping[str, int]
     streams: Mapping[int, StreamMark]
+    outages: tuple[tuple[int, int], ...] = ()
 
 
 # Before the first step: every table as it was made.
@@ -100,6 +101,7 @@ def _row(epoch: Epoch) -> dict[str, Any]:
         "made_at": epoch.made_at,
         "next_stream_id": epoch.next_stream_id,
         "next_predicate_id": epoch.next_predicate_id,
+        "outages": [number for outage in epoch.outages for number in outage],
         "versions": list(epoch.versions.items()),
         "streams": [
             {
@@ -114,7 +116,7 @@ def _row(epoch: Epoch) -> dict[str, Any]:
 
 
 def _epoch(table: pa.Table) -> Epoch:
-    row = table.drop_columns(["clock", "made_at", "streams"]).to_pylist()[0]
+    row: dict[str, Any] = table.drop_columns(["clock", "made_at", "streams"]).to_pylist()[0]
     streams = table.column("streams").combine_chunks().flatten()
     ids, highs, reached, versions = (
         column.cast(pa.int64()).to_pylist() for column in streams.flatten()
@@ -133,7 +135,12 @@ def _epoch(table: pa.Table) -> Epoch:
             stream_id: StreamMark(high, instant, version)
             for stream_id, high, instant, version in zip(ids, highs, reached, versions, strict=True)
         },
+        outages=_pairs(row.get("outages") or []),
     )
+
+
+def _pairs(numbers: list[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _micros(table: pa.Table, name: str) -> int:

@@ -75,6 +75,25 @@ class Unregister:
 
 
 @dataclass(frozen=True, slots=True)
+class Renew:
+    """A registration was asked for: its lease begins anew."""
+
+    handle: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Ends a registration nobody has asked for. Appended only where that is so."""
+
+    handle: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Nothing happened, and a server was up to say so."""
+
+
+@dataclass(frozen=True, slots=True)
 class Data:
     """A batch of rows, or a heartbeat where `rows` is 0 and `max_ts` an instant.
 
@@ -94,7 +113,9 @@ class Data:
     payload: bytes | None
 
 
-Event = CreateStream | DropStream | Register | RegisterMany | Unregister | Data
+Event = (
+    CreateStream | DropStream | Register | RegisterMany | Unregister | Renew | Expire | Tick | Data
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +177,10 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("create", stream_id, schema=schema.to_json())
         case DropStream(stream_id):
             return _definition("drop", stream_id)
-        case Unregister(handle):
-            return _definition("unregister", None, handle=handle.hex())
+        case Unregister(handle) | Renew(handle) | Expire(handle):
+            return _definition(type(event).__name__.lower(), None, handle=handle.hex())
+        case Tick():
+            return _definition("tick", None)
         case RegisterMany(stream_id, text, query, lease, rows):
             columns = _definition("register_many", stream_id, text=text, query=query, lease=lease)
             return columns | {"rows": rows.num_rows, "payload": _encode(rows)}
@@ -177,6 +200,13 @@ def _entry(version: int, row: Mapping[str, Any]) -> Entry:
     return Entry(position, row["stamp"], row["tenant"], row["owner"], _event(row))
 
 
+_BY_HANDLE: dict[str, type[Unregister] | type[Renew] | type[Expire]] = {
+    "unregister": Unregister,
+    "renew": Renew,
+    "expire": Expire,
+}
+
+
 def _event(row: Mapping[str, Any]) -> Event:
     stream_id = row["stream_id"]
     match row["kind"]:
@@ -188,8 +218,10 @@ def _event(row: Mapping[str, Any]) -> Event:
             return CreateStream(stream_id, StreamSchema.from_json(body["schema"]))
         case "drop":
             return DropStream(stream_id)
-        case "unregister":
-            return Unregister(bytes.fromhex(json.loads(row["body"])["handle"]))
+        case "unregister" | "renew" | "expire" as kind:
+            return _BY_HANDLE[kind](bytes.fromhex(json.loads(row["body"])["handle"]))
+        case "tick":
+            return Tick()
         case "register":
             body = json.loads(row["body"])
             handle, trigger = bytes.fromhex(body.pop("handle")), body.pop("trigger")

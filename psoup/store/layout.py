@@ -87,6 +87,17 @@ PUBLISHERS = pa.schema(
     ]
 )
 
+LEASES = pa.schema(
+    [
+        ("handle", pa.binary()),
+        ("tenant", pa.string()),
+        ("renewed", INSTANT),
+        ("expired", INSTANT),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
 COVERAGE = pa.schema(
     [
         ("stream_id", pa.int64()),
@@ -133,6 +144,7 @@ EPOCHS = pa.schema(
         ("made_at", INSTANT),
         ("next_stream_id", pa.int64()),
         ("next_predicate_id", pa.int64()),
+        ("outages", pa.list_(pa.int64())),
         ("versions", pa.map_(pa.string(), pa.int64())),
         (
             "streams",
@@ -156,6 +168,7 @@ ENGINE_TABLES = (
     "registrations",
     "predicates",
     "publishers",
+    "leases",
     "coverage",
     "matches",
     "closures",
@@ -171,6 +184,7 @@ TABLES: dict[str, pa.Schema] = {
     "registrations": REGISTRATIONS,
     "predicates": PREDICATES,
     "publishers": PUBLISHERS,
+    "leases": LEASES,
     "coverage": COVERAGE,
     "matches": MATCHES,
     "closures": CLOSURES,

@@ -37,16 +37,16 @@ class PositionCodec:
     """Positions as opaque bytes that only the store which made them accepts."""
 
     def __init__(self, identity: bytes) -> None:
-        self._mark = hashlib.blake2b(identity, digest_size=8).digest()
+        self.mark = hashlib.blake2b(identity, digest_size=8).digest()
 
     def encode(self, position: Position) -> bytes:
-        return _WIRE.pack(self._mark, position.packed)
+        return _WIRE.pack(self.mark, position.packed)
 
     def decode(self, token: bytes) -> Position:
         """Raises ForeignPosition for bytes that this store did not make."""
         if len(token) != _WIRE.size:
             raise ForeignPosition("that is no position: pass on the bytes of an earlier answer")
         mark, packed = _WIRE.unpack(token)
-        if mark != self._mark or packed < 0:
+        if mark != self.mark or packed < 0:
             raise ForeignPosition("that position belongs to another store; leave it out")
         return Position.unpack(packed)

@@ -31,6 +31,7 @@ class Registration:
     """`query` is the bound form without WHERE, which is the predicate's key.
 
     `trigger_id` is the predicate over `trigger_stream_id` whose rows refresh it; 0 where none do.
+    `contact` is the stamp of the last renewal of its lease; 0 where there was none.
     """
 
     handle: bytes
@@ -47,6 +48,12 @@ class Registration:
     lease: int
     stamp: int
     position: Position
+    contact: int = 0
+
+    @property
+    def since(self) -> int:
+        """When its lease began, the last time."""
+        return max(self.contact, self.stamp)
 
     @property
     def predicates(self) -> set[int]:
@@ -63,7 +70,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
     def __init__(self) -> None:
         self._handles, self._client_keys = Handles(), Texts()
         self._tenants, self._owners = Interned(), Interned()
-        self._positions = Numbers()
+        self._positions, self._contacts = Numbers(), Numbers()
+        self._stamps, self._leases = Numbers(), Numbers()
         super().__init__(
             {
                 "handle": self._handles,
@@ -77,9 +85,10 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "text": Interned(),
                 "parameters": Texts(),
                 "query": Interned(),
-                "lease": Numbers(),
-                "stamp": Numbers(),
+                "lease": self._leases,
+                "stamp": self._stamps,
                 "position": self._positions,
+                "contact": self._contacts,
             }
         )
 
@@ -114,6 +123,20 @@ class Registrations(ColumnMapping[bytes, Registration]):
             return equal
 
         return self._by_handle.find(_handle_hashes(halves[:, 0], halves[:, 1]), same)
+
+    def renew(self, handle: bytes, stamp: int) -> None:
+        self._contacts.values[self._row_of(handle)] = stamp
+
+    def renew_all(self, handles: pa.Array, stamps: Int64s) -> None:
+        """Those of them that are here."""
+        rows = self.rows_of(handles)
+        self._contacts.values[rows[rows >= 0]] = stamps[rows >= 0]
+
+    def leases(self) -> tuple[pa.Array, Int64s, Int64s]:
+        """All handles, since when each lease counts, and how long it is."""
+        rows = self.rows()
+        since = np.maximum(self._contacts.values[rows], self._stamps.values[rows])
+        return self._handles.take(rows), since, self._leases.values[rows]
 
     def page(
         self, tenant: str, owner: str, after: tuple[int, bytes], limit: int
@@ -175,6 +198,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
             value.lease,
             value.stamp,
             value.position.packed,
+            value.contact,
         )
 
     def _index_all(self, begin: int, end: int) -> None:

@@ -28,10 +28,14 @@ from psoup.store.events import (
     Data,
     DropStream,
     Entry,
+    Expire,
     Register,
     RegisterMany,
+    Renew,
+    Tick,
     Unregister,
 )
+from psoup.store.leases import Leases
 from psoup.store.overlay import Overlay
 from psoup.store.position import START, Position
 from psoup.store.predicates import Predicate, Predicates
@@ -75,6 +79,7 @@ class Touched:
     registrations: set[bytes] = field(default_factory=set)
     predicates: set[int] = field(default_factory=set)
     publishers: set[tuple[str, str]] = field(default_factory=set)
+    leases: set[bytes] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -88,6 +93,7 @@ class State:
     registrations: AnyRegistrations = field(default_factory=Registrations)
     predicates: AnyPredicates = field(default_factory=Predicates)
     publishers: MutableMapping[tuple[str, str], Publisher] = field(default_factory=dict)
+    leases: Leases = field(default_factory=Leases)
 
     def draft(self) -> State:
         """A state that starts as this one and whose changes stay its own."""
@@ -102,6 +108,7 @@ class State:
             DraftRegistrations(registrations),
             DraftPredicates(predicates),
             Overlay(self.publishers),
+            self.leases.draft(),
         )
 
     @property
@@ -119,6 +126,7 @@ class State:
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
         """Entries must come in log order, each once."""
         many, touched = touched, touched or Touched()
+        self.leases.pass_time(self.clock, entry.stamp)
         match entry.event:
             case Data() as event:
                 self._data(entry, event, touched)
@@ -128,6 +136,15 @@ class State:
                 self._register_many(entry, event, many)
             case Unregister(handle):
                 self._unregister(handle, touched)
+            case Renew(handle):
+                self.registrations.renew(handle, entry.stamp)
+                touched.leases.add(handle)
+            case Expire(handle):
+                self._unregister(handle, touched)
+                touched.leases.update(self.leases.expire(handle, entry.tenant, entry.stamp))
+                touched.leases.add(handle)
+            case Tick():
+                pass
             case CreateStream(stream_id, schema):
                 self._create(entry, stream_id, schema, touched)
             case DropStream(stream_id):
@@ -137,6 +154,10 @@ class State:
                 touched.streams.add(stream_id)
         self.position = entry.position
         self.clock = entry.stamp
+
+    def awake_since_contact(self, registration: Registration, now: int) -> int:
+        """How much of its lease a registration has used up, as far as the log tells."""
+        return self.leases.awake(registration.since, self.clock, now)
 
     def _create(self, entry: Entry, stream_id: int, schema: StreamSchema, touched: Touched) -> None:
         stream = StreamState(stream_id, entry.tenant, entry.owner, schema, entry.position)
@@ -205,6 +226,7 @@ class State:
             "lease": event.lease,
             "stamp": entry.stamp,
             "position": entry.position.packed,
+            "contact": 0,
         }
         self.registrations.extend(with_constants(rows, same))
         self._count_registrations(event.stream_id, count)
@@ -227,6 +249,8 @@ class State:
 
     def _unregister(self, handle: bytes, touched: Touched) -> None:
         registration = self.registrations.pop(handle)
+        if registration.contact:
+            touched.leases.add(handle)
         self._count_registrations(registration.stream_id, -1)
         for predicate_id in registration.predicates:
             self._release(self.predicates[predicate_id])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datastem.schema import StreamSchema
@@ -18,7 +19,8 @@ from psoup.store.columns import handle_halves, with_constants
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
 from psoup.store.hashes import Bools
-from psoup.store.layout import CATALOG, PREDICATES, PUBLISHERS, REGISTRATIONS
+from psoup.store.layout import CATALOG, LEASES, PREDICATES, PUBLISHERS, REGISTRATIONS
+from psoup.store.leases import Expired
 from psoup.store.position import Position
 from psoup.store.state import Publisher, State, StreamState, Touched
 
@@ -27,6 +29,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "registrations": ("handle",),
     "predicates": ("predicate_id",),
     "publishers": ("tenant", "publisher"),
+    "leases": ("handle",),
 }
 # Columns whose values repeat, and are read as dictionaries.
 REPEATED: Mapping[str, tuple[str, ...]] = {
@@ -40,11 +43,13 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
     at = position.packed
     streams = [_stream_row(state.streams[key], at) for key in touched.streams]
     publishers = [_publisher_row(state, key, at) for key in touched.publishers]
+    leases = [_lease_row(state, key, at) for key in touched.leases]
     found = {
         "catalog": pa.Table.from_pylist(streams, schema=CATALOG),
         "registrations": _registration_rows(state, touched.registrations, at),
         "predicates": _predicate_rows(state, touched.predicates, at),
         "publishers": pa.Table.from_pylist(publishers, schema=PUBLISHERS),
+        "leases": pa.Table.from_pylist(leases, schema=LEASES),
     }
     return {name: table for name, table in found.items() if table.num_rows}
 
@@ -109,7 +114,7 @@ def read_files(
 
 
 def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
-    """The state at an epoch; `read` gives the live rows of each of the four tables."""
+    """The state at an epoch; `read` gives the live rows of each of the five tables."""
     state = State(epoch.position, epoch.clock, epoch.next_stream_id, epoch.next_predicate_id)
     for row in read("catalog").to_pylist():
         _load_stream(state, row, epoch)
@@ -123,6 +128,8 @@ def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
             row["rows"],
             Position.unpack(row["position"]),
         )
+    _load_leases(state, read("leases"))
+    state.leases.outages = epoch.outages
     return state
 
 
@@ -131,7 +138,8 @@ def _load_registrations(state: State, table: pa.Table) -> None:
     order = np.lexsort([halves[:, 1], halves[:, 0], table.column("position").to_numpy()])
     if (np.diff(order) < 0).any():
         table = table.take(pa.array(order))
-    state.registrations.extend(_with_micros(table, "stamp"))
+    table = with_constants(_with_micros(table, "stamp"), {"contact": 0})
+    state.registrations.extend(table)
     _count_registrations(state, table.column("stream_id").to_numpy())
 
 
@@ -140,6 +148,16 @@ def _count_registrations(state: State, streams: Any) -> None:
     for stream_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
         stream = state.streams[stream_id]
         state.streams[stream_id] = replace(stream, registrations=count)
+
+
+def _load_leases(state: State, table: pa.Table) -> None:
+    table = _with_micros(_with_micros(table, "renewed"), "expired")
+    live = pc.is_null(table.column("expired"))
+    renewed = table.filter(live).combine_chunks()
+    registrations, _ = state.columns
+    registrations.renew_all(renewed.column("handle"), renewed.column("renewed").to_numpy())
+    for row in table.filter(pc.invert(live)).sort_by("position").to_pylist():
+        state.leases.expired[row["handle"]] = Expired(row["tenant"], row["expired"])
 
 
 def _load_stream(state: State, row: Mapping[str, Any], epoch: Epoch) -> None:
@@ -207,6 +225,17 @@ def _changes(live: pa.Table, ended: pa.Array, at: int, schema: pa.Schema) -> pa.
     )
     together = pa.concat_tables([there, gone], promote_options="default")
     return together.select(schema.names).cast(schema)
+
+
+def _lease_row(state: State, handle: bytes, at: int) -> dict[str, Any]:
+    row = {"handle": handle, "position": at, "ended": False}
+    registration = state.registrations.get(handle)
+    if registration is not None:
+        return row | {"renewed": registration.since}
+    expired = state.leases.expired.get(handle)
+    if expired is None:
+        return row | {"ended": True}
+    return row | {"tenant": expired.tenant, "expired": expired.stamp}
 
 
 def _publisher_row(state: State, key: tuple[str, str], at: int) -> dict[str, Any]:

@@ -11,6 +11,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class UpdatePattern(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UPDATE_PATTERN_UNSPECIFIED: _ClassVar[UpdatePattern]
+    UPDATE_PATTERN_MON: _ClassVar[UpdatePattern]
+    UPDATE_PATTERN_WKS: _ClassVar[UpdatePattern]
+    UPDATE_PATTERN_WK: _ClassVar[UpdatePattern]
+    UPDATE_PATTERN_STR: _ClassVar[UpdatePattern]
+
 class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ENCODING_UNSPECIFIED: _ClassVar[Encoding]
@@ -21,6 +29,29 @@ class Knowledge(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KNOWLEDGE_UNSPECIFIED: _ClassVar[Knowledge]
     KNOWLEDGE_TODAY: _ClassVar[Knowledge]
 
+class SyncMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SYNC_MODE_UNSPECIFIED: _ClassVar[SyncMode]
+    SYNC_MODE_WHOLE: _ClassVar[SyncMode]
+
+class SyncReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SYNC_REASON_UNSPECIFIED: _ClassVar[SyncReason]
+    SYNC_REASON_FIRST: _ClassVar[SyncReason]
+    SYNC_REASON_ASKED: _ClassVar[SyncReason]
+    SYNC_REASON_SMALLER: _ClassVar[SyncReason]
+    SYNC_REASON_UNREADABLE_TOKEN: _ClassVar[SyncReason]
+    SYNC_REASON_FOREIGN_TOKEN: _ClassVar[SyncReason]
+    SYNC_REASON_OTHER_REGISTRATION: _ClassVar[SyncReason]
+    SYNC_REASON_OTHER_WINDOW: _ClassVar[SyncReason]
+    SYNC_REASON_RETENTION: _ClassVar[SyncReason]
+    SYNC_REASON_TARGET_GONE: _ClassVar[SyncReason]
+
+class DigestOf(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DIGEST_OF_UNSPECIFIED: _ClassVar[DigestOf]
+    DIGEST_OF_CHECKSUMS: _ClassVar[DigestOf]
+
 class Access(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACCESS_UNSPECIFIED: _ClassVar[Access]
@@ -28,10 +59,29 @@ class Access(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACCESS_SEARCHED: _ClassVar[Access]
     ACCESS_COMPARED: _ClassVar[Access]
     ACCESS_EVALUATED: _ClassVar[Access]
+UPDATE_PATTERN_UNSPECIFIED: UpdatePattern
+UPDATE_PATTERN_MON: UpdatePattern
+UPDATE_PATTERN_WKS: UpdatePattern
+UPDATE_PATTERN_WK: UpdatePattern
+UPDATE_PATTERN_STR: UpdatePattern
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_ARROW: Encoding
 KNOWLEDGE_UNSPECIFIED: Knowledge
 KNOWLEDGE_TODAY: Knowledge
+SYNC_MODE_UNSPECIFIED: SyncMode
+SYNC_MODE_WHOLE: SyncMode
+SYNC_REASON_UNSPECIFIED: SyncReason
+SYNC_REASON_FIRST: SyncReason
+SYNC_REASON_ASKED: SyncReason
+SYNC_REASON_SMALLER: SyncReason
+SYNC_REASON_UNREADABLE_TOKEN: SyncReason
+SYNC_REASON_FOREIGN_TOKEN: SyncReason
+SYNC_REASON_OTHER_REGISTRATION: SyncReason
+SYNC_REASON_OTHER_WINDOW: SyncReason
+SYNC_REASON_RETENTION: SyncReason
+SYNC_REASON_TARGET_GONE: SyncReason
+DIGEST_OF_UNSPECIFIED: DigestOf
+DIGEST_OF_CHECKSUMS: DigestOf
 ACCESS_UNSPECIFIED: Access
 ACCESS_LOOKED_UP: Access
 ACCESS_SEARCHED: Access
@@ -136,18 +186,22 @@ class RegisterRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class RegisterResponse(_message.Message):
-    __slots__ = ("handle", "position", "created", "columns", "notes")
+    __slots__ = ("handle", "position", "created", "columns", "notes", "pattern", "lease_until")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     handle: bytes
     position: bytes
     created: bool
     columns: _containers.RepeatedCompositeFieldContainer[Column]
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, handle: _Optional[bytes] = ..., position: _Optional[bytes] = ..., created: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    pattern: UpdatePattern
+    lease_until: _timestamp_pb2.Timestamp
+    def __init__(self, handle: _Optional[bytes] = ..., position: _Optional[bytes] = ..., created: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class RegisterManyRequest(_message.Message):
     __slots__ = ("tenant", "owner", "sql", "arrow", "rows", "lease")
@@ -218,7 +272,7 @@ class DescribeRegistrationRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("handle", "owner", "client_key", "sql", "parameters", "stream", "window", "columns", "lease", "position", "registered_at", "predicate_id", "matched_rows", "stream_rows", "refresh", "trigger_id")
+    __slots__ = ("handle", "owner", "client_key", "sql", "parameters", "stream", "window", "columns", "lease", "position", "registered_at", "predicate_id", "matched_rows", "stream_rows", "refresh", "trigger_id", "pattern", "lease_until")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +296,8 @@ class Registration(_message.Message):
     STREAM_ROWS_FIELD_NUMBER: _ClassVar[int]
     REFRESH_FIELD_NUMBER: _ClassVar[int]
     TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     handle: bytes
     owner: str
     client_key: str
@@ -258,7 +314,9 @@ class Registration(_message.Message):
     stream_rows: int
     refresh: str
     trigger_id: int
-    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., stream: _Optional[str] = ..., window: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., position: _Optional[bytes] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ...) -> None: ...
+    pattern: UpdatePattern
+    lease_until: _timestamp_pb2.Timestamp
+    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., stream: _Optional[str] = ..., window: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., position: _Optional[bytes] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ("boolean", "bigint", "double", "decimal", "text", "timestamp", "date")
@@ -410,6 +468,170 @@ class AnswerHeader(_message.Message):
     notes: _containers.RepeatedScalarFieldContainer[str]
     refreshed_at: _timestamp_pb2.Timestamp
     def __init__(self, position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., computed_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., refreshed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class SyncRequest(_message.Message):
+    __slots__ = ("tenant", "items", "encoding", "byte_budget", "one_position", "away", "least_position")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    BYTE_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    ONE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
+    LEAST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    items: _containers.RepeatedCompositeFieldContainer[SyncItem]
+    encoding: Encoding
+    byte_budget: int
+    one_position: bool
+    away: _duration_pb2.Duration
+    least_position: bytes
+    def __init__(self, tenant: _Optional[str] = ..., items: _Optional[_Iterable[_Union[SyncItem, _Mapping]]] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., byte_budget: _Optional[int] = ..., one_position: _Optional[bool] = ..., away: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., least_position: _Optional[bytes] = ...) -> None: ...
+
+class SyncItem(_message.Message):
+    __slots__ = ("handle", "token", "window", "priority", "base_rows", "whole", "resend", "have")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    BASE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    RESEND_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    handle: bytes
+    token: bytes
+    window: str
+    priority: int
+    base_rows: bool
+    whole: bool
+    resend: Ids
+    have: Ids
+    def __init__(self, handle: _Optional[bytes] = ..., token: _Optional[bytes] = ..., window: _Optional[str] = ..., priority: _Optional[int] = ..., base_rows: _Optional[bool] = ..., whole: _Optional[bool] = ..., resend: _Optional[_Union[Ids, _Mapping]] = ..., have: _Optional[_Union[Ids, _Mapping]] = ...) -> None: ...
+
+class Ids(_message.Message):
+    __slots__ = ("runs",)
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, runs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SyncPart(_message.Message):
+    __slots__ = ("item", "begin", "removed", "endings", "rows", "arrow", "resume", "end", "refused", "beat")
+    ITEM_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    ENDINGS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    item: int
+    begin: SyncBegin
+    removed: Ids
+    endings: SyncEndings
+    rows: SyncRows
+    arrow: bytes
+    resume: bytes
+    end: SyncEnd
+    refused: SyncRefused
+    beat: SyncBeat
+    def __init__(self, item: _Optional[int] = ..., begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., removed: _Optional[_Union[Ids, _Mapping]] = ..., endings: _Optional[_Union[SyncEndings, _Mapping]] = ..., rows: _Optional[_Union[SyncRows, _Mapping]] = ..., arrow: _Optional[bytes] = ..., resume: _Optional[bytes] = ..., end: _Optional[_Union[SyncEnd, _Mapping]] = ..., refused: _Optional[_Union[SyncRefused, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ...) -> None: ...
+
+class SyncBegin(_message.Message):
+    __slots__ = ("mode", "continued", "reason", "columns", "pattern", "digest_of", "slides")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    CONTINUED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_OF_FIELD_NUMBER: _ClassVar[int]
+    SLIDES_FIELD_NUMBER: _ClassVar[int]
+    mode: SyncMode
+    continued: bool
+    reason: SyncReason
+    columns: _containers.RepeatedCompositeFieldContainer[Column]
+    pattern: UpdatePattern
+    digest_of: DigestOf
+    slides: bool
+    def __init__(self, mode: _Optional[_Union[SyncMode, str]] = ..., continued: _Optional[bool] = ..., reason: _Optional[_Union[SyncReason, str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., digest_of: _Optional[_Union[DigestOf, str]] = ..., slides: _Optional[bool] = ...) -> None: ...
+
+class SyncRows(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[SyncRow]
+    def __init__(self, rows: _Optional[_Iterable[_Union[SyncRow, _Mapping]]] = ...) -> None: ...
+
+class SyncRow(_message.Message):
+    __slots__ = ("row_id", "visible_from", "visible_until", "checksum", "sort_key", "values")
+    ROW_ID_FIELD_NUMBER: _ClassVar[int]
+    VISIBLE_FROM_FIELD_NUMBER: _ClassVar[int]
+    VISIBLE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    SORT_KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    row_id: int
+    visible_from: int
+    visible_until: int
+    checksum: int
+    sort_key: bytes
+    values: _containers.RepeatedCompositeFieldContainer[Value]
+    def __init__(self, row_id: _Optional[int] = ..., visible_from: _Optional[int] = ..., visible_until: _Optional[int] = ..., checksum: _Optional[int] = ..., sort_key: _Optional[bytes] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
+
+class SyncEndings(_message.Message):
+    __slots__ = ("row_ids", "visible_until")
+    ROW_IDS_FIELD_NUMBER: _ClassVar[int]
+    VISIBLE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    row_ids: _containers.RepeatedScalarFieldContainer[int]
+    visible_until: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, row_ids: _Optional[_Iterable[int]] = ..., visible_until: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SyncEnd(_message.Message):
+    __slots__ = ("token", "position", "now", "row_count", "digest", "good_until", "lease_until", "notes")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    GOOD_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    token: bytes
+    position: bytes
+    now: _timestamp_pb2.Timestamp
+    row_count: int
+    digest: bytes
+    good_until: _timestamp_pb2.Timestamp
+    lease_until: _timestamp_pb2.Timestamp
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, token: _Optional[bytes] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., digest: _Optional[bytes] = ..., good_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SyncRefused(_message.Message):
+    __slots__ = ("code", "message", "detail")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    detail: ErrorDetail
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., detail: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
+
+class SyncBeat(_message.Message):
+    __slots__ = ("now",)
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    now: _timestamp_pb2.Timestamp
+    def __init__(self, now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("sync", "every", "beat", "rounds")
+    SYNC_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    sync: SyncRequest
+    every: _duration_pb2.Duration
+    beat: _duration_pb2.Duration
+    rounds: int
+    def __init__(self, sync: _Optional[_Union[SyncRequest, _Mapping]] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., beat: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rounds: _Optional[int] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("tenant", "handle", "window")

@@ -99,6 +99,16 @@ class PsoupStub:
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=psoup_dot_v1_dot_psoup__pb2.Explanation.FromString,
                 _registered_method=True)
+        self.Sync = channel.unary_stream(
+                '/psoup.v1.Psoup/Sync',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.SyncRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.SyncPart.FromString,
+                _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/psoup.v1.Psoup/Watch',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.WatchRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.SyncPart.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/psoup.v1.Psoup/Status',
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.StatusRequest.SerializeToString,
@@ -202,6 +212,22 @@ class PsoupServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Sync(self, request, context):
+        """What changed in the answers of some registrations since a token of each, and a new token:
+        the way back for a client that keeps a copy. docs/protocol.md tells the whole exchange.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """The same again and again while the client stays: a round of parts whenever there is something
+        new for a token. With `rounds` 1 it is a long poll.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -275,6 +301,16 @@ def add_PsoupServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=psoup_dot_v1_dot_psoup__pb2.ExplainRequest.FromString,
                     response_serializer=psoup_dot_v1_dot_psoup__pb2.Explanation.SerializeToString,
+            ),
+            'Sync': grpc.unary_stream_rpc_method_handler(
+                    servicer.Sync,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.SyncRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.SyncPart.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.WatchRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.SyncPart.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -633,6 +669,60 @@ class Psoup:
             '/psoup.v1.Psoup/Explain',
             psoup_dot_v1_dot_psoup__pb2.ExplainRequest.SerializeToString,
             psoup_dot_v1_dot_psoup__pb2.Explanation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Sync(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/psoup.v1.Psoup/Sync',
+            psoup_dot_v1_dot_psoup__pb2.SyncRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.SyncPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/psoup.v1.Psoup/Watch',
+            psoup_dot_v1_dot_psoup__pb2.WatchRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.SyncPart.FromString,
             options,
             channel_credentials,
             insecure,

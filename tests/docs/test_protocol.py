@@ -157,9 +157,12 @@ def test_the_session_runs_as_written(tmp_path: Path) -> None:
 
 
 def _replay(server: Reflected) -> None:
-    handle, called = "", set()
+    handle, token, called = "", "", set()
     for command, shown in _exchanges():
-        words = [word.replace("$HANDLE", handle) for word in shlex.split(command)]
+        words = [
+            word.replace("$HANDLE", handle).replace("$TOKEN", token)
+            for word in shlex.split(command)
+        ]
         if words[0] != "grpcurl":
             continue
         if words[-1] == "list":
@@ -174,5 +177,7 @@ def _replay(server: Reflected) -> None:
         assert _like(_documents(shown), responses), (command, responses)
         if words[-1].endswith("/Register"):
             handle = responses[0]["handle"]
+        if words[-1].endswith("/Sync"):
+            token = responses[-1]["end"]["token"]
     service = server._pool.FindServiceByName("psoup.v1.Psoup")
     assert {f"psoup.v1.Psoup/{method.name}" for method in service.methods} <= called

@@ -12,7 +12,7 @@ from datastem.codec import are_rows, query_view
 from psoup.server.follower import decode_rows
 from psoup.store import Epoch, Position, State, Store, StreamMark, Touched
 from psoup.store.datafile import write_data_file
-from psoup.store.layout import COVERAGE, MATCHES
+from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES
 from psoup.store.tables import changed_rows
 from querystem.expressions import from_json
 from querystem.kernel import matches
@@ -27,9 +27,7 @@ class HandMadeEngine:
         self._state = State()
         self._epochs = 0
         self._epoch: Epoch | None = None
-        self._versions = dict.fromkeys(
-            ("catalog", "registrations", "predicates", "publishers", "coverage", "matches"), 0
-        )
+        self._versions = dict.fromkeys(ENGINE_TABLES, 0)
         self._stems: dict[int, int] = {}
         self._log = 0
         self._covered: dict[int, int] = {}
@@ -107,6 +105,7 @@ class HandMadeEngine:
         self._epoch = Epoch(
             self._epochs, "step", self._log, Position(*state.position), stamp, stamp,
             state.next_stream_id, state.next_predicate_id, dict(self._versions), streams,
+            state.leases.outages,
         )  # fmt: skip
         self._store.epochs.append(self._epochs, self._epoch)
         return self._epoch

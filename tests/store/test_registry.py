@@ -50,7 +50,7 @@ def table_of(values: list[Registration]) -> pa.Table:
     types = {"handle": pa.binary()}
     integers = (
         "stream_id", "predicate_id", "trigger_stream_id", "trigger_id", "lease", "stamp",
-        "position",
+        "position", "contact",
     )  # fmt: skip
     types |= dict.fromkeys(integers, pa.int64())
     return pa.table({n: pa.array(v, types.get(n, pa.string())) for n, v in columns.items()})

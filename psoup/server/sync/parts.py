@@ -1,0 +1,126 @@
+"""Rows of a copy as messages: typed values where they are few, Arrow where they are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.schema import Column
+from datastem.types import TIMESTAMP
+from psoup.server.values import to_values
+from psoup.v1 import psoup_pb2 as pb
+from results.checksum import Uint64s, row_checksums
+from results.idruns import Int64s, to_runs
+from results.visibility import FOR_EVER, SINCE_EVER
+
+# Up to here typed values are smaller than Arrow with its schema.
+_FEW_ROWS = 32
+_RUNS_PER_MESSAGE = 20_000
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a copy, by ascending id. Instants are SINCE_EVER or FOR_EVER where absent."""
+
+    ids: Int64s
+    visible_from: Int64s
+    visible_until: Int64s
+    sort_keys: pa.Array
+    rows: pa.RecordBatch
+
+    @cached_property
+    def checksums(self) -> Uint64s:
+        return row_checksums(
+            self.ids, self.visible_from, self.visible_until, self.sort_keys, self.rows
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes + self.sort_keys.nbytes + 32 * len(self.ids))
+
+    def slice(self, start: int, length: int) -> Chunk:
+        stop = start + length
+        return Chunk(
+            self.ids[start:stop],
+            self.visible_from[start:stop],
+            self.visible_until[start:stop],
+            self.sort_keys.slice(start, length),
+            self.rows.slice(start, length),
+        )
+
+    def take(self, places: Int64s) -> Chunk:
+        chosen = pa.array(places)
+        return Chunk(
+            self.ids[places],
+            self.visible_from[places],
+            self.visible_until[places],
+            self.sort_keys.take(chosen),
+            self.rows.take(chosen),
+        )
+
+    def cut(self, limit: int) -> Chunk:
+        """Its first rows, of about `limit` bytes, at least one."""
+        count = len(self.ids)
+        fitting = int(count * limit / max(self.nbytes, 1))
+        return self if fitting >= count else self.slice(0, max(1, fitting))
+
+
+def row_part(chunk: Chunk, columns: Sequence[Column], encoding: int) -> pb.SyncPart:
+    if encoding == pb.ENCODING_ARROW and len(chunk.ids) > _FEW_ROWS:
+        return pb.SyncPart(arrow=_arrow(chunk))
+    return pb.SyncPart(rows=pb.SyncRows(rows=_typed(chunk, columns)))
+
+
+def removed_parts(ids: Int64s) -> Iterator[pb.SyncPart]:
+    """In as many messages as they need."""
+    for start in range(0, len(ids), _RUNS_PER_MESSAGE):
+        runs = to_runs(ids[start : start + _RUNS_PER_MESSAGE])
+        yield pb.SyncPart(removed=pb.Ids(runs=runs))
+
+
+def _arrow(chunk: Chunk) -> bytes:
+    names = ["_row_id", "_visible_from", "_visible_until", "_checksum", "_sort_key"]
+    columns = [
+        pa.array(chunk.ids),
+        _instants(chunk.visible_from, SINCE_EVER),
+        _instants(chunk.visible_until, FOR_EVER),
+        pa.array(chunk.checksums),
+        chunk.sort_keys,
+    ]
+    batch = pa.RecordBatch.from_arrays(
+        [*columns, *chunk.rows.columns], names=[*names, *chunk.rows.schema.names]
+    )
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _instants(numbers: Int64s, absent: int) -> pa.Array:
+    return pa.array(numbers, mask=np.asarray(numbers == absent)).view(TIMESTAMP.arrow)
+
+
+def _typed(chunk: Chunk, columns: Sequence[Column]) -> Iterator[pb.SyncRow]:
+    values = [to_values(chunk.rows.column(n), c.type) for n, c in enumerate(columns)]
+    series = (
+        chunk.ids.tolist(),
+        chunk.visible_from.tolist(),
+        chunk.visible_until.tolist(),
+        chunk.checksums.tolist(),
+        chunk.sort_keys.to_pylist(),
+        zip(*values, strict=True) if values else ([] for _ in chunk.ids),
+    )
+    for row_id, begin, until, checksum, sort_key, row in zip(*series, strict=True):
+        yield pb.SyncRow(
+            row_id=row_id,
+            visible_from=None if begin == SINCE_EVER else begin,
+            visible_until=None if until == FOR_EVER else until,
+            checksum=checksum,
+            sort_key=sort_key,
+            values=row,
+        )

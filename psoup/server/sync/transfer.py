@@ -1,0 +1,192 @@
+"""The parts of one item: begin, what is removed, rows piece by piece, end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from psoup.server.core import Core
+from psoup.server.describing import columns_message, pattern_message
+from psoup.server.errors import UnknownHandle
+from psoup.server.invoke import Plan
+from psoup.server.sync.copier import Copier, Difference
+from psoup.server.sync.jobs import Job, by_clock, by_rows, plan_of
+from psoup.server.sync.parts import removed_parts, row_part
+from psoup.server.sync.resultcopy import ResultCopier
+from psoup.server.sync.rowcopy import RowCopier
+from psoup.server.sync.tokens import Claim
+from psoup.server.values import from_instant
+from psoup.store import CorruptStore
+from psoup.v1 import psoup_pb2 as pb
+
+T = TypeVar("T")
+
+# What a message costs beside its content.
+_FRAME = 5
+
+
+@dataclass(slots=True)
+class Budget:
+    """Bytes that may still be sent."""
+
+    left: int
+
+    @property
+    def spent(self) -> bool:
+        return self.left <= 0
+
+    def spend(self, part: pb.SyncPart) -> None:
+        self.left -= part.ByteSize() + _FRAME
+
+
+@dataclass
+class Transfer:
+    """`token` is the newest the client was given; `found` is there once it is known.
+
+    `quiet` is a transfer that tells the client nothing it does not know.
+    """
+
+    core: Core
+    tenant: str
+    encoding: int
+    job: Job
+    token: bytes = b""
+    found: Difference | None = None
+    done: bool = False
+    quiet: bool = False
+    refreshed: bool = False
+
+    async def parts(self, budget: Budget) -> AsyncIterator[pb.SyncPart]:
+        """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
+        self.core.leases.contact(self.job.item.handle)
+        plan, (copier, found) = await self._compute(self._open)
+        self.found, self.job = found, found.job
+        self.refreshed = plan.query.refresh is not None
+        self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
+        yield pb.SyncPart(begin=_begin(plan, found))
+        for part in removed_parts(found.removed):
+            yield part
+        left, cursor = found.lacking, 0
+        while left:
+            part, count, cursor = await self._piece(copier, cursor, budget)
+            left -= count
+            yield part
+            if left and cursor > self.job.claim.next_id:
+                self.token = self._write(Claim(self.job.claim.copy, self.job.target, cursor))
+                yield pb.SyncPart(resume=self.token)
+                if budget.spent:
+                    return
+        self.done = True
+        self.token = self._write(Claim(self.job.target))
+        await self.core.leases.renewed(self.job.item.handle)
+        yield pb.SyncPart(end=self._end(plan, found))
+
+    async def held(self) -> pb.SyncPart:
+        """A token that holds the target, before anything of it was sent."""
+        if self.job.moment is not None:
+            _, target = await self._compute(
+                lambda plan: ResultCopier(self.core, plan, self.job).target
+            )
+            self.job = replace(self.job, target=target, moment=None)
+        self.token = self._write(Claim(self.job.claim.copy, self.job.target))
+        return pb.SyncPart(resume=self.token)
+
+    def is_behind(self) -> bool:
+        """Whether there may be something new: rows, a later NOW of theirs, or time enough."""
+        state, target = self.core.follower.state, self.job.target
+        registration = state.registrations.get(self.job.item.handle)
+        if registration is None:
+            return True
+        stream = state.streams[registration.stream_id]
+        if registration.trigger_id or self.refreshed:
+            return state.position != target.position or self._is_late()
+        if stream.dropped or stream.high != target.high:
+            return True
+        if stream.schema.ordered_by is not None:
+            return stream.reached != target.now
+        return self._is_late()
+
+    def _is_late(self) -> bool:
+        """Whether time alone may have changed the answer."""
+        until = self.found.good_until if self.found else None
+        return until is not None and max(self.core.clock(), self.core.follower.state.clock) >= until
+
+    def _same_now(self, plan: Plan) -> bool:
+        """Whether NOW is where the client thinks it is, or does not matter to it."""
+        copy = self.job.claim.copy
+        told = copy is not None and copy.now == self.job.target.now
+        return told or by_clock(plan) or not by_rows(plan)
+
+    def _open(self, plan: Plan) -> tuple[Copier, Difference]:
+        kind = RowCopier if by_rows(plan) else ResultCopier
+        copier = kind(self.core, plan, self.job)
+        return copier, copier.difference()
+
+    async def _piece(
+        self, copier: Copier, cursor: int, budget: Budget
+    ) -> tuple[pb.SyncPart, int, int]:
+        """The next rows, how many they are, and the id after them."""
+        limit = max(1, min(self.core.settings.sync_bytes, budget.left))
+
+        def make(plan: Plan) -> tuple[pb.SyncPart, int, int]:
+            chunk = copier.renewed(plan, self.job).piece(cursor, limit)
+            part = row_part(chunk, plan.query.columns, self.encoding)
+            return part, len(chunk.ids), int(chunk.ids[-1]) + 1
+
+        return (await self._compute(make))[1]
+
+    async def _compute(self, work: Callable[[Plan], T]) -> tuple[Plan, T]:
+        """In a thread, with a plan of now; again with the newest epoch where a file is gone."""
+        plan = await self._plan()
+        try:
+            return plan, await self.core.in_thread(work, plan)
+        except (FileNotFoundError, CorruptStore):
+            await self.core.follower.refresh()
+        self.job = replace(self.job, moment=None)
+        plan = await self._plan()
+        return plan, await self.core.in_thread(work, plan)
+
+    async def _plan(self) -> Plan:
+        """While a follower opens its store anew it knows less for a moment."""
+        try:
+            return plan_of(self.core, self.tenant, self.job.item)
+        except UnknownHandle:
+            await self.core.follower.catch_up()
+        return plan_of(self.core, self.tenant, self.job.item)
+
+    def _write(self, claim: Claim) -> bytes:
+        return self.core.tokens.write(self.job.subject, claim)
+
+    def _end(self, plan: Plan, found: Difference) -> pb.SyncEnd:
+        target = self.job.target
+        end = pb.SyncEnd(
+            token=self.token,
+            position=self.core.store.positions.encode(target.position),
+            row_count=found.row_count,
+            digest=found.digest,
+            notes=plan.notes if found.whole else (),
+        )
+        if target.now is not None:
+            end.now.CopyFrom(from_instant(target.now))
+        lease_until = self.core.leases.until(self.job.item.handle)
+        if lease_until is not None:
+            end.lease_until.CopyFrom(from_instant(lease_until))
+        if found.good_until is not None:
+            end.good_until.CopyFrom(from_instant(found.good_until))
+        return end
+
+
+def _begin(plan: Plan, found: Difference) -> pb.SyncBegin:
+    begin = pb.SyncBegin(continued=found.job.continued, reason=found.reason)
+    if not found.whole:
+        return begin
+    begin.mode = pb.SYNC_MODE_WHOLE
+    if found.job.continued:
+        return begin
+    rows = by_rows(plan)
+    begin.columns.extend(columns_message(plan.query.columns))
+    begin.pattern = pattern_message(plan.query, plan.schema, plan.window)
+    begin.digest_of = pb.DIGEST_OF_UNSPECIFIED if rows else pb.DIGEST_OF_CHECKSUMS
+    begin.slides = rows and by_clock(plan)
+    return begin

@@ -1,0 +1,71 @@
+"""How long registrations live without contact, counted in time in which some server was up.
+
+Servers append something at least every few minutes while they run. So a long stretch of the log
+without a stamp is an outage, and is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datastem.instants import MINUTE
+from psoup.store.hashes import Int64s
+from psoup.store.overlay import Overlay
+
+# So much of the time between two stamps counts at most.
+QUIET = 10 * MINUTE
+# So many registrations that expired are remembered as such.
+REMEMBERED = 100_000
+
+# When it ended, and how much time had been lost by then in all.
+Outage = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A registration that ended because nobody asked for it."""
+
+    tenant: str
+    stamp: int
+
+
+@dataclass(slots=True)
+class Leases:
+    """What is known of leases beside the registrations themselves."""
+
+    expired: MutableMapping[bytes, Expired] = field(default_factory=dict)
+    outages: tuple[Outage, ...] = ()
+
+    def draft(self) -> Leases:
+        return Leases(Overlay(self.expired), self.outages)
+
+    def pass_time(self, clock: int, stamp: int) -> None:
+        """From one stamp of the log to the next."""
+        if clock and stamp - clock > QUIET:
+            lost = self.outages[-1][1] if self.outages else 0
+            self.outages = (*self.outages, (stamp, lost + stamp - clock - QUIET))
+
+    def awake(self, since: int, clock: int, until: int) -> int:
+        """Time that counts between two instants; `clock` is the last stamp of the log."""
+        return int(self.awake_all(np.array([since]), clock, until)[0])
+
+    def awake_all(self, since: Int64s, clock: int, until: int) -> Int64s:
+        """The same for many beginnings."""
+        ends = np.array([end for end, _ in self.outages], np.int64)
+        lost = np.array([0, *(total for _, total in self.outages)], np.int64)
+        asleep = lost[-1] - lost[np.searchsorted(ends, since, "right")]
+        counted = np.minimum(until, np.maximum(clock, since) + QUIET) - since - asleep
+        awake: Int64s = np.maximum(counted, 0)
+        return awake
+
+    def expire(self, handle: bytes, tenant: str, stamp: int) -> list[bytes]:
+        """The handles that are forgotten for it."""
+        self.expired[handle] = Expired(tenant, stamp)
+        if not isinstance(self.expired, dict) or len(self.expired) <= REMEMBERED:
+            return []
+        oldest = next(iter(self.expired))
+        del self.expired[oldest]
+        return [oldest]

@@ -1,0 +1,151 @@
+"""Checksums of rows and digests of answers, as docs/protocol.md defines them for any language.
+
+Sums, so that they come column by column out of numpy and in any order. They find damage, not
+forgery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Uint64s = np.ndarray[Any, np.dtype[np.uint64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+DIGEST_BYTES = 16
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_LANES = (_STEP, np.uint64(0xC2B2AE3D27D4EB4F))
+_NAN = np.uint64(0x7FF8000000000000)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+def mix(numbers: Uint64s) -> Uint64s:
+    """A permutation of the 64-bit numbers in which every bit depends on every bit."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def factors(count: int) -> Uint64s:
+    """What the words of a sum are multiplied with, in order."""
+    return mix(np.arange(1, count + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
+
+
+class Digest:
+    """Of row ids or checksums, in any order and in as many pieces as there are."""
+
+    def __init__(self) -> None:
+        self._lanes = np.zeros(len(_LANES), np.uint64)
+
+    def add(self, numbers: Uint64s) -> Digest:
+        sums = [np.add.reduce(mix(numbers ^ lane), dtype=np.uint64) for lane in _LANES]
+        self._lanes += np.array(sums)
+        return self
+
+    @property
+    def content(self) -> bytes:
+        return self._lanes.astype("<u8").tobytes()
+
+
+def row_checksums(
+    ids: Int64s, visible_from: Int64s, visible_until: Int64s, sort_keys: pa.Array, rows: Any
+) -> Uint64s:
+    """Of each row. `rows` are the columns of the answer; `sort_keys` binary without NULLs."""
+    head = [ids.view(np.uint64), visible_from.view(np.uint64), visible_until.view(np.uint64)]
+    return _sum([*head, *_text_cells(sort_keys), *value_cells(rows)], len(ids))
+
+
+def key_ids(columns: Sequence[pa.Array], length: int) -> Int64s:
+    """A number from 0 upwards for each row, made from values: equal for equal values alone,
+    unless chance will have it.
+    """
+    cells = [cell for column in columns for cell in _cells(column)]
+    return (mix(_sum(cells, length)) >> np.uint64(1)).view(np.int64)
+
+
+def value_cells(rows: Any) -> list[Uint64s]:
+    return [cell for column in rows.columns for cell in _cells(column)]
+
+
+def _sum(cells: Sequence[Uint64s], length: int) -> Uint64s:
+    total = np.zeros(length, np.uint64)
+    multipliers = factors(2 * len(cells))
+    for place, cell in enumerate(cells):
+        total += multipliers[2 * place] * (cell & _LOW)
+        total += multipliers[2 * place + 1] * (cell >> _HALF)
+    return total
+
+
+def _cells(column: pa.Array) -> list[Uint64s]:
+    """Whether there is a value, and the value; zeros where there is none."""
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    values = _text_cells(column) if _is_text(column.type) else _value_cells(column)
+    if column.null_count:
+        values = [np.where(known, cell, np.uint64(0)) for cell in values]
+    return [known.astype(np.uint64), *values]
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+
+
+def _value_cells(column: pa.Array) -> list[Uint64s]:
+    if pa.types.is_boolean(column.type):
+        return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint64)]
+    if pa.types.is_date32(column.type):
+        return [_buffer(column, np.int32, 1).astype(np.int64).view(np.uint64)]
+    if pa.types.is_decimal(column.type):
+        limbs = _buffer(column, np.uint64, 2).reshape(-1, 2)
+        return [limbs[:, 0], limbs[:, 1]]
+    bits = _buffer(column, np.uint64, 1)
+    if pa.types.is_float64(column.type):
+        return [np.where(np.isnan(bits.view(np.float64)), _NAN, bits)]
+    return [bits]
+
+
+def _buffer(column: pa.Array, dtype: Any, width: int) -> Any:
+    content = column.buffers()[1]
+    if content is None:
+        return np.zeros(len(column) * width, dtype)
+    begin = column.offset * width
+    return np.frombuffer(content, dtype)[begin : begin + len(column) * width]
+
+
+def _text_cells(column: pa.Array) -> list[Uint64s]:
+    """The length in bytes, and the sum of the bytes as words of 32 bits, zeros after the last."""
+    if not len(column):
+        return [np.empty(0, np.uint64)] * 2
+    column = column.fill_null("" if pa.types.is_string(column.type) else b"")
+    lengths = pc.binary_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
+    words = (lengths + 3) // 4
+    padded = np.zeros(int(words.sum()) * 4, np.uint8)
+    starts = np.cumsum(words) - words
+    padded[_spread(starts * 4, lengths)] = _content(column)
+    places = _spread(np.zeros_like(words), words)
+    products = padded.view("<u4") * factors(int(words.max()))[places]
+    sums = np.zeros(len(column), np.uint64)
+    some = words > 0
+    if some.any():
+        sums[some] = np.add.reduceat(products, starts[some])
+    return [lengths.view(np.uint64), sums]
+
+
+def _spread(starts: Int64s, lengths: Int64s) -> Int64s:
+    """`starts[i], starts[i] + 1, …`, `lengths[i]` of them, for each i."""
+    ends = np.cumsum(lengths)
+    places: Int64s = np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
+    return places
+
+
+def _content(column: pa.Array) -> Any:
+    _, offsets, content = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    letters = np.frombuffer(content or b"", np.uint8)
+    return letters[int(ends[0]) : int(ends[-1])]

@@ -1,0 +1,66 @@
+"""Ids and sort keys of an answer's rows: sorted by them, the rows are the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT, TEXT
+from querystem.expressions import TRUE
+from querystem.identity import base_query, identified, slides
+from querystem.pattern import Pattern, pattern_of
+from querystem.query import Query
+from querystem.shape import shape
+from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow
+from tests.evaluation import choose_rows, matching_rows
+from tests.oracle.queries import queries, timelines
+from tests.oracle.strategies import schemas, to_batch
+
+
+@given(st.data())
+def test_sorted_by_their_keys_the_rows_are_the_answer(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    batch = to_batch(schema, data.draw(timelines(schema)))
+    query = data.draw(queries(schema))
+    rows = matching_rows(query, choose_rows(query, [batch], 30))
+    found = identified(query, rows)
+    assert found.unique and (found.ids >= 0).all()
+    keys = found.sort_keys.to_pylist()
+    order = pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64())
+    assert len(set(keys)) == len(keys)
+    assert repr(found.outputs.take(order).to_pylist()) == repr(shape(query, rows).to_pylist())
+
+
+@given(st.data())
+def test_base_rows_have_what_the_query_reads(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    query = data.draw(queries(schema))
+    base = base_query(query, schema)
+    assert slides(base) and (base.where, base.window) == (query.where, query.window)
+    assert base.outputs[0].name == "ts"
+
+
+SCHEMA = StreamSchema("s", (Column("a", BIGINT), Column("b", TEXT)))
+KEPT = StreamSchema("s", SCHEMA.columns, retain=100)
+KEYED = StreamSchema("s", SCHEMA.columns, key=("b",))
+ROWS = Query("s", (), TRUE, UNBOUNDED)
+SLIDING = TimeWindow(Bound(-9, True))
+
+
+def test_patterns_of_section_5_2() -> None:
+    assert pattern_of(ROWS, SCHEMA) is Pattern.MON
+    assert pattern_of(ROWS, KEPT) is Pattern.WKS
+    assert pattern_of(ROWS, SCHEMA, TimeWindow(Bound(5, False))) is Pattern.MON
+    assert pattern_of(ROWS, SCHEMA, SLIDING) is Pattern.WKS
+    assert pattern_of(ROWS, SCHEMA, CountWindow(5)) is Pattern.STR
+    assert pattern_of(ROWS, SCHEMA, RowWindow(Bound(-5, True), Bound(1, True))) is Pattern.STR
+    assert pattern_of(ROWS, KEYED, SLIDING) is Pattern.STR
+    distinct = replace(ROWS, distinct=True)
+    assert pattern_of(distinct, SCHEMA) is Pattern.MON
+    assert pattern_of(distinct, SCHEMA, SLIDING) is Pattern.WK
+    assert pattern_of(distinct, SCHEMA, CountWindow(5)) is Pattern.STR
+    assert pattern_of(replace(ROWS, limit=3), SCHEMA) is Pattern.STR

@@ -1,0 +1,234 @@
+"""Leases with a clock of the test's own: what renews them, what ends them, what does not count."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from datastem.instants import HOUR, MINUTE, SECOND
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT
+from psoup.server.answering import invoke
+from psoup.server.core import Core
+from psoup.server.errors import NotReached, RegistrationExpired, UnknownHandle
+from psoup.server.leases import TICK
+from psoup.server.proposals import Define, ExpireOne, RenewOne, UnregisterOne, find_registration
+from psoup.server.publishing import publish
+from psoup.server.registering import register
+from psoup.server.settings import Settings
+from psoup.server.sync.call import sync
+from psoup.store import Expire, Renew, Store, Tick
+from psoup.store.leases import QUIET, REMEMBERED, Expired, Leases
+from psoup.v1 import psoup_pb2 as pb
+from tests.oracle.copy import Copy
+from tests.server.epochs import HandMadeEngine
+from tests.server.process import rows_of
+
+START = 1_700_000_000 * SECOND
+
+
+class World:
+    """A store with one stream, and servers that share a clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = START
+
+    @contextlib.asynccontextmanager
+    async def server(self) -> AsyncIterator[Core]:
+        path = self.folder / "store"
+        store = Store.open(path, create=True, sync=False)
+        core = Core(store, Settings(path, wait=0.2), lambda: self.clock)
+        await core.start()
+        if core.follower.state.find_stream("main", "s") is None:
+            schema = StreamSchema("s", (Column("a", BIGINT),))
+            await core.appender.submit(Define("main", "main", schema))
+        try:
+            yield core
+        finally:
+            await core.stop()
+
+    async def pass_awake(self, core: Core, time: int) -> None:
+        """Time in which a server is up and looks after the leases."""
+        until = self.clock + time
+        while self.clock < until:
+            self.clock = min(until, self.clock + TICK)
+            await core.leases.tick()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def _register(core: Core, lease: int = HOUR) -> bytes:
+    request = pb.RegisterRequest(sql="SELECT a FROM s", lease=Duration(seconds=lease // SECOND))
+    return (await register(core, request))[0].handles[0]
+
+
+async def _sync(core: Core, handle: bytes, copy: Copy) -> list[pb.SyncPart]:
+    request = pb.SyncRequest(items=[pb.SyncItem(handle=handle, token=copy.token)])
+    parts = [part async for part in sync(core, request, None)]
+    for part in parts:
+        if not part.HasField("refused"):
+            copy.take(part)
+    return parts
+
+
+def _events(core: Core, kind: type[Any]) -> list[Any]:
+    versions = range(1, core.follower.version + 1)
+    entries = [entry for version in versions for entry in core.store.log.read(version)]
+    return [entry.event for entry in entries if isinstance(entry.event, kind)]
+
+
+async def test_nobody_asks_and_it_ends(world: World) -> None:
+    async with world.server() as core:
+        handle, copy = await _register(core), Copy()
+        await _sync(core, handle, copy)
+        await world.pass_awake(core, HOUR - MINUTE)
+        assert await core.leases.expire() == 0
+        await world.pass_awake(core, MINUTE)
+        assert await core.leases.expire() == 1
+        parts = await _sync(core, handle, copy)
+        assert parts[0].refused.detail.reason == "REGISTRATION_EXPIRED"
+        assert "register it again" in parts[0].refused.detail.hint
+        with pytest.raises(RegistrationExpired):
+            [_ async for _ in invoke(core, pb.InvokeRequest(handle=handle), None)]
+        with pytest.raises(UnknownHandle):
+            find_registration(core.follower.state, "another", handle)
+
+
+async def test_an_outage_does_not_count(world: World) -> None:
+    async with world.server() as core:
+        handle = await _register(core)
+    world.clock += 1000 * HOUR
+    async with world.server() as core:
+        await core.leases.tick()
+        assert await core.leases.expire() == 0
+        left = core.leases.until(handle)
+        assert left == world.clock + HOUR - QUIET
+        await world.pass_awake(core, HOUR - QUIET)
+        assert await core.leases.expire() == 1
+
+
+@pytest.mark.parametrize("contact", ["sync", "invoke"])
+async def test_contact_renews_at_most_thirty_times_a_lease(world: World, contact: str) -> None:
+    async with world.server() as core:
+        handle, copy = await _register(core), Copy()
+        for _ in range(240):
+            world.clock += MINUTE // 2
+            if contact == "sync":
+                await _sync(core, handle, copy)
+            else:
+                [_ async for _ in invoke(core, pb.InvokeRequest(handle=handle), None)]
+                await core.leases.renewed(handle)
+        await core.appender.drain()
+        assert 2 <= len(_events(core, Renew)) <= 2 * 30
+        assert await core.leases.expire() == 0
+
+
+async def test_the_client_is_told_until_when(world: World) -> None:
+    async with world.server() as core:
+        handle, copy = await _register(core), Copy()
+        await _sync(core, handle, copy)
+        assert copy.end and copy.end.lease_until.seconds * SECOND == START + HOUR
+        await world.pass_awake(core, HOUR // 2)
+        await _sync(core, handle, copy)
+        assert copy.end.lease_until.seconds * SECOND == START + HOUR // 2 + HOUR
+
+
+async def test_of_renewal_and_expiry_the_first_in_the_log_wins(world: World) -> None:
+    async with world.server() as one, world.server() as other:
+        handle, gone = await _register(one), await _register(one)
+        await world.pass_awake(one, HOUR)
+        await one.appender.submit(RenewOne(handle))
+        assert await other.appender.submit(ExpireOne(handle)) is False
+        assert await other.appender.submit(ExpireOne(gone)) is True
+        assert await one.appender.submit(ExpireOne(gone)) is False
+        await one.appender.submit(RenewOne(gone))
+        await other.follower.catch_up()
+        assert len(_events(other, Expire)) == len(_events(other, Renew)) == 1
+
+
+async def test_servers_tick_only_where_there_is_something_to_count(world: World) -> None:
+    async with world.server() as one, world.server() as other:
+        await world.pass_awake(one, HOUR)
+        assert not _events(one, Tick)
+        await _register(one)
+        world.clock += TICK
+        await one.leases.tick()
+        await other.follower.catch_up()
+        await other.leases.tick()
+        assert len(_events(other, Tick)) == 1
+
+
+async def test_the_tables_remember_renewals_expiry_and_outages(world: World) -> None:
+    async with world.server() as core:
+        engine = HandMadeEngine(core.store)
+        kept, gone, ended = [await _register(core, lease) for lease in (9 * HOUR, HOUR, 9 * HOUR)]
+        await world.pass_awake(core, HOUR)
+        await core.leases.expire()
+        for handle in (kept, ended):
+            await core.appender.submit(RenewOne(handle))
+        await core.appender.submit(UnregisterOne("main", ended))
+        engine.step()
+    world.clock += 50 * HOUR
+    async with world.server() as core:
+        await core.leases.tick()
+        engine.step()
+        left = core.leases.until(kept)
+        assert left == world.clock + 9 * HOUR - QUIET
+    async with world.server() as core:
+        assert core.follower.state.leases.outages
+        assert core.leases.until(kept) == left
+        assert core.follower.state.registrations[kept].contact
+        with pytest.raises(RegistrationExpired):
+            find_registration(core.follower.state, "main", gone)
+        with pytest.raises(UnknownHandle):
+            find_registration(core.follower.state, "main", ended)
+
+
+def test_only_so_many_of_the_expired_are_remembered() -> None:
+    leases = Leases(expired={bytes([n]): Expired("main", n) for n in range(3)})
+    assert leases.expire(b"new", "main", 9) == [] and REMEMBERED > 4
+    leases.expired = {number.to_bytes(4): Expired("main", 0) for number in range(REMEMBERED)}
+    assert leases.expire(b"newest", "main", 9) == [bytes(4)]
+    assert len(leases.expired) == REMEMBERED
+
+
+def test_time_that_counts() -> None:
+    leases = Leases()
+    leases.pass_time(0, START)
+    leases.pass_time(START, START + HOUR)
+    assert leases.awake(START, START + HOUR, START + HOUR) == QUIET
+    leases.pass_time(START + HOUR, START + HOUR + MINUTE)
+    assert leases.awake(START, START + HOUR + MINUTE, START + HOUR + MINUTE) == QUIET + MINUTE
+    assert leases.awake(START + HOUR, START + HOUR + MINUTE, START + 9 * HOUR) == MINUTE + QUIET
+    leases.pass_time(START + HOUR + MINUTE, START + 5 * HOUR)
+    assert leases.awake(START, START + 5 * HOUR, START + 5 * HOUR) == 2 * QUIET + MINUTE
+
+
+async def test_a_server_behind_the_token_waits_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.server() as ahead, world.server() as behind:
+        handle, copy = await _register(ahead), Copy()
+        await behind.follower.catch_up()
+
+        async def stuck() -> None:
+            pass
+
+        monkeypatch.setattr(behind.follower, "catch_up", stuck)
+        rows = rows_of(["a"], [pb.Value(bigint=1)])
+        await publish(ahead, pb.PublishRequest(stream="s", rows=rows))
+        await _sync(ahead, handle, copy)
+        with pytest.raises(NotReached):
+            await _sync(behind, handle, copy)
+        monkeypatch.undo()
+        assert len(await _sync(behind, handle, copy)) == 2
+        assert copy.answer(copy.now) == [(1,)]
