@@ -72,7 +72,7 @@ def random_shape(dice: Random, name: str) -> Shape:
         columns[ordered_by] = "TIMESTAMP"
     retain = timedelta(seconds=dice.choice([60, 300, 1800])) if dice.random() < 0.5 else None
     start = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=30)
-    key = dice.sample(chosen, dice.choice([1, 1, 2])) if ordered_by and dice.random() < 0.5 else []
+    key = dice.sample(chosen, dice.choice([1, 2])) if ordered_by and dice.random() < 0.8 else []
     return Shape(name, columns, ordered_by, retain, start, tuple(key))
 
 
