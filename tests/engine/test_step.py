@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -196,6 +197,10 @@ def test_anyone_can_read_the_tables(store: Store, author: Author, spark: SparkSe
     stream = author.create(READINGS)
     handle, predicate = author.register(stream, above(0.0))
     author.publish(stream, readings([1, 2], [1.0, -1.0]), publisher="me")
+    keyed = author.create(replace(READINGS, name="latest", key=("sensor",)))
+    ops = pa.array([0, 0], pa.int8())
+    newer = readings([1, 1], [1.0, 2.0])
+    author.publish(keyed, newer.add_column(0, pa.field("_op", pa.int8()), ops))
     Pump(store, spark).run()
 
     def read(name: str) -> list[Row]:
@@ -205,6 +210,8 @@ def test_anyone_can_read_the_tables(store: Store, author: Author, spark: SparkSe
     assert all(tables.values())
     assert [row["value"] for row in tables[f"stems/{stream}"]] == [1.0, -1.0]
     assert [(row["stream_id"], row["count"]) for row in tables["matches"]] == [(stream, 1)]
+    closures = [(row["stream_id"], row["row_id"], row["by"]) for row in tables["closures"]]
+    assert closures == [(keyed, 0, 1)]
     assert [bytes(row["handle"]) for row in tables["registrations"]] == [handle]
     assert [row["sequence"] for row in tables["publishers"]] == [1]
     assert [row["predicate_id"] for row in tables["predicates"]] == [predicate]
