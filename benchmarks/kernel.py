@@ -59,7 +59,7 @@ def _intervals(report: Report, quick: bool, rounds: int) -> None:
         if count == 4096:
             _beside(report, "numpy, query by query", rate, ROWS / took["numpy"], 4)
             join = _range_join(queries, rows.slice(0, DUCKDB_ROWS))
-            took = least_cpu({"duckdb": join}, 1 if quick else 3)
+            took = least_cpu({"duckdb": join}, rounds // 2)
             _beside(report, "DuckDB's range join", rate, DUCKDB_ROWS / took["duckdb"], 25)
 
 
@@ -80,26 +80,22 @@ def _by_numpy(queries: Intervals, rows: pa.RecordBatch) -> None:
             encode(np.flatnonzero(mask).astype(np.uint16))
 
 
-def _range_join(queries: Intervals, rows: pa.RecordBatch) -> Callable[[], None]:
-    """One join for each pair of columns, which is kinder than one with bounds for all four."""
-    connection = duckdb.connect(config={"threads": 1})
-    connection.register("given", pa.Table.from_batches([rows]))
-    connection.execute("CREATE TABLE rows AS SELECT * FROM given")
+def _range_join(queries: Intervals, rows: pa.RecordBatch) -> Callable[[], object]:
+    """The pairs of a query and a row, in columns.
+
+    One join for each pair of columns, which is kinder than one with bounds for all four.
+    """
+    connection = _duckdb(rows)
     joins = []
     for (left, right), table in queries.tables().items():
         one, other, name = NAMES[left], NAMES[right], f"queries{left}{right}"
         connection.register("given_queries", table)
         connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given_queries")
         joins.append(
-            f"SELECT id, count(*) FROM rows JOIN {name} ON {one} BETWEEN lo0 AND hi0 "
-            f"AND {other} BETWEEN lo1 AND hi1 GROUP BY id"
+            f"SELECT id, row FROM rows JOIN {name} ON {one} BETWEEN lo0 AND hi0 "
+            f"AND {other} BETWEEN lo1 AND hi1"
         )
-
-    def join() -> None:
-        for sql in joins:
-            connection.execute(sql).fetchall()
-
-    return join
+    return lambda: [connection.sql(sql).to_arrow_table() for sql in joins]
 
 
 # ---- equalities
@@ -131,16 +127,22 @@ def _stations(report: Report, rounds: int) -> None:
             report.add(what, ROWS / took["few"], "rows/s", ratio=ratio, beside="the cost", **goal)
 
 
-def _hash_join(queries: Stations, rows: pa.RecordBatch) -> Callable[[], pa.Table]:
+def _hash_join(queries: Stations, rows: pa.RecordBatch) -> Callable[[], object]:
     """The pairs of a query and a row, in columns; neither by query nor bitmaps."""
-    connection = duckdb.connect(config={"threads": 1})
-    numbered = pa.Table.from_batches([rows]).append_column("row", pa.array(np.arange(ROWS)))
-    connection.register("given", numbered)
+    connection = _duckdb(rows)
     connection.register("given_queries", queries.table())
-    connection.execute("CREATE TABLE rows AS SELECT * FROM given")
     connection.execute("CREATE TABLE queries AS SELECT * FROM given_queries")
     sql = "SELECT id, row FROM rows JOIN queries USING (lane, station) WHERE speed > least"
     return lambda: connection.sql(sql).to_arrow_table()
+
+
+def _duckdb(rows: pa.RecordBatch) -> duckdb.DuckDBPyConnection:
+    """With the rows, numbered, in a table; one thread."""
+    connection = duckdb.connect(config={"threads": 1})
+    numbers = pa.array(np.arange(rows.num_rows))
+    connection.register("given", pa.Table.from_batches([rows]).append_column("row", numbers))
+    connection.execute("CREATE TABLE rows AS SELECT * FROM given")
+    return connection
 
 
 # ---- few queries, and queries that do not match

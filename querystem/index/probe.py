@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 # The source lines of a slice, and the lines worked on together, stay near the processor.
 _SOURCE_BYTES = 4 << 20
-_WORK_BYTES = 128 << 10
+_WORK_BYTES = 512 << 10
 _FEWEST_WORDS = 16
 _EMPTY, _FULL = 0, 1
 
