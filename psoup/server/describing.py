@@ -13,8 +13,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from datastem.schema import Column, StreamSchema
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
+from psoup.server.invoke import read_query
 from psoup.server.parameters import from_json
-from psoup.server.planning import query_of
 from psoup.server.values import from_duration, from_instant
 from psoup.store import Registration, StreamState
 from psoup.v1 import psoup_pb2 as pb
@@ -25,6 +25,8 @@ from results.ranges import intersect, size
 from results.window import Window
 
 PAGE = 1000
+# Any predicate will do where only the rest of a query is described; the rest is often the same.
+_ANY = '["lit","BOOLEAN",true]'
 _TOKEN = re.compile(r"[0-9a-f]{1,15}\.[0-9a-f]{32}")
 
 _PATTERNS = {
@@ -73,7 +75,7 @@ def stream_message(core: Core, stream: StreamState, now: int | None) -> pb.Strea
 
 
 def registration_message(core: Core, registration: Registration) -> pb.Registration:
-    query = query_of(core, registration)
+    query = read_query(registration.query, _ANY)
     stream = core.follower.state.streams[registration.stream_id]
     covered = core.follower.view.covering(stream.id).ranges(registration.predicate_id)
     return pb.Registration(

@@ -16,7 +16,7 @@ from psoup.server.proposals import find_registration
 from psoup.server.refreshing import point_by_rows, point_of, refreshed
 from psoup.server.registering import Found, check_text
 from psoup.server.values import BadValue, to_instant
-from psoup.store import Registration, StreamState
+from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Expression
 from querystem.language import bind_query, bind_window
@@ -51,7 +51,8 @@ def of_registration(core: Core, request: pb.InvokeRequest) -> Asked:
     tenant = default_name(request.tenant, "tenant", core.settings)
     registration = find_registration(core.follower.state, tenant, request.handle)
     stream = _live(core, registration.stream_id)
-    query = query_of(core, registration)
+    predicate = core.follower.state.predicates[registration.predicate_id]
+    query = read_query(registration.query, predicate.key)
     window = query.window
     if request.window:
         check_text(core, request.window)
@@ -62,11 +63,6 @@ def of_registration(core: Core, request: pb.InvokeRequest) -> Asked:
         return asked
     other = _trigger(core, registration.trigger_stream_id)
     return replace(asked, trigger=(other, registration.trigger_id))
-
-
-def query_of(core: Core, registration: Registration) -> Query:
-    predicate = core.follower.state.predicates[registration.predicate_id]
-    return read_query(registration.query, predicate.key)
 
 
 async def of_text(core: Core, request: pb.AskRequest) -> Look:
