@@ -1,4 +1,4 @@
-"""`python -m benchmarks invoke|freshness|publish [--quick]`; benchmarks/run sets up first."""
+"""`python -m benchmarks NAME [--quick]`; benchmarks/run sets up first."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import freshness, invoke, publish
+from benchmarks import freshness, invoke, publish, windows
 
-BENCHMARKS = {"invoke": invoke.run, "freshness": freshness.run, "publish": publish.run}
+BENCHMARKS = {
+    "invoke": invoke.run,
+    "windows": windows.run,
+    "freshness": freshness.run,
+    "publish": publish.run,
+}
 
 
 def main() -> None:
