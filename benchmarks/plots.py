@@ -39,17 +39,14 @@ def by_kind(path: Path, seconds: Mapping[str, float], plain: str) -> None:
     figure, axes = _axes(f"Kinds of invoke, as multiples of a plain {plain}", (8, 4.8))
     names = list(seconds)[::-1]
     ratios = [seconds[name] / seconds[plain] for name in names]
+    labels = [
+        f"{ratio:.1f} ×  ({seconds[name] * 1e3:.2f} ms)"
+        for name, ratio in zip(names, ratios, strict=True)
+    ]
+    axes.axvline(1, color=_COLOURS[-1], linewidth=1, zorder=0)
     bars = axes.barh(names, ratios, color=_COLOURS[0])
-    axes.bar_label(
-        bars,
-        [
-            f"{ratio:.1f} ×  ({seconds[n] * 1e3:.2f} ms)"
-            for n, ratio in zip(names, ratios, strict=True)
-        ],
-        padding=4,
-        fontsize=9,
-    )
-    axes.axvline(1, color=_COLOURS[-1], linewidth=1)
+    background = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    axes.bar_label(bars, labels, padding=4, fontsize=9, bbox=background)
     axes.set_xlim(0, max(ratios) * 1.3)
     axes.set_xlabel(f"times the {plain}, p50")
     _write(figure, path)

@@ -16,9 +16,9 @@ from typing import Any
 
 import grpc
 import numpy as np
-import pyarrow as pa
 
-from benchmarks import plots, workload
+from benchmarks import partitions, plots, workload
+from benchmarks.partitions import Partitioned
 from benchmarks.report import FOLDER, Report
 from benchmarks.rerun import Rerun
 from benchmarks.stub import Stub
@@ -28,7 +28,6 @@ from psoup.v1 import psoup_pb2 as pb
 from tests.system.processes import RunningStore
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-PARTITIONS = {200: "CREATE STREAM few", 20_000: "CREATE STREAM many"}
 AGGREGATES = {
     "count and avg": "SELECT count(*) AS n, avg(speed) AS mean FROM traffic WHERE {}",
     "avg by lane": "SELECT lane, avg(speed) AS mean FROM traffic WHERE {} GROUP BY lane",
@@ -67,7 +66,8 @@ def run(folder: Path, quick: bool) -> Report:
             handles = _register(client, sizes)
             kinds = _register_kinds(client)
             client.publisher("benchmark").publish_many("traffic", workload.batches(rows, 20_000))
-            keyed = _publish_keyed(client, min(sizes.rows, 1_000_000))
+            count = min(sizes.rows, 1_000_000)
+            keyed = [Partitioned.publish(client, keys, count) for keys in partitions.KEYS]
             store.wait_until_matched(client, 1200)
             engine.stop()
             stub, now = Stub(channel), rows["at"][-1].as_py()
@@ -77,7 +77,7 @@ def run(folder: Path, quick: bool) -> Report:
             images = FOLDER if quick else IMAGES
             _report_lengths(report, lengths, duckdb, images)
             _report_kinds(report, _kinds(stub, kinds, now), sizes, images)
-            _report_partitions(report, stub, keyed, sizes)
+            partitions.measure(report, client, stub, keyed, sizes.rounds)
     return report
 
 
@@ -206,32 +206,3 @@ def _report_kinds(
         ratio = taken.p50 / plain
         report.add(f"{name} p50", taken.p50 * 1e3, "ms", ratio=ratio, beside=PLAIN)
     plots.by_kind(images / "kinds.png", {name: taken.p50 for name, taken in times.items()}, PLAIN)
-
-
-# ---- partitions
-
-
-def _publish_keyed(client: Client, count: int) -> dict[int, bytes]:
-    """Streams of so many keys each, and a query for the newest five rows of each key."""
-    handles = {}
-    at = workload.rows(count)["at"]
-    for keys, create in PARTITIONS.items():
-        client.define(f"{create} (key BIGINT, value DOUBLE, at TIMESTAMP) ORDERED BY at")
-        name = create.split()[-1]
-        random = np.random.default_rng(keys)
-        columns = [random.integers(0, keys, count), random.random(count), at]
-        table = pa.table(columns, names=["key", "value", "at"])
-        sql = f"SELECT key, value, at FROM {name} WHERE key < 100 ROWS 5 PARTITION BY key"
-        handles[keys] = client.register(sql).handle
-        client.publisher(name).publish_many(name, workload.batches(table, 20_000))
-    return handles
-
-
-def _report_partitions(report: Report, stub: Stub, handles: dict[int, bytes], sizes: Sizes) -> None:
-    for keys, handle in handles.items():
-        first, header = timed(partial(stub.invoke, handle))
-        name = f"ROWS 5 PARTITION BY over {keys:,} keys, {header.row_count:,} rows shown"
-        warm = interleaved({name: repeated(stub.invoke, handle)}, sizes.rounds)[name]
-        report.add(f"{name}, first call", first * 1e3, "ms")
-        ratio = {"ratio": warm.p50 / first, "beside": "first"}
-        report.add(f"{name}, warm p50", warm.p50 * 1e3, "ms", **ratio)
