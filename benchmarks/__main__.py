@@ -9,12 +9,23 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks import freshness, invoke, kernel, page, paper, publish, registrations, soak
+from benchmarks import (
+    freshness,
+    invoke,
+    kernel,
+    page,
+    paper,
+    publish,
+    registrations,
+    soak,
+    windows,
+)
 from benchmarks.report import Report
 from benchmarks.together import run_all
 
 BENCHMARKS: dict[str, Callable[[Path, bool], Report]] = {
     "invoke": invoke.run,
+    "windows": windows.run,
     "freshness": freshness.run,
     "publish": publish.run,
     "kernel": kernel.run,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,14 @@ def least_cpu(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, flo
     return least
 
 
-def interleaved(calls: dict[str, Callable[[int], Any]], rounds: int) -> dict[str, Times]:
+def repeated(call: Callable[..., Any], *given: Any, **named: Any) -> Callable[[int], Any]:
+    """The same call in every round."""
+    return lambda _: call(*given, **named)
+
+
+def interleaved(calls: Mapping[K, Callable[[int], Any]], rounds: int) -> dict[K, Times]:
     """Each call once a round, so that a noisy neighbour disturbs all of them alike."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[K, list[float]] = {name: [] for name in calls}
     for number in range(rounds):
         for name, call in calls.items():
             start = time.perf_counter()

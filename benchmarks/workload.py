@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 
 from client_sdk import Client
-from tests.generators import traffic
+from tests.generators import START, traffic
 from tests.system.processes import RunningStore
 
 STREAM = (
@@ -22,9 +22,10 @@ EVERY = timedelta(milliseconds=1)
 WINDOW_ROWS = 1 << 16
 
 
-def rows(count: int) -> pa.Table:
-    """One row each millisecond of event time."""
-    return traffic(count, every=EVERY, stations=STATIONS)
+def rows(count: int, last: datetime | None = None) -> pa.Table:
+    """One row each millisecond of event time, up to an instant if one is given."""
+    start = START if last is None else last - (count - 1) * EVERY
+    return traffic(count, every=EVERY, stations=STATIONS, start=start)
 
 
 def batches(table: pa.Table, size: int) -> Iterator[pa.Table]:

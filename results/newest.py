@@ -49,10 +49,21 @@ def newest_of_each(codes: Int64s, ts: Int64s, ids: Int64s, count: int) -> Int64s
     """
     if not len(codes):
         return np.empty(0, np.int64)
-    order = np.lexsort((ids, ts, codes))
+    order = _by_code(codes) if _rising(ts, ids) else np.lexsort((ids, ts, codes))
     ends = np.cumsum(np.bincount(codes))
     from_end = ends[codes[order]] - np.arange(len(order))
     return np.sort(order[from_end <= count])
+
+
+def _rising(ts: Int64s, ids: Int64s) -> bool:
+    after = (ts[1:] > ts[:-1]) | ((ts[1:] == ts[:-1]) & (ids[1:] > ids[:-1]))
+    return bool(after.all())
+
+
+def _by_code(codes: Int64s) -> Int64s:
+    # numpy sorts 16 bits by their digits, many times faster than it compares.
+    narrow = codes.astype(np.uint16) if int(codes.max()) < 1 << 16 else codes
+    return np.argsort(narrow, kind="stable")
 
 
 def _reached(bounds: Int64s, sizes: Int64s, count: int) -> int:

@@ -64,6 +64,17 @@ class Region:
         return Region(later, sooner, self.lo, self.hi)
 
 
+def common(some: Int64s, others: Int64s) -> Int64s:
+    """What is in both; each ascends."""
+    if len(some) > len(others):
+        some, others = others, some
+    if not len(some):
+        return some
+    places = np.minimum(others.searchsorted(some), len(others) - 1)
+    found: Int64s = some[others[places] == some]
+    return found
+
+
 def _before(ts: Int64s, ids: Int64s, moment: Moment) -> Mask:
     if moment[1] <= 0:
         return np.asarray(ts < moment[0])

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from datastem.blocks import Int64s, Part
 from datastem.equality import canonical, codes
 from datastem.stem import StemView
-from psoup.server.folding import Fold
+from psoup.server.partitions import newest_of_partitions
 from psoup.server.summaries import Summaries
 from results.choice import by_count, by_row, by_time, reach
-from results.newest import Run, newest_of_each
-from results.region import Region
+from results.newest import Run
+from results.region import Region, common
 from results.window import UNBOUNDED, CountWindow, RowWindow, TimeWindow, Window
 
 _FOREVER = 1 << 62
@@ -44,7 +43,7 @@ class Choice:
         """
         if self.ids is not None:
             low, high = np.searchsorted(self.ids, [part.first, part.stop])
-            ids = np.intersect1d(ids, self.ids[low:high], assume_unique=True)
+            ids = common(ids, self.ids[low:high])
         places = part.find(ids)
         if inside:
             return places
@@ -77,7 +76,7 @@ def choose(
             region = by_count(window, past, runs, total)
             if not window.partition_by:
                 return Choice(region)
-            return Choice(region, _partitions(window, stem, region, summaries, stream_id))
+            return Choice(*newest_of_partitions(window, stem, region, summaries, stream_id))
 
 
 def _total(stem: StemView, horizon: Horizon) -> int:
@@ -122,51 +121,3 @@ def _run(part: Part, past: Region) -> Run | None:
     kept = past.holds(part.ts, part.ids)
     ts, ids = part.ts[kept], part.ids[kept]
     return Run(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
-
-
-# ---- partitions
-
-
-@dataclass(frozen=True, slots=True)
-class _Newest:
-    """The newest rows of each partition of some run."""
-
-    ids: Int64s
-    ts: Int64s
-    keys: tuple[pa.Array, ...]
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.ids.nbytes + self.ts.nbytes + sum(key.nbytes for key in self.keys))
-
-    def cut(self, count: int) -> _Newest:
-        code, _ = codes(self.keys, len(self.ids))
-        places = newest_of_each(code, self.ts, self.ids, count)
-        if len(places) == len(self.ids):
-            return self
-        keys = tuple(key.take(pa.array(places)) for key in self.keys)
-        return _Newest(self.ids[places], self.ts[places], keys)
-
-
-def _partitions(
-    window: CountWindow, stem: StemView, region: Region, summaries: Summaries, stream_id: int
-) -> Int64s:
-    def of(part: Part, places: Int64s) -> _Newest:
-        places = places[region.holds(part.ts[places], part.ids[places])]
-        rows = part.rows.select(list(window.partition_by)).take(pa.array(places))
-        keys = tuple(canonical(rows.column(name)) for name in window.partition_by)
-        return _Newest(part.ids[places], part.ts[places], keys).cut(window.rows)
-
-    def merge(parts: Sequence[_Newest]) -> _Newest:
-        if len(parts) == 1:
-            return parts[0]
-        every = _Newest(
-            np.concatenate([part.ids for part in parts]),
-            np.concatenate([part.ts for part in parts]),
-            tuple(pa.concat_arrays(k) for k in zip(*(part.keys for part in parts), strict=True)),
-        )
-        return every.cut(window.rows)
-
-    subject = ("newest", stream_id, window.partition_by, window.rows)
-    found = Fold(summaries, subject, stem, region, of, merge).values()
-    return np.sort(merge(found).ids) if found else np.empty(0, np.int64)

@@ -35,6 +35,10 @@ class Sums:
     @classmethod
     def of(cls, values: pa.Array, type_: Type, squared: bool, codes: Int64s, groups: int) -> Sums:
         """Of values without NULLs; no more than MOST_TERMS."""
+        if groups == 1 and not squared and len(values) <= _FEW:
+            total = small_total(values, type_)
+            if total is not None:
+                return cls(Limbs.of_integer(total))
         flags = None
         if type_.kind is Kind.DOUBLE:
             numbers = values.to_numpy()
@@ -42,10 +46,6 @@ class Sums:
             if not finite.all():
                 flags = _flags(numbers[~finite], codes[~finite], groups)
                 values, codes = pa.array(numbers[finite]), codes[finite]
-        if groups == 1 and not squared and len(values) <= _FEW:
-            total = small_total(values, type_)
-            if total is not None:
-                return cls(Limbs.of_integer(total), flags)
         made = (squares if squared else terms)(values, type_)
         return cls(Limbs.of(made, codes, groups), flags)
 

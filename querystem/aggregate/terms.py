@@ -39,7 +39,7 @@ def terms(array: pa.Array, type_: Type) -> Terms:
 
 
 def small_total(array: pa.Array, type_: Type) -> int | None:
-    """The sum of a few numbers in their unit; None for types Python does not add up exactly."""
+    """The sum of a few numbers in their unit, where Python adds them up exactly; else None."""
     if type_.kind is Kind.BIGINT:
         numbers: list[int] = array.to_numpy().tolist()
         return sum(numbers)
@@ -47,7 +47,7 @@ def small_total(array: pa.Array, type_: Type) -> int | None:
 
 
 def _double_total(values: list[float]) -> int | None:
-    """None where a part of the sum is past the greatest double."""
+    """None where one is not finite, or a part of the sum is past the greatest double."""
     total = 0
     try:
         # `fsum` rounds the exact sum once; what that left over is the exact sum of one more.
@@ -55,7 +55,7 @@ def _double_total(values: list[float]) -> int | None:
             numerator, denominator = rounded.as_integer_ratio()
             total += numerator << (-DOUBLE_UNIT - denominator.bit_length() + 1)
             values.append(-rounded)
-    except OverflowError:
+    except (OverflowError, ValueError):
         return None
     return total
 

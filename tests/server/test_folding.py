@@ -33,12 +33,14 @@ QUERIES = [
     "SELECT k, max(x) AS most, last(b) AS newest FROM s WHERE b > 20 GROUP BY k ORDER BY k",
     "SELECT count(DISTINCT k) AS n, stddev(x) AS spread FROM s",
     "SELECT k, row_id FROM s WHERE b > 97 ORDER BY x DESC LIMIT 7",
+    "SELECT at AS instant, k, x, row_id FROM s WHERE b > 97",
 ]
 # Equal WHERE, equal predicate.
-PREDICATES = [0, 0, 1, 2]
+PREDICATES = [0, 0, 1, 2, 2]
 WINDOWS = [
     "RANGE {0} MILLISECONDS",
     "BEGIN NOW - {1} MILLISECONDS END NOW - {0} MILLISECONDS",
+    "RANGE 3 SECONDS",
     "ROWS {0}",
     "ROWS {0} SLIDE 1000",
     "BEGIN ROW {0} END ROW {1}",
@@ -80,6 +82,7 @@ class Bench:
         self.stem = DataStem(Memory(1 << 20), self._read)
         self.known = Known(1 << 26)
         self.summaries = Summaries(1 << 26)
+        self.quick = 0
 
     def grow(self, count: int) -> None:
         rows = batch(self.stem.high, count, 1)
@@ -116,6 +119,7 @@ class Bench:
         found = pa.concat_batches(answer(plan, matcher, self.summaries).batches)
         quick = quick_answer(plan, matcher, self.summaries)
         assert quick is None or pa.concat_batches(quick.batches).equals(found)
+        self.quick += quick is not None
         return found
 
     def expected(self, sql: str, window: str, now: int, retain: int | None) -> pa.RecordBatch:
@@ -139,6 +143,37 @@ def test_differential_summaries_and_all_rows(seed: int) -> None:
             found = bench.ask(QUERIES[number], window, now, PREDICATES[number], retain)
             expected = bench.expected(QUERIES[number], window, now, retain)
             assert found.equals(expected), (number, window, now, retain)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_differential_partitions_and_all_rows(seed: int) -> None:
+    """Rows come late, NOW is set back, the retention comes and goes, between two growths."""
+    made, bench = random.Random(seed), Bench()
+    bench.grow(60_000)
+    windows = ["ROWS 3 PARTITION BY k", "ROWS 40 PARTITION BY b, k"]
+    for _ in range(12):
+        bench.grow(made.choice([1, 40, 3000]))
+        for _ in range(2):
+            number, window = made.choice([3, 4]), made.choice(windows)
+            now = (bench.stem.high - made.choice([1, 1, 1, 30])) * 1000
+            retain = made.choice([None, 30_000_000, 30_000_000])
+            found = bench.ask(QUERIES[number], window, now, PREDICATES[number], retain)
+            expected = bench.expected(QUERIES[number], window, now, retain)
+            assert found.equals(expected), (number, window, now, retain)
+
+
+def test_differential_quick_answers_and_all_rows() -> None:
+    made, bench = random.Random(0), Bench()
+    bench.grow(50_000)
+    bench.grow(30_000)
+    windows = ["RANGE {0} MILLISECONDS", "BEGIN ROW {0} END ROW {1}", "RANGE 1 SECOND"]
+    for _ in range(60):
+        number, now = made.randrange(len(QUERIES)), (bench.stem.high - made.choice([1, 900])) * 1000
+        low, high = sorted(made.randrange(1, 4000) for _ in range(2))
+        window = made.choice(windows).format(low, high)
+        found = bench.ask(QUERIES[number], window, now, PREDICATES[number])
+        assert found.equals(bench.expected(QUERIES[number], window, now, None)), (number, window)
+    assert bench.quick > 30
 
 
 def test_what_is_kept_serves_other_windows(monkeypatch: pytest.MonkeyPatch) -> None:
