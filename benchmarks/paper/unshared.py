@@ -16,12 +16,12 @@ class Unshared:
     def __init__(self, queries: list[Query]) -> None:
         self._queries = queries
 
-    def probe(self, batch: pa.RecordBatch) -> Matches:
+    def probe(self, batch: pa.RecordBatch, first: int = 0) -> Matches:
         columns = columns_of(batch)
         found = [_places(query, columns) for query in self._queries]
         counts = np.array([len(each) for each in found], np.int64)
         some = counts > 0
-        rows = np.concatenate(found).astype(np.uint32)
+        rows = (np.concatenate(found) + first).astype(np.uint32)
         return Matches((Lists(np.flatnonzero(some), counts[some], rows),))
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from datastem.blocks import Int64s, Part
-from datastem.equality import canonical, codes
 from datastem.stem import StemView
 from psoup.server.partitions import newest_of_partitions
 from psoup.server.summaries import Summaries

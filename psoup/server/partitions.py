@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.blocks import BLOCK_BITS, Int64s, Part
+from datastem.equality import canonical, codes
 from datastem.stem import StemView
 from psoup.server.folding import Fold
 from psoup.server.summaries import Entry, Summaries
-from querystem.equality import canonical, codes
 from results.newest import newest_of_each
 from results.region import Region
 from results.window import CountWindow

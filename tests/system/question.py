@@ -14,6 +14,7 @@ from querystem.query import Query
 from results.window import Window
 from tests.oracle import naive_answer
 from tests.oracle.comparing import Values
+from tests.oracle.keyed import Keyed
 from tests.oracle.strategies import Row
 
 
@@ -35,16 +36,22 @@ class Question:
         now: datetime | None,
         window: Window | None = None,
         current: datetime | None = None,
+        every: Sequence[Row] = (),
     ) -> list[Values]:
         """The answer over rows whose `ts` is in microseconds.
 
         Without a NOW there are no rows in any window. `current` is the stream's own NOW where
-        `now` is set back: what has left the retention then stays gone.
+        `now` is set back: what has left the retention then stays gone. Of a keyed stream `every`
+        row there is decides which of them are retained.
         """
         query = self.query if window is None else replace(self.query, window=window)
         if now is None:
             return naive_answer(query, [], 0)
         retain = self.schema.retain
+        if self.schema.key:
+            reached = None if current is None else to_micros(current)
+            keyed = Keyed(self.schema.key, len(rows), reached)
+            return naive_answer(query, every, to_micros(now), retain, keyed)
         if retain is not None and current is not None:
             retain -= max(0, to_micros(current) - to_micros(now))
         return naive_answer(query, rows, to_micros(now), retain)

@@ -17,6 +17,7 @@ import pytest
 
 from client_sdk import Answer, Client, Conflict, NotFound, PreconditionFailed, Published
 from datastem.instants import to_micros
+from datastem.schema import OP
 from psoup.store import START, Position
 from querystem.language import stream_sql
 from tests.oracle.queries import LAST_TS
@@ -211,8 +212,12 @@ class Scenario:
         self.tally["rows"] += count
 
     def _packed(self, stream: Stream, rows: list[Row]) -> Any:
-        as_arrow = self.dice.random() < 0.5
-        return pa.Table.from_pylist(rows, stream.schema.arrow) if as_arrow else rows
+        if self.dice.random() < 0.5:
+            return rows
+        table = pa.Table.from_pylist(rows, stream.schema.arrow)
+        if stream.schema.key:
+            table = table.append_column(OP, pa.array([row[OP] for row in rows], pa.string()))
+        return table
 
     def _accept(self, stream: Stream, rows: list[Row], published: Published) -> None:
         first, ordered_by = published.first_row_id, stream.schema.ordered_by

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from datastem.instants import SECOND, from_micros, to_micros
-from datastem.schema import Column, StreamSchema
+from datastem.schema import OP, Column, StreamSchema
 from datastem.types import TIMESTAMP
+from results.window import CountWindow, Window
 from tests.oracle.queries import LAST_TS
 from tests.oracle.samples import sample
 from tests.oracle.strategies import Row, nullable, schemas
@@ -47,8 +48,14 @@ class Stream:
     step: int = 0
 
     def rows(self, dice: Random, count: int) -> list[Row]:
-        """As they are published. One in eight is late, and many are equally old."""
+        """As they are published. One in eight is late, and many are equally old.
+
+        With a key one in eight is a delete.
+        """
         found = [dict(dice.choice(self.values)) for _ in range(count)]
+        if self.schema.key:
+            for row in found:
+                row[OP] = "delete" if dice.random() < 0.125 else "row"
         if self.schema.ordered_by:
             for row in found:
                 row[self.schema.ordered_by] = self._event_time(dice)
@@ -72,21 +79,35 @@ def random_stream(number: int, name: str) -> Stream:
     if schema.retain is not None:
         schema = replace(schema, retain=schema.retain * unit)
     values = st.fixed_dictionaries({one.name: nullable(one.type) for one in schema.columns})
+    whole = values.filter(lambda row: all(row[name] is not None for name in schema.key))
+    windows = written_windows(schema, scale).filter(lambda one: _is_allowed(one.window, schema))
+    queries = written_queries(schema, scale).filter(
+        lambda one: _is_allowed(one.query.window, schema)
+    )
     return Stream(
         schema,
         scale,
-        sample(values, _ROWS, number),
-        sample(written_windows(schema, scale), _WINDOWS, number),
-        itertools.cycle(sample(written_queries(schema, scale), _QUERIES, number)),
+        sample(whole, _ROWS, number),
+        sample(windows, _WINDOWS, number),
+        itertools.cycle(sample(queries, _QUERIES, number)),
     )
+
+
+def _is_allowed(window: Window, schema: StreamSchema) -> bool:
+    """Over a keyed stream there is no SLIDE by rows."""
+    return not (schema.key and isinstance(window, CountWindow) and window.slide is not None)
 
 
 @st.composite
 def _schemas(draw: DrawFn, name: str) -> tuple[StreamSchema, bool]:
-    """Any columns, arrival time or event time; the retention, if any, is in units of time."""
+    """Any columns, arrival time or event time, then half of them with a key; the retention, if any,
+    is in units of time."""
     ordered_by = draw(st.sampled_from([None, "at", "ts"]))
     columns = draw(schemas()).columns
+    key: tuple[str, ...] = ()
     if ordered_by:
+        key = draw(st.sampled_from([(), (columns[0].name,)]))
         columns = (*columns, Column(ordered_by, TIMESTAMP))
     retain = draw(st.sampled_from([None, 12, 60]))
-    return StreamSchema(name, columns, ordered_by, retain), ordered_by is not None
+    schema = StreamSchema(name, columns, ordered_by, retain, key=key)
+    return schema, ordered_by is not None

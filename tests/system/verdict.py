@@ -53,8 +53,10 @@ def judge(asked: Asked, answer: Answer, position: Position) -> bool:
     _check_position(asked, position, rows)
     _check_now(asked, position, rows, answer.now)
     window = None if asked.window is None else asked.window.window
+    every = asked.stream.accepted.every
     answers = [
-        asked.question.naive(rows, answer.now, window, current) for current in _currents(asked)
+        asked.question.naive(rows, answer.now, window, current, every)
+        for current in _currents(asked)
     ]
     if difference(answers[0], answers[-1]):
         return False
