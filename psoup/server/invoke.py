@@ -35,6 +35,7 @@ from results.window import TimeWindow, Window
 # Rows whose mark is at most this.
 Limit = tuple[Mark, int]
 
+# So many rows of a part are sent from where they are, not put together with others first.
 _MANY_ROWS = 4096
 
 
@@ -129,8 +130,9 @@ def read_query(form: str, predicate_key: str) -> Query:
 def answer(plan: Plan, matcher: Matcher, summaries: Summaries) -> Answer:
     """Raises FileNotFoundError where the engine has removed a file the plan names."""
     choice, position = window_rows(plan, summaries)
-    if plan.query.shown is not None:
-        batches = Selection(plan, matcher, choice).shown()
+    if plan.query.grouping is None:
+        selection = Selection(plan, matcher, choice)
+        batches = selection.show(selection.picked())
     else:
         batches = [shape(plan.query, matching(plan, matcher, choice, summaries))]
     return Answer(batches, position, matcher.work.rows)
@@ -178,24 +180,21 @@ class Selection:
     choice: Choice
 
     def rows(self) -> pa.RecordBatch:
-        return self.gather(self._picked())
+        return self.gather(self.picked())
 
-    def shown(self) -> Sequence[pa.RecordBatch]:
-        """The answer of a query that shows columns as they are."""
-        return self.show(self._picked())
+    def picked(self) -> Picked:
+        """Where the rows stand."""
+        return [(part, self.places(part)) for part in self.parts()]
 
     def show(self, picked: Picked) -> Sequence[pa.RecordBatch]:
+        """The answer of a query without groups: these rows, ordered and projected."""
         query, schema = self.plan.query, self.plan.schema
         if query.shown is None or not in_order(picked):
             return [shape(query, self.gather(picked))]
         columns = columns_shown(schema, query.shown)
-        # Many rows of one part are sent from where they are.
         many = sum(len(places) for _, places in picked) > _MANY_ROWS * len(picked) > 0
         groups = [[one] for one in picked] if many else [picked]
         return [gather(group, columns.names, columns.schema) for group in groups]
-
-    def _picked(self) -> Picked:
-        return [(part, self.places(part)) for part in self.parts()]
 
     def groups(self, grouping: Grouping, summaries: Summaries) -> Partial:
         def of(part: Part, among: Int64s | None = None) -> Partial:

@@ -45,7 +45,8 @@ def arrow_pieces(batches: Sequence[pa.RecordBatch], limit: int) -> Iterator[byte
 
 
 def _arrow(batches: Sequence[pa.RecordBatch], limit: int, framed: bool) -> Iterator[bytes]:
-    parts = [part for batch in batches for part in _slices(batch, max(limit - _FRAME, 1))]
+    room = max(limit - _FRAME, limit // 2, 1)
+    parts = [part for batch in batches for part in _slices(batch, room)]
     bodies = (part.serialize() for part in parts) if parts else iter([b""])
     head, left = batches[0].schema.serialize(), max(len(parts), 1)
     for body in bodies:
