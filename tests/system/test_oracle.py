@@ -16,7 +16,7 @@ from tests.system.fleet import Fleet
 from tests.system.processes import RunningStore
 from tests.system.scenario import Scenario
 
-pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
 def live(folder: Path, seeds: range, steps: int) -> Counter[str]:
