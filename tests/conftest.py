@@ -62,7 +62,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
     from tests.system.processes import RunningStore
 
     with RunningStore(tmp_path_factory.mktemp("running")) as store:
-        store.start_server()
+        store.start_server("--wait", "300")  # a first step may take long on a busy machine
         store.start_engine()
         yield store
 

@@ -18,6 +18,8 @@ from tests.oracle.comparing import Values
 from tests.oracle.keyed import Keyed
 from tests.oracle.strategies import to_batch
 
+_PATIENCE = 300.0
+
 # A stream, a query and the instant it is asked about.
 Ask = Callable[[Stream, str, Moment], list[Values]]
 
@@ -52,7 +54,11 @@ class StoreEvaluator:
     def ask(self, stream: Stream, sql: str, at: Moment) -> list[Values]:
         client, instant = self._connect(stream), from_micros(micros(at))
         answer = client.invoke(
-            self._register(stream, sql), as_of=instant, knowledge="today", wait_for_engine=True
+            self._register(stream, sql),
+            as_of=instant,
+            knowledge="today",
+            wait_for_engine=True,
+            timeout=_PATIENCE,
         )
         assert (answer.now, answer.computed_rows) == (instant, 0)
         assert client.ask(sql, as_of=instant, knowledge="today").rows == answer.rows

@@ -222,3 +222,5 @@ def test_waiting_for_an_engine_that_is_not_there(start: Start) -> None:
         server.invoke(handle, wait_for_engine=True)
     assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     assert detail(caught.value).reason == "NOT_REACHED"
+    assert server.values(handle) == [[1]]
+    assert server.values(handle, wait_for_engine=True) == [[1]], "known from the answer before"

@@ -16,7 +16,7 @@ from tests.system.fleet import Fleet
 from tests.system.processes import RunningStore
 from tests.system.scenario import Scenario
 
-pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
 def live(folder: Path, seeds: range, steps: int) -> Counter[str]:
@@ -56,7 +56,7 @@ def test_oracle_answers_through_the_life_of_a_store(tmp_path: Path) -> None:
     tally = live(tmp_path, range(1, 4), 45)
     print(dict(tally))
     assert tally["registered"] > 200 and tally["asked"] > 100
-    assert tally["with rows"] > tally["judged"] / 4
+    assert tally["with rows"] > tally["judged"] / 6
 
 
 @pytest.mark.soak

@@ -21,7 +21,7 @@ SAMPLE = 200
 def sample(shared_data: Path) -> list[Case]:
     """Half of them with rows in the answer; most of the corpus has none."""
     dice = Random(20031116)
-    cases = list(load(shared_data / "where" / "where.jsonl.gz"))
+    cases = list(load(shared_data / "where" / "where.jsonl.gz", every=11))
     full = [case for case in cases if case.expected]
     empty = [case for case in cases if not case.expected]
     return dice.sample(full, SAMPLE // 2) + dice.sample(empty, SAMPLE // 2)
