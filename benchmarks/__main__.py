@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks import freshness, invoke, page, paper, publish, soak
+from benchmarks import freshness, invoke, kernel, page, paper, publish, registrations, soak
 from benchmarks.report import Report
 from benchmarks.together import run_all
 
@@ -17,6 +17,8 @@ BENCHMARKS: dict[str, Callable[[Path, bool], Report]] = {
     "invoke": invoke.run,
     "freshness": freshness.run,
     "publish": publish.run,
+    "kernel": kernel.run,
+    "registrations": registrations.run,
     "paper": paper.run,
     "soak": soak.run,
 }

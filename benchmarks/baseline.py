@@ -1,12 +1,13 @@
 """A bare grpc.aio server, in a process of its own: the least any answer over gRPC costs.
 
-`python -m benchmarks.baseline` serves one method that takes an empty message, streams one empty
-message and ends.
+`python -m benchmarks.baseline` serves one method: it takes two numbers, and streams so many bytes
+in messages of at most so many, or one empty message for none.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -16,10 +17,14 @@ import grpc
 import grpc.aio
 
 METHOD = "/psoup.benchmark.Baseline/Stream"
+_REQUEST = struct.Struct("<qq")
 
 
-async def _stream(_request: bytes, _context: object) -> AsyncIterator[bytes]:
-    yield b""
+async def _stream(request: bytes, _context: object) -> AsyncIterator[bytes]:
+    total, most = _REQUEST.unpack(request)
+    yield bytes(min(total, most))
+    for start in range(most, total, most):
+        yield bytes(min(most, total - start))
 
 
 async def serve() -> None:
@@ -36,7 +41,7 @@ async def serve() -> None:
 
 
 @contextmanager
-def empty_call() -> Iterator[EmptyCall]:
+def bare_server() -> Iterator[BareCall]:
     """Starts the server; the call is to it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.baseline"], stdout=subprocess.PIPE, text=True
@@ -44,19 +49,19 @@ def empty_call() -> Iterator[EmptyCall]:
     try:
         assert process.stdout is not None
         with grpc.insecure_channel(f"127.0.0.1:{process.stdout.readline().strip()}") as channel:
-            yield EmptyCall(channel)
+            yield BareCall(channel)
     finally:
         process.terminate()
         process.wait()
 
 
-class EmptyCall:
+class BareCall:
     def __init__(self, channel: grpc.Channel) -> None:
         self._call = channel.unary_stream(METHOD, None, None)
 
-    def __call__(self) -> None:
-        for _ in self._call(b""):
-            pass
+    def __call__(self, total: int = 0, most: int = 1 << 20) -> int:
+        """The bytes that came."""
+        return sum(map(len, self._call(_REQUEST.pack(total, most))))
 
 
 if __name__ == "__main__":

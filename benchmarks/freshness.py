@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import workload
-from benchmarks.baseline import empty_call
+from benchmarks.baseline import bare_server
 from benchmarks.report import Report
 from benchmarks.spark import empty_jobs
 from benchmarks.timing import Times, timed
@@ -40,7 +40,7 @@ VISIBLE_AIM, EPOCH_AIM = 0.150, 0.600
 
 def run(folder: Path, quick: bool) -> Report:
     rounds = 50 if quick else 300
-    with RunningStore(folder) as store, empty_call() as empty:
+    with RunningStore(folder) as store, bare_server() as bare:
         for _ in range(2):
             store.start_server()
         store.start_engine()
@@ -48,7 +48,7 @@ def run(folder: Path, quick: bool) -> Report:
             near.define(STREAM)
             handle = near.register(NEWEST).handle
             workload.register(near, [workload.mixed_query(n) for n in range(QUERIES)])
-            trickle = Trickle(near, far, handle, [empty, lambda: _synced_write(folder)])
+            trickle = Trickle(near, far, handle, [lambda: bare(), lambda: _synced_write(folder)])
             trickle.run(25)
             store.wait_until_matched(near)
             with EpochWatch(store.store) as watch:
@@ -65,7 +65,7 @@ class Trickle:
     """
 
     def __init__(
-        self, near: Client, far: Client, handle: bytes, beside: list[Callable[[], None]]
+        self, near: Client, far: Client, handle: bytes, beside: list[Callable[[], object]]
     ) -> None:
         self._clients = {"the same server": near, "another server": far}
         self._handle = handle

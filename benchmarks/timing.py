@@ -36,6 +36,17 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
+def least_cpu(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The least seconds of processor time each call took, in turns; other loads change it least."""
+    least = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.process_time()
+            call()
+            least[name] = min(least[name], time.process_time() - start)
+    return least
+
+
 def interleaved(calls: dict[str, Callable[[int], Any]], rounds: int) -> dict[str, Times]:
     """Each call once a round, so that a noisy neighbour disturbs all of them alike."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}

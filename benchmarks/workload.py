@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from client_sdk import Client
 from tests.generators import traffic
+from tests.system.processes import RunningStore
 
 STREAM = (
     "CREATE STREAM traffic (lane BIGINT, station BIGINT, speed DOUBLE, at TIMESTAMP) ORDERED BY at"
@@ -31,13 +32,30 @@ def batches(table: pa.Table, size: int) -> Iterator[pa.Table]:
         yield table.slice(start, size)
 
 
-def pair_query(number: int) -> str:
-    """About 100 rows of a window of 65,536; different for numbers below 656."""
-    lane, station = number % LANES + 1, number // LANES % STATIONS + 1
+def pair(number: int) -> tuple[int, int]:
+    """A lane and a station; different for numbers below 656."""
+    return number % LANES + 1, number // LANES % STATIONS + 1
+
+
+def pair_query(number: int, outputs: str = "lane, station, speed, at") -> str:
+    """Over about 100 rows of a window of 65,536."""
+    lane, station = pair(number)
     return (
-        f"SELECT lane, station, speed, at FROM traffic WHERE lane = {lane} AND station = {station} "
+        f"SELECT {outputs} FROM traffic WHERE lane = {lane} AND station = {station} "
         f"RANGE {WINDOW_ROWS} MILLISECONDS"
     )
+
+
+def register_others(client: Client, count: int) -> None:
+    """Queries with predicates of their own, each over rows of one of the pairs."""
+    random = np.random.default_rng(0)
+    table = {
+        "lane": random.integers(1, LANES + 1, count),
+        "station": random.integers(1, STATIONS + 1, count),
+        "speed": random.uniform(0, 100, count),
+    }
+    where = "lane = :lane AND station = :station AND speed > :speed"
+    client.register_many(f"SELECT * FROM traffic WHERE {where} RANGE 1 MINUTE", pa.table(table))
 
 
 def mixed_query(number: int) -> str:
@@ -55,3 +73,15 @@ def mixed_query(number: int) -> str:
 def register(client: Client, queries: list[str]) -> list[bytes]:
     """The handles, in order."""
     return [client.register(sql).handle for sql in queries]
+
+
+def fill(
+    store: RunningStore, client: Client, table: pa.Table, queries: int, pairs: int
+) -> list[bytes]:
+    """A stream with these rows and so many queries, all matched; the handles of `pairs` of them."""
+    client.define(STREAM)
+    handles = register(client, [pair_query(number) for number in range(pairs)])
+    register_others(client, queries - pairs)
+    client.publisher("benchmark").publish_many("traffic", batches(table, 20_000))
+    store.wait_until_matched(client, 1200)
+    return handles

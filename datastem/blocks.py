@@ -73,8 +73,9 @@ class Part:
         """Row ids `[lo, hi)` outside of which no row has its ts in `[begin, end)`."""
         if not self.in_order:
             return self.first, self.stop
-        low = 0 if begin is None else int(self.ts.searchsorted(begin))
-        high = int(self.ts.searchsorted(end))
+        least, greatest = self.bounds
+        low = 0 if begin is None or begin <= least else int(self.ts.searchsorted(begin))
+        high = len(self.ts) if greatest < end else int(self.ts.searchsorted(end))
         if low >= high:
             return self.first, self.first
         return int(self.ids[low]), int(self.ids[high - 1]) + 1
@@ -82,7 +83,9 @@ class Part:
     def find(self, ids: Int64s) -> Int64s:
         """Where in `rows` the given ascending ids stand; ids that are not here are left out."""
         if self.dense:
-            return ids[ids.searchsorted(self.first) : ids.searchsorted(self.stop)] - self.first
+            if len(ids) and (ids[0] < self.first or ids[-1] >= self.stop):
+                ids = ids[ids.searchsorted(self.first) : ids.searchsorted(self.stop)]
+            return ids - self.first
         places = np.searchsorted(self.ids, ids)
         places[places == len(self.ids)] = 0
         found: Int64s = places[self.ids[places] == ids]

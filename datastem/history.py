@@ -1,4 +1,4 @@
-"""The keyed history of a stream: `insert` rows as they come, `probe` it for those current then.
+"""The keyed history of a stream: `insert` rows as they come, ask which were `current` when.
 
 A row is current at t where ts <= t < its end; its end is the ts of the next row of its key by
 (ts, row_id), among the rows known at the position asked. So of each key one row is current at

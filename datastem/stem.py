@@ -46,6 +46,7 @@ class SegmentIndex:
     _numbers: np.ndarray[Any, Any]
     _low: np.ndarray[Any, Any]
     _high: np.ndarray[Any, Any]
+    _in_order: bool
 
     @classmethod
     def of(cls, segments: Iterable[Segment], high: int) -> SegmentIndex:
@@ -56,10 +57,15 @@ class SegmentIndex:
         numbers = sorted(held)
         low = np.array([min(s.ts_lo for s in held[number]) for number in numbers], np.int64)
         top = np.array([max(s.ts_hi for s in held[number]) for number in numbers], np.int64)
-        return cls(high, held, np.array(numbers, np.int64), low, top)
+        rising = bool((low[1:] >= low[:-1]).all() and (top[1:] >= top[:-1]).all())
+        return cls(high, held, np.array(numbers, np.int64), low, top, rising)
 
     def overlapping(self, begin: int | None, end: int) -> list[int]:
         """Ascending."""
+        if self._in_order:
+            first = 0 if begin is None else int(self._high.searchsorted(begin))
+            found: list[int] = self._numbers[first : self._low.searchsorted(end)].tolist()
+            return found
         chosen = self._low < end
         if begin is not None:
             chosen &= self._high >= begin
@@ -271,7 +277,8 @@ class StemView:
     def _first(self, mark: Mark, number: int) -> int:
         """Of the block's first row; before all time where the block is empty."""
         for part in self._parts(number, None, _FOREVER):
-            return int(_marks(part, mark)[0])
+            first = part.rows.column(mark).slice(0, 1).view(pa.int64())[0].as_py()
+            return -_FOREVER if first is None else int(first)
         return -_FOREVER
 
     def numbers(self, begin: int | None, end: int, high: int) -> list[int]:

@@ -27,6 +27,7 @@ from querystem.index.formula import (
     cut_order,
     formula_of,
 )
+from querystem.index.keys import point_of
 from querystem.kernel.cuts import END, EPOCH_DAY, START
 from querystem.language.expression_texts import compared_text, expression_text, literal_text
 
@@ -34,7 +35,7 @@ from querystem.language.expression_texts import compared_text, expression_text, 
 class Access(enum.Enum):
     """What a factor costs a row of a batch, from the cheapest for many predicates on."""
 
-    LOOKED_UP = "one hash look-up, for all texts of the operand together"
+    LOOKED_UP = "one look-up, for all values the operand may equal together"
     SEARCHED = "one binary search, for all constants of the operand together"
     COMPARED = "one comparison for each distinct constant of the operand"
     EVALUATED = "an evaluation of its own, while its conjunction has rows left"
@@ -73,8 +74,10 @@ def constants_of(factors: Iterable[Factor]) -> int:
 def access_of(factor: Factor, constants: int) -> Access:
     """`constants` are those of all factors on the same operand, in all predicates."""
     match factor:
+        case Interval() if constants <= FEW_CUTS:
+            return Access.COMPARED
         case Interval():
-            return Access.COMPARED if constants <= FEW_CUTS else Access.SEARCHED
+            return Access.SEARCHED if point_of(factor) is None else Access.LOOKED_UP
         case Member():
             return Access.COMPARED if constants <= FEW_TEXTS else Access.LOOKED_UP
         case Condition():

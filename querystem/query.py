@@ -63,12 +63,20 @@ class Aggregate:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grouping:
     """Without keys all rows are one group, also where there are none."""
 
     keys: tuple[Expression, ...]
     aggregates: tuple[Aggregate, ...]
+
+    def __hash__(self) -> int:
+        """Computed once: groupings are keys of caches."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.keys, self.aggregates))
 
 
 @dataclass(frozen=True, slots=True)

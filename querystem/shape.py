@@ -43,6 +43,8 @@ def chosen(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
         return _in_order(rows)
     if query.having != TRUE:
         rows = rows.filter(pa.array(matches(query.having, rows)))
+    if rows.num_rows < 2 and not query.offset and query.limit != 0:
+        return project(query, rows)
     default = _default(query, rows)
     places = np.arange(rows.num_rows)
     if query.distinct:

@@ -22,8 +22,8 @@ _ARRAY_HEAD, _RUN_HEAD = 8, 11
 _BLOCK_WORDS = 1024
 _BLOCK = 1 << 16
 _MOST_LISTED = 4096
-# Lines are brought to their lists by roaring itself, one by one, when they hold more than this.
-_FEW = 256
+# What a line costs to be listed, by word and by bit, against being read by roaring itself.
+_WORD_COST, _BIT_COST, _LINE_COST = 1, 2, 500
 _WORDS_AT_ONCE = 1 << 15
 
 
@@ -60,7 +60,7 @@ def of_lines(words: Words, lines: Ints, counts: Ints, first: int) -> pa.Array:
     step = max(_WORDS_AT_ONCE // max(words.shape[1], 1), 1)
     for begin in range(0, len(lines), step):
         chosen, held = words[lines[begin : begin + step]], counts[begin : begin + step]
-        if held.sum() <= _FEW * len(held):
+        if _WORD_COST * words.shape[1] + _BIT_COST * held.mean() < _LINE_COST:
             lists = positions(chosen, first).astype(np.uint16)
             encoded += of_lists(held, lists).to_pylist()
         else:

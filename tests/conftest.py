@@ -6,6 +6,7 @@ Hypothesis runs the same examples each time, so that a red run is about the chan
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from client_sdk import Client
+    from tests.system.processes import RunningStore
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -50,3 +54,28 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
+    """A server and an engine, for all tests that need no more; no one may stop either."""
+    from tests.system.processes import RunningStore
+
+    with RunningStore(tmp_path_factory.mktemp("running")) as store:
+        store.start_server()
+        store.start_engine()
+        yield store
+
+
+@pytest.fixture
+def tenant() -> str:
+    """One that nobody else has, so that names are free."""
+    return f"t{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def client(running: RunningStore, tenant: str) -> Iterator[Client]:
+    from client_sdk import Client
+
+    with Client(running.targets[0], tenant=tenant) as client:
+        yield client

@@ -6,19 +6,21 @@ costs only what changed since the one before.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from psoup.engine.live import Live
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.layout import PREDICATES
 from psoup.store.tables import read_files, read_newest
-from querystem.expressions import Expression, columns_of, from_json
 from querystem.index import QueryStem
 
+Ints = npt.NDArray[np.int64]
 Ranges = tuple[tuple[int, int], ...]
 
 EVERY: Ranges = ((0, 1 << 62),)
@@ -30,25 +32,25 @@ class Stem:
 
     def __init__(self, ranges: Ranges) -> None:
         self._ranges = ranges
-        self._members: dict[int, frozenset[str]] = {}
         self.index = QueryStem()
 
     @property
     def columns(self) -> frozenset[str]:
-        """What a probe reads of a row."""
-        return frozenset().union(*set(self._members.values()))
+        """What a probe reads of a row, or more."""
+        return self.index.columns
 
     @property
     def empty(self) -> bool:
-        return not self._members
+        return not len(self.index)
 
-    def insert(self, predicate: int, where: Expression) -> None:
-        if any(lo <= predicate < hi for lo, hi in self._ranges):
-            self._members[predicate] = frozenset(columns_of(where))
-            self.index.insert(predicate, where)
+    def insert(self, ids: Ints, texts: pa.Array) -> None:
+        inside = np.zeros(len(ids), np.bool_)
+        for lo, hi in self._ranges:
+            inside |= (ids >= lo) & (ids < hi)
+        self.index.insert_texts(ids[inside], texts.filter(pa.array(inside)))
 
     def remove(self, predicate: int) -> None:
-        if self._members.pop(predicate, None) is not None:
+        if predicate in self.index:
             self.index.remove(predicate)
 
 
@@ -58,8 +60,7 @@ class Predicates:
     def __init__(self, folder: DeltaFolder) -> None:
         self._folder = folder
         self._version = -1
-        self._live: dict[int, dict[int, str]] = {}
-        self._stream_of: dict[int, int] = {}
+        self._live: dict[int, Live] = {}
         self._stems: dict[tuple[int, Ranges], Stem] = {}
 
     def advance(self, version: int) -> None:
@@ -73,17 +74,21 @@ class Predicates:
             self._apply(read_files(self._folder, added, PREDICATES))
         self._version = version
 
-    def live(self, stream_id: int) -> Iterable[int]:
-        return self._live.get(stream_id, {}).keys()
+    def live(self, stream_id: int) -> Ints:
+        """Their ids."""
+        return self._of(stream_id).ids()
 
     def stem(self, stream_id: int, ranges: Ranges = EVERY) -> Stem:
         key = stream_id, ranges
         if key not in self._stems:
             stem = self._stems[key] = Stem(ranges)
-            for predicate, text in self._live.get(stream_id, {}).items():
-                stem.insert(predicate, from_json(json.loads(text)))
+            for ids, texts in self._of(stream_id).parts():
+                stem.insert(ids, texts)
             self._forget(stream_id)
         return self._stems[key]
+
+    def _of(self, stream_id: int) -> Live:
+        return self._live.setdefault(stream_id, Live())
 
     def _added(self, version: int) -> Snapshot | None:
         """The files that came since; None where others went, or where nothing is known yet."""
@@ -100,35 +105,43 @@ class Predicates:
     def _reload(self, version: int) -> None:
         """After a compaction or a roll-back: the difference to the whole table."""
         rows = read_newest(self._folder, self._folder.snapshot(version), PREDICATES)
-        for gone in self._stream_of.keys() - set(rows.column("predicate_id").to_pylist()):
-            self._remove(gone)
+        there = rows.column("predicate_id").to_numpy()
+        for stream_id, live in self._live.items():
+            self._remove(stream_id, np.setdiff1d(live.ids(), there))
         self._apply(rows)
 
     def _apply(self, rows: pa.Table) -> None:
-        for row in rows.sort_by("position").to_pylist():
-            predicate = row["predicate_id"]
-            if row["ended"]:
-                self._remove(predicate)
-            elif predicate not in self._stream_of:
-                self._insert(predicate, row["stream_id"], row["key"])
+        """An id that has ended never comes back, so what came before it in these rows is void."""
+        rows = rows.sort_by("position")
+        ended = rows.column("ended").to_numpy()
+        gone = rows.column("predicate_id").to_numpy()[ended]
+        for stream_id in list(self._live):
+            self._remove(stream_id, gone)
+        rows = rows.filter(pa.array(~ended))
+        rows = rows.filter(pa.array(~np.isin(rows.column("predicate_id").to_numpy(), gone)))
+        for stream_id in pc.unique(rows.column("stream_id")).to_pylist():
+            self._insert(stream_id, rows.filter(pc.equal(rows.column("stream_id"), stream_id)))
 
-    def _insert(self, predicate: int, stream_id: int, key: str) -> None:
-        self._stream_of[predicate] = stream_id
-        self._live.setdefault(stream_id, {})[predicate] = key
-        stems = [stem for (owner, _), stem in self._stems.items() if owner == stream_id]
-        if stems:
-            where = from_json(json.loads(key))
-            for stem in stems:
-                stem.insert(predicate, where)
-
-    def _remove(self, predicate: int) -> None:
-        stream_id = self._stream_of.pop(predicate, None)
-        if stream_id is None:
+    def _insert(self, stream_id: int, rows: pa.Table) -> None:
+        """Those that are not here yet; a predicate has a row each time its users change."""
+        ids, first = np.unique(rows.column("predicate_id").to_numpy(), return_index=True)
+        new = ~self._of(stream_id).contains(ids)
+        if not new.any():
             return
-        del self._live[stream_id][predicate]
+        texts = rows.column("key").combine_chunks().take(pa.array(first[new]))
+        self._of(stream_id).insert(ids[new], texts)
         for (owner, _), stem in self._stems.items():
             if owner == stream_id:
-                stem.remove(predicate)
+                stem.insert(ids[new], texts)
+
+    def _remove(self, stream_id: int, ids: Ints) -> None:
+        gone = np.unique(ids)
+        gone = gone[self._live[stream_id].contains(gone)]
+        self._live[stream_id].remove(gone)
+        for (owner, _), stem in self._stems.items():
+            if owner == stream_id:
+                for predicate in gone.tolist():
+                    stem.remove(predicate)
 
     def _forget(self, stream_id: int) -> None:
         """Back-fill asks for ever other subsets of a stream; the oldest make room."""

@@ -34,6 +34,8 @@ _MARGIN = 0.05
 _ENCODINGS = frozenset(pb.Encoding.values())
 # Typed values are made one by one: so many of them on the event loop.
 _FEW_VALUES = 1000
+# Pieces of Arrow made in one visit to a thread: a visit costs as much as several.
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +95,32 @@ async def _stream(
     plan, found, messages = await _answer(core, request, await find(), deadline)
     header = _header(core, plan, found, int((time.perf_counter() - started) * 1e6))
     yield pb.InvokeResponse(header=header)
-    message, last = messages.first
-    while message is not None:
+    for message in messages.first:
         yield message
-        if last:
-            return
-        message, last = await core.in_thread(messages.next)
+    while messages.more:
+        for message in await core.in_thread(messages.next):
+            yield message
 
 
 class _Messages:
-    """Looks one message ahead, so that the last one is known to be the last."""
+    """Several at a time. Looks one ahead, so that the last ones are known to be the last."""
 
-    def __init__(self, source: Iterator[pb.InvokeResponse]) -> None:
+    def __init__(self, source: Iterator[pb.InvokeResponse], several: int) -> None:
         self._source = source
+        self._several = several
         self._ahead = next(source, None)
         self.first = self.next()
 
-    def next(self) -> tuple[pb.InvokeResponse | None, bool]:
-        message, self._ahead = self._ahead, next(self._source, None)
-        return message, self._ahead is None
+    @property
+    def more(self) -> bool:
+        return self._ahead is not None
+
+    def next(self) -> list[pb.InvokeResponse]:
+        found: list[pb.InvokeResponse] = []
+        while self._ahead is not None and len(found) < self._several:
+            found.append(self._ahead)
+            self._ahead = next(self._source, None)
+        return found
 
 
 # ---- waiting
@@ -190,7 +199,8 @@ def _compute(core: Core, plan: Plan, request: Terms, work: Work) -> tuple[Plan, 
 
 def _messages(core: Core, plan: Plan, request: Terms, found: Answer) -> _Messages:
     size = core.settings.piece_bytes
-    return _Messages(pieces(found.rows, plan.query.columns, request.encoding, size))
+    source = pieces(found.rows, plan.query.columns, request.encoding, size)
+    return _Messages(source, _AT_ONCE if request.encoding == pb.ENCODING_ARROW else 1)
 
 
 # ---- the header

@@ -152,12 +152,12 @@ class Follower:
 
     async def _next(self) -> bool:
         """Reads and applies one commit, if there is one."""
-        version, folder = self.version + 1, self.store.log.folder
-        if folder.read_commit(version) is None:
-            if self.store.log.latest_version(self.version) == self.version:
+        version, read = self.version + 1, self.store.log.folder.read_commit
+        if read(version) is None:
+            if self.store.log.latest_version(self.version) < version:
                 return False
-            # It may have come between the two looks.
-            if folder.read_commit(version) is None:
+            # It may have been made between the two looks, and then it is there now.
+            if read(version) is None:
                 raise LogTrimmed(f"version {version} of the log is gone")
         entries, rows = await self._in_thread(self._read, version, self.state)
         self.apply(version, entries, rows)

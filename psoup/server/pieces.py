@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -11,7 +10,8 @@ from datastem.schema import Column
 from psoup.server.values import to_rows
 from psoup.v1 import psoup_pb2 as pb
 
-_SMALL = 64 << 10
+# What a piece may have besides its values.
+_FRAME = 8 << 10
 # How an IPC stream ends.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 
@@ -30,41 +30,20 @@ def pieces(
 
 
 def arrow_pieces(rows: pa.RecordBatch, limit: int) -> Iterator[bytes]:
-    """An IPC stream; joined, the pieces are it."""
-    if rows.nbytes < min(limit, _SMALL):
-        yield from _cut(_whole(rows), limit)
-        return
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        for part in slices(rows, limit):
-            writer.write_batch(part)
-            if sink.tell() >= limit:
-                yield from _cut(_taken(sink), limit)
-    yield from _cut(_taken(sink), limit)
-
-
-def _whole(rows: pa.RecordBatch) -> bytes:
-    """The same without a writer, which would take longer than all the rest of a small answer."""
-    body = rows.serialize() if rows.num_rows else b""
-    return b"".join([rows.schema.serialize(), body, _END])
+    """An IPC stream; joined, the pieces are it. Made without a writer, which copies once more."""
+    parts = list(slices(rows, limit - _FRAME)) or [None]
+    for number, part in enumerate(parts):
+        head = rows.schema.serialize() if number == 0 else b""
+        body = b"" if part is None else part.serialize()
+        content = b"".join([head, body, _END if number == len(parts) - 1 else b""])
+        for start in range(0, len(content), limit):
+            yield content[start : start + limit]
 
 
 def slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
     """Of about `limit` bytes on average. No rows, no slices."""
     if not rows.num_rows:
         return
-    step = max(1, int(rows.num_rows * limit / max(rows.nbytes, 1)))
+    step = max(1, int(rows.num_rows * max(limit, 1) / max(rows.nbytes, 1)))
     for start in range(0, rows.num_rows, step):
         yield rows.slice(start, step)
-
-
-def _taken(sink: io.BytesIO) -> bytes:
-    content = sink.getvalue()
-    sink.seek(0)
-    sink.truncate()
-    return content
-
-
-def _cut(content: bytes, limit: int) -> Iterator[bytes]:
-    for start in range(0, len(content), limit):
-        yield content[start : start + limit]

@@ -130,7 +130,7 @@ def make_plan(core: Core, request: Terms, asked: Asked) -> Plan:
     current = now_of(core, stream)
     as_of = _as_of(core, request)
     now = current if as_of is None else as_of
-    today = request.knowledge == pb.KNOWLEDGE_TODAY
+    today = as_of is not None and request.knowledge == pb.KNOWLEDGE_TODAY
     then = as_of is not None and not today and as_of < state.clock
     stem = core.follower.stems[stream.id].view()
     keyed = core.follower.keyed[stream.id].view(stem) if stream.schema.key else None

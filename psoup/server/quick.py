@@ -13,7 +13,7 @@ from datastem.codec import columns_shown
 from psoup.server.invoke import Answer, Plan, Selection, window_rows
 from psoup.server.matcher import Matcher
 from psoup.server.summaries import Summaries
-from querystem.aggregate import finish, partial
+from querystem.aggregate import count, counts_rows, finish, partial
 from querystem.shape import shape
 from results.window import CountWindow
 
@@ -48,10 +48,13 @@ def _rows(selection: Selection, picked: Picked) -> pa.RecordBatch:
     if query.shown is not None and in_order(picked):
         columns = columns_shown(schema, query.shown)
         return gather(picked, columns.names, columns.schema)
-    rows = selection.gather(picked)
-    if query.grouping is not None:
-        rows = finish(query.grouping, partial(query.grouping, rows))
-    return shape(query, rows)
+    if query.grouping is None:
+        return shape(query, selection.gather(picked))
+    if counts_rows(query.grouping):
+        found = count(query.grouping, sum(len(places) for _, places in picked))
+    else:
+        found = partial(query.grouping, selection.gather(picked))
+    return shape(query, finish(query.grouping, found))
 
 
 def _picked(selection: Selection, parts: list[Part]) -> Picked | None:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from querystem.aggregate.finish import finish
-from querystem.aggregate.partial import Partial, merge, partial
+from querystem.aggregate.partial import Partial, count, counts_rows, merge, partial
 
-__all__ = ["Partial", "finish", "merge", "partial"]
+__all__ = ["Partial", "count", "counts_rows", "finish", "merge", "partial"]

@@ -16,7 +16,7 @@ class Counts:
 
     @classmethod
     def of(cls, codes: Int64s, groups: int) -> Counts:
-        return cls(np.bincount(codes, minlength=groups))
+        return cls(np.array([len(codes)]) if groups == 1 else np.bincount(codes, minlength=groups))
 
     @classmethod
     def merge(cls, parts: Sequence[Counts], codes: Int64s, groups: int) -> Counts:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from datastem.equality import Int64s, canonical, codes
@@ -49,6 +50,16 @@ def partial(grouping: Grouping, rows: pa.RecordBatch) -> Partial:
         for start in range(0, max(rows.num_rows, 1), MOST_TERMS)
     ]
     return merge(slices)
+
+
+def counts_rows(grouping: Grouping) -> bool:
+    """Whether all it asks of the rows is how many there are."""
+    return not grouping.keys and all(need.argument is None for need in needs(grouping))
+
+
+def count(grouping: Grouping, rows: int) -> Partial:
+    """The same as `partial` over so many rows, for a grouping that only counts them."""
+    return Partial(1, (), tuple(Counts(np.array([rows])) for _ in needs(grouping)))
 
 
 def merge(partials: Sequence[Partial]) -> Partial:

@@ -51,7 +51,7 @@ def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
     """The sums times 2^unit by counts below 2^32, rounded once. Where a count is 0, anything."""
     if len(counts) <= _FEW_GROUPS:
         exponent = BITS * limbs.offset + unit
-        return _few_averages(_digits(limbs).tolist(), counts.tolist(), exponent)
+        return _few_averages(limbs.digits.tolist(), counts.tolist(), exponent)
     digits, negative = magnitude(limbs.digits)
     divisor = np.maximum(counts, 1).astype(np.uint64)
     padded = np.concatenate([np.zeros((len(digits), _EXTRA), np.int64), digits], axis=1)
@@ -69,7 +69,8 @@ def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
     return _signed(found, negative)
 
 
-def _few_averages(totals: list[int], counts: list[int], exponent: int) -> Doubles:
+def _few_averages(digits: list[list[int]], counts: list[int], exponent: int) -> Doubles:
+    totals = [sum(digit << BITS * place for place, digit in enumerate(own)) for own in digits]
     pairs = zip(totals, counts, strict=True)
     found = [_quotient(total, max(count, 1), exponent) for total, count in pairs]
     return np.array(found, np.float64) + 0.0

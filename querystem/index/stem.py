@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from querystem.expressions import Expression
+from querystem.expressions import Expression, columns_of
 from querystem.index.batch import Batch
-from querystem.index.families import UNHASHED_BELOW, Family
+from querystem.index.bitmaps import pack
+from querystem.index.families import HASHED_FROM, UNHASHED_BELOW, Family
 from querystem.index.formula import Formula, formula_of
-from querystem.index.hashed import Split, split
+from querystem.index.hashed import split
 from querystem.index.matches import Lines, Lists, Matches, lines_of
 from querystem.index.nodes import Nodes
 from querystem.index.probe import probe
 from querystem.index.rows import Rows
+from querystem.index.texts import TextShape, shapes_of
+from querystem.index.truth import truth
+
+Ints = npt.NDArray[np.int64]
+
+# So many formulas are faster by themselves than together.
+_FEW = 2
 
 
 class QueryStem:
@@ -31,6 +42,7 @@ class QueryStem:
         self._nodes = Nodes()
         self._roots = Rows(2)
         self._families: dict[frozenset[Expression], Family] = {}
+        self._columns: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._roots) + sum(len(family) for family in self._families.values())
@@ -40,18 +52,31 @@ class QueryStem:
             predicate_id in family for family in self._families.values()
         )
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """Every column a predicate reads, or has read before it was removed."""
+        return frozenset(self._columns)
+
     def insert(self, predicate_id: int, where: Expression) -> None:
         """Raises ValueError where the id is here already."""
         if predicate_id in self:
             raise ValueError(f"predicate {predicate_id} is already in the query SteM")
-        self._insert(predicate_id, formula_of(where))
+        self._parse(predicate_id, where)
+
+    def insert_texts(self, ids: Ints, texts: pa.Array) -> None:
+        """Many predicates, as `expressions.to_json` writes them; none of the ids may be here.
+
+        Those of a shape that gets hashed are read in columns, without an object for each.
+        """
+        for shape in shapes_of(texts):
+            self._insert_shape(shape, ids)
 
     def remove(self, predicate_id: int) -> None:
         """Raises KeyError where the id is not here."""
         if predicate_id in self._roots:
             found = split(self._ungraph(predicate_id))
             if found is not None:
-                self._family(found).uncount(predicate_id, found)
+                self._family(found.fixed).uncount(predicate_id, found)
             return
         for family in self._families.values():
             if family.group is not None and family.group.remove(predicate_id):
@@ -75,15 +100,23 @@ class QueryStem:
         table = self._roots.table
         table = table[np.argsort(table[:, 0])]
         roots, places = np.unique(table[:, 1], return_inverse=True)
+        if len(roots) <= _FEW:
+            masks = [truth(self._nodes.formula(root), rows) for root in roots.tolist()]
+            words = np.stack([pack(mask, rows.shift) for mask in masks])
+            return [lines_of(table[:, 0], places, words, rows.first)]
         lines, words = probe(self._nodes, rows, roots)
         return [lines_of(table[:, 0], lines[places], words, rows.first)]
+
+    def _parse(self, predicate_id: int, where: Expression) -> None:
+        self._columns.update(columns_of(where))
+        self._insert(predicate_id, formula_of(where))
 
     def _insert(self, predicate_id: int, formula: Formula) -> None:
         found = split(formula)
         if found is None:
             self._graph(predicate_id, formula)
             return
-        family = self._family(found)
+        family = self._family(found.fixed)
         if family.group is not None:
             family.group.insert(predicate_id, found)
             return
@@ -92,10 +125,24 @@ class QueryStem:
         if family.is_large:
             self._hash(family)
 
-    def _family(self, found: Split) -> Family:
-        key = frozenset(found.fixed)
+    def _insert_shape(self, shape: TextShape, ids: Ints) -> None:
+        """One by one until the family is hashed, and what is special then."""
+        while len(shape.rows):
+            family = self._family(shape.fixed) if shape.fixed else None
+            if family is not None and family.group is not None:
+                self._columns.update(shape.columns)
+                entries, unread = shape.read(family.fixed, ids)
+                family.group.insert_many(entries)
+                shape = shape.singly(unread)
+                continue
+            for row in shape.rows[:HASHED_FROM].tolist():
+                self._parse(int(ids[row]), shape.expression(row))
+            shape = shape.after(HASHED_FROM)
+
+    def _family(self, fixed: Collection[Expression]) -> Family:
+        key = frozenset(fixed)
         if key not in self._families:
-            self._families[key] = Family(tuple(found.fixed))
+            self._families[key] = Family(tuple(fixed))
         return self._families[key]
 
     def _graph(self, predicate_id: int, formula: Formula) -> None:

@@ -10,12 +10,14 @@ from sqlglot import exp
 from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, Kind, Type, decimal_type
 from querystem.expressions import Expression
 from querystem.language.coerce import need_number, need_type
-from querystem.language.errors import BindProblem, NotYet, Span, SyntaxProblem
+from querystem.language.errors import BindProblem, Span, SyntaxProblem
 from querystem.language.literals import Typed
 from querystem.language.tree import consume, node_span
 from querystem.query import Aggregate, Function
 
 _LEAST_MEAN_SCALE = 6
+# Repeats make no difference to these.
+_PICKING = (Function.MIN, Function.MAX, Function.FIRST, Function.LAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,6 @@ class _Rule:
     function: Function
     type: Callable[[Type], Type]
     numbers: bool = False
-    distinct: bool = True
 
 
 def _sum(type_: Type) -> Type:
@@ -42,13 +43,13 @@ def _same(type_: Type) -> Type:
     return type_
 
 
-_STDDEV = _Rule(Function.STDDEV, lambda _: DOUBLE, numbers=True, distinct=False)
+_STDDEV = _Rule(Function.STDDEV, lambda _: DOUBLE, numbers=True)
 
 AGGREGATES = {
     "avg": _Rule(Function.AVG, _avg, numbers=True),
     "count": _Rule(Function.COUNT, lambda _: BIGINT),
-    "first": _Rule(Function.FIRST, _same, distinct=False),
-    "last": _Rule(Function.LAST, _same, distinct=False),
+    "first": _Rule(Function.FIRST, _same),
+    "last": _Rule(Function.LAST, _same),
     "max": _Rule(Function.MAX, _same),
     "min": _Rule(Function.MIN, _same),
     "stddev": _STDDEV,
@@ -78,7 +79,7 @@ def bind_aggregate(node: exp.Expr, bind: Callable[[exp.Expr], Typed]) -> Aggrega
         raise SyntaxProblem(f"{name} takes 1 argument, not {len(args)}", span, hint=hint)
     if isinstance(args[0], exp.Star):
         return _count_rows(name, distinct, args[0], span)
-    return _aggregate(name, distinct, bind(args[0]), span)
+    return _aggregate(name, distinct, bind(args[0]))
 
 
 def misplaced(node: exp.Expr, clause: str) -> BindProblem:
@@ -107,13 +108,10 @@ def _count_rows(name: str, distinct: bool, star: exp.Expr, span: Span) -> Aggreg
     return Aggregate(Function.COUNT_ROWS, None, False, BIGINT)
 
 
-def _aggregate(name: str, distinct: bool, value: Typed, span: Span) -> Aggregate:
+def _aggregate(name: str, distinct: bool, value: Typed) -> Aggregate:
     rule = AGGREGATES[name]
-    if distinct and not rule.distinct:
-        raise NotYet(f"DISTINCT in {name}", span, hint=f"write {name}(x)")
     argument = _argument(name, rule, value)
-    if rule.function in (Function.MIN, Function.MAX):
-        distinct = False
+    distinct = distinct and rule.function not in _PICKING
     return Aggregate(rule.function, argument, distinct, rule.type(argument.type))
 
 

@@ -94,13 +94,17 @@ class Binder:
         consume(node, "this")
         span = node_span(node)
         name = read_name(str(node.this), span, quoted=True)
+        type_ = self.use(name, span)
+        return null(span) if type_ is None else Typed(Parameter(name, type_), span)
+
+    def use(self, name: str, span: Span) -> Type | None:
+        """The type of a parameter, which stands there. Raises UnknownParameter."""
         if name not in self.parameters:
             raise UnknownParameter(
                 f":{name} has no value", span, hint="give it one when you register"
             )
         self.used.setdefault(name, span)
-        type_ = self.parameters[name]
-        return null(span) if type_ is None else Typed(Parameter(name, type_), span)
+        return self.parameters[name]
 
     def _aggregate(self, node: exp.Expr) -> Typed:
         raise misplaced(node, self.clause)

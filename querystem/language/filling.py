@@ -18,14 +18,14 @@ Filler = Callable[[Mapping[str, Literal]], _T]
 
 
 def query_filler(draft: Draft) -> Filler[Query]:
-    query = draft.query
+    query = draft.query if draft.tail.names else draft.tail.fill(draft.query, {})
     where, having = expression_filler(query.where), expression_filler(query.having)
     outputs, order_by = _each(query.outputs, _output), _each(query.order_by, _sort_key)
     grouping, refresh = _grouping(query.grouping), _refresh(query.refresh)
     limit, offset = _count(draft.limit, "LIMIT", draft), _count(draft.offset, "OFFSET", draft)
 
     def fill(literals: Mapping[str, Literal]) -> Query:
-        return replace(
+        filled = replace(
             query,
             outputs=outputs(literals),
             where=where(literals),
@@ -36,6 +36,7 @@ def query_filler(draft: Draft) -> Filler[Query]:
             offset=offset(literals) or 0,
             refresh=refresh(literals),
         )
+        return draft.tail.fill(filled, literals) if draft.tail.names else filled
 
     return fill
 

@@ -28,10 +28,10 @@ _LAST = "REFRESH stands last, after the window"
 
 @dataclass(frozen=True, slots=True)
 class ParsedRefresh:
-    """Either a period, or the stream and its WHERE as `SELECT 1 FROM … WHERE …`."""
+    """`period` is what follows EVERY; else `rows` is what follows ON, as a query of its own."""
 
     span: Span
-    period: int | None
+    period: Sequence[Token]
     rows: exp.Select | None
 
 
@@ -45,28 +45,27 @@ def parse_refresh(
     reader.need("REFRESH")
     span = span_of(tokens[0]).to(span_of(tokens[-1]))
     if reader.take("EVERY"):
-        return ParsedRefresh(span, _period(reader), None)
+        if reader.token is None:
+            reader.fail("expected a duration", hint=_KINDS)
+        return ParsedRefresh(span, tokens[2:], None)
     if reader.take("ON"):
         if reader.token is None:
             reader.fail("expected a stream", hint=_KINDS)
-        return ParsedRefresh(span, None, _rows(tokens, parse))
+        return ParsedRefresh(span, (), _rows(tokens, parse))
     near = nearest(reader.token.text.upper(), ("EVERY", "ON")) if reader.token else None
     reader.fail("expected EVERY or ON after REFRESH", f"did you mean {near}?" if near else _KINDS)
 
 
-def bind_refresh(
+def bind_trigger(
     parsed: ParsedRefresh | None,
     schema: StreamSchema,
     binder: Binder,
     lookup: Lookup,
     names: Names | None,
-) -> Refresh | None:
-    """`schema` and `binder` are those of the query."""
-    if parsed is None:
+) -> RefreshOn | None:
+    """REFRESH ON, of the query whose `schema` and `binder` these are."""
+    if parsed is None or parsed.rows is None:
         return None
-    if parsed.rows is None:
-        assert parsed.period is not None
-        return RefreshEvery(parsed.period)
     rows, alias = bind_stream(parsed.rows, lookup, names)
     if schema.ordered_by is not None and rows.ordered_by is None:
         raise RefreshProblem(
@@ -91,7 +90,9 @@ def refresh_text(refresh: Refresh | None) -> str:
             return f"REFRESH ON {write_name(stream)}{condition}"
 
 
-def _period(reader: Reader) -> int:
+def read_period(tokens: Sequence[Token], end: int) -> int:
+    """That of REFRESH EVERY, in microseconds."""
+    reader = Reader(tokens, end)
     span = reader.span
     period = read_duration(reader)
     reader.finish(hint=_LAST)

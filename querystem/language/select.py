@@ -16,25 +16,26 @@ from querystem.language.grouping import group_binder
 from querystem.language.ordering import Count, bind_count, bind_order, check_distinct
 from querystem.language.outputs import Item, read_items
 from querystem.language.parse import Parsed
-from querystem.language.refreshing import bind_refresh
-from querystem.language.scan import span_of
+from querystem.language.refreshing import bind_trigger
 from querystem.language.sources import Lookup, Names, bind_condition, bind_stream
+from querystem.language.tail import Tail
 from querystem.language.tree import consume
-from querystem.language.windows import check_retention, read_window
 from querystem.query import Output, Query
 from results.window import UNBOUNDED
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A query that may still hold parameters, as its LIMIT and OFFSET may.
+    """A query that may still hold parameters, as its LIMIT, OFFSET, window and REFRESH may.
 
-    `places` says where each parameter first stands. The query's own limit and offset are not set.
+    `places` says where each parameter first stands. The query's own limit and offset are not set,
+    nor what is in its tail.
     """
 
     query: Query
     limit: Count | None
     offset: Count | None
+    tail: Tail
     places: Mapping[str, Span]
 
 
@@ -53,14 +54,14 @@ def bind_select(
     items = read_items(select, schema, base)
     base = replace(base, outputs=[item.name for item in items if item.renamed])
     query = _query(select, schema, items, base)
-    if parsed.window:
-        query = replace(query, window=read_window(parsed.window, end, schema))
-    query = replace(query, refresh=bind_refresh(parsed.refresh, schema, base, lookup, names))
-    _check_retention(query, schema, parsed)
+    query = replace(query, refresh=bind_trigger(parsed.refresh, schema, base, lookup, names))
     limit = bind_count(select.args.get("limit"), "LIMIT", replace(base, clause="LIMIT"))
     offset = bind_count(select.args.get("offset"), "OFFSET", replace(base, clause="OFFSET"))
+    tail = Tail.of(parsed, end, schema)
+    for name, place in tail.names.items():
+        base.use(name, place)
     _check_used(parameters, base.used)
-    return Draft(query, limit, offset, base.used)
+    return Draft(query, limit, offset, tail, base.used)
 
 
 _CLAUSES = ("group", "having", "order", "limit", "offset")
@@ -87,12 +88,6 @@ def _query(select: exp.Select, schema: StreamSchema, items: Sequence[Item], base
         distinct=distinct,
         order_by=order_by,
     )
-
-
-def _check_retention(query: Query, schema: StreamSchema, parsed: Parsed) -> None:
-    if parsed.tail:
-        span = span_of(parsed.tail[0]).to(span_of(parsed.tail[-1]))
-        check_retention(query.window, schema, span, query.period)
 
 
 def _distinct(select: exp.Select) -> bool:

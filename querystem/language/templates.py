@@ -24,8 +24,8 @@ from querystem.query import Query
 class Template:
     """A bound query that may still hold parameters. Made by `prepare`.
 
-    With parameters, `query` has neither its LIMIT nor its OFFSET yet; `fill` sets them. `_cut`:
-    one of them is a parameter.
+    With parameters, `query` has neither LIMIT, OFFSET, window nor REFRESH EVERY yet; `fill` sets
+    them. `_cut`: one of them is a parameter.
     """
 
     text: str
@@ -97,7 +97,8 @@ def prepare(
         draft = bind_select(parsed, len(text), lookup, parameter_types, names)
         fill = query_filler(draft)
         query = draft.query if parameter_types else fill({})
-    cut = isinstance(draft.limit, Parameter) or isinstance(draft.offset, Parameter)
+    counts = draft.limit, draft.offset
+    cut = bool(draft.tail.names) or any(isinstance(count, Parameter) for count in counts)
     return Template(text, query, dict(parameter_types), draft.places, fill, cut)
 
 

@@ -11,10 +11,18 @@ from querystem.language.errors import Span, SyntaxProblem
 
 def node_span(node: exp.Expr) -> Span:
     """From the first character of the node to the last of its parts."""
-    marks = [part.meta for part in node.walk() if "start" in part.meta]
-    if not marks:
+    starts, ends, parts = [], [], [node]
+    while parts:
+        part = parts.pop()
+        if "start" in part.meta:
+            starts.append(part.meta["start"])
+            ends.append(part.meta["end"])
+        for value in part.args.values():
+            inner = value if type(value) is list else (value,)
+            parts += [one for one in inner if isinstance(one, exp.Expr)]
+    if not starts:
         return node_span(node.parent) if node.parent else Span(0, 1)
-    return Span(min(mark["start"] for mark in marks), max(mark["end"] for mark in marks) + 1)
+    return Span(min(starts), max(ends) + 1)
 
 
 def consume(node: exp.Expr, *understood: str) -> None:

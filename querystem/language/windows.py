@@ -34,7 +34,7 @@ MAX_ROW_ID = 2**62
 _KINDS = "write BEGIN … END …, RANGE duration, ROWS number, or UNBOUNDED"
 _BEGINNINGS = ("BEGIN", "RANGE", "ROWS", "UNBOUNDED")
 _ENDS = "write 'YYYY-MM-DD HH:MM', NOW - 1 HOUR, ROW 1000 or ROW LAST - 99"
-_ROWS = "write ROWS 100, ROWS 100 SLIDE 10 or ROWS 5 PARTITION BY column; RANGE takes a duration"
+_ROWS = "write ROWS 100 or ROWS 100 SLIDE 10, then PARTITION BY column; RANGE takes a duration"
 _ONE_MEASURE = "write ROW at both ends, or an instant at both"
 
 
@@ -223,12 +223,7 @@ def _rows(reader: Reader, schema: StreamSchema) -> Window:
         if reader.token is not None and not reader.sees("REFRESH"):
             reader.unexpected(hint=_ROWS)
         return CountWindow(rows, slide)
-    partition_by = _columns(reader, schema)
-    if reader.sees("SLIDE"):
-        slide_span = reader.span
-    elif slide is None:
-        return CountWindow(rows, None, partition_by)
-    raise NotYet("SLIDE with PARTITION BY", slide_span, hint="leave one of the two out")
+    return CountWindow(rows, slide, _columns(reader, schema))
 
 
 def _columns(reader: Reader, schema: StreamSchema) -> tuple[str, ...]:
@@ -268,8 +263,8 @@ def _number(reader: Reader, after: str, least: int, most: int, hint: str = "") -
 
 def _refuse_parameter(reader: Reader) -> None:
     if reader.sees(":"):
-        raise NotYet(
-            "a parameter in a window", reader.span, hint="write the window out; it is not shared"
+        raise SyntaxProblem(
+            "a parameter has a value only in the query itself", reader.span, hint="write the value"
         )
 
 
@@ -280,7 +275,7 @@ def _refuse_option(reader: Reader) -> None:
 
 
 _OPTIONS = {
-    "SLIDE": "SLIDE follows RANGE duration or ROWS number",
+    "SLIDE": "SLIDE follows RANGE duration or ROWS number, before PARTITION BY",
     "PARTITION BY": "PARTITION BY follows ROWS number",
     "REFRESH": "it belongs to the query; ask for the unrefreshed answer, or register another",
 }

@@ -288,3 +288,27 @@ class ClientContract:
             other.define(f"DROP STREAM {name}")
             other.define(f"CREATE STREAM {name} (other BIGINT)")
             assert client.publish(name, [{"other": 1}]).row_count == 1
+
+    def test_a_row_replaces_the_earlier_row_of_its_key(self, client: Client) -> None:
+        name = fresh("parking")
+        made = client.define(f"CREATE STREAM {name} (place TEXT, free BIGINT) KEY (place)")
+        assert made.stream.key == client.stream(name).key == ("place",)
+        query = client.register(f"SELECT place, free FROM {name}")
+        client.publish(name, [{"place": "a", "free": 5}, {"place": "b", "free": 7}])
+        client.publish(name, [{"place": "a", "free": 4, "_op": "row"}])
+        assert client.invoke(query).rows == [{"place": "b", "free": 7}, {"place": "a", "free": 4}]
+        assert client.delete(name, [{"place": "b"}]).row_count == 1
+        assert client.invoke(query).rows == [{"place": "a", "free": 4}]
+        ops = pa.table({"place": ["a", "c"], "free": [None, 9], "_op": ["delete", None]})
+        client.publisher(fresh("publisher")).publish(name, ops)
+        assert client.invoke(query).rows == [{"place": "c", "free": 9}]
+
+    def test_a_row_without_its_key_is_refused(self, client: Client) -> None:
+        name = fresh("parking")
+        client.define(f"CREATE STREAM {name} (place TEXT, free BIGINT) KEY (place)")
+        with pytest.raises(RowProblem) as caught:
+            client.publish(name, [{"place": "a", "free": 1}, {"place": None, "free": 1}])
+        assert (caught.value.reason, caught.value.row) == ("NULL_KEY", 1)
+        with pytest.raises(RowProblem):
+            client.publish(name, [{"place": "a"}])
+        assert client.stream(name).row_count == 0

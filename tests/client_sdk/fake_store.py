@@ -32,7 +32,8 @@ from client_sdk._values import from_rows, from_value
 from psoup.v1 import psoup_pb2 as pb
 
 _CREATE = re.compile(
-    r"\s*CREATE STREAM (\w+)\s*\((.*)\)\s*(?:ORDERED BY (\w+))?\s*(?:RETAIN (\d+) DAYS)?\s*",
+    r"\s*CREATE STREAM (\w+)\s*\((.*?)\)\s*(?:KEY \((.*)\))?\s*(?:ORDERED BY (\w+))?\s*"
+    r"(?:RETAIN (\d+) DAYS)?\s*",
     re.S | re.I,
 )
 _DROP = re.compile(r"\s*DROP STREAM (\w+)\s*", re.I)
@@ -48,12 +49,14 @@ class FakeStream:
         self.columns = tuple(Column(item.name, item.type) for item in wire.columns)
         self.schema = schema_of(self.columns)
         times = [("ts", pa.timestamp("us", tz="UTC"))] if wire.ordered_by != "ts" else []
-        extra = pa.schema([*times, ("row_id", pa.int64())])
+        extra = pa.schema([("_op", pa.string()), *times, ("row_id", pa.int64())])
         self.rows = pa.Table.from_pylist([], schema=pa.schema([*self.schema, *extra]))
         self.now: datetime | None = None
 
     def append(self, table: pa.Table, stamp: datetime) -> int:
         first = int(self.rows.num_rows)
+        if "_op" not in table.column_names:
+            table = table.append_column("_op", pa.array(["row"] * table.num_rows, pa.string()))
         if self.wire.ordered_by:
             times = table.column(self.wire.ordered_by)
         else:
@@ -100,7 +103,13 @@ class FakeStore:
         raise QueryProblem("this is not a statement", detail=detail)
 
     def _create(
-        self, sql: str, name: str, columns: str, ordered_by: str | None, days: str | None
+        self,
+        sql: str,
+        name: str,
+        columns: str,
+        key: str | None,
+        ordered_by: str | None,
+        days: str | None,
     ) -> pb.DefineResponse:
         if name.lower() in self._streams:
             detail = ErrorDetail(reason="STREAM_EXISTS")
@@ -111,6 +120,7 @@ class FakeStore:
             id=self._next_id,
             columns=[pb.Column(name=each, type=kind.upper()) for each, kind in pairs],
             ordered_by=ordered_by or "",
+            key=re.findall(r"\w+", key or ""),
             retain=duration(timedelta(days=int(days))) if days else None,
             ahead=duration(timedelta(hours=1)),
             sql=sql,
@@ -247,7 +257,7 @@ class FakeStore:
             stream.now = max(moment(request.heartbeat), stream.now or moment(request.heartbeat))
             return pb.PublishResponse(position=self._position())
         table = pa.ipc.open_stream(request.arrow).read_all()
-        if table.schema != stream.schema:
+        if table.select(stream.schema.names).schema != stream.schema:
             detail = ErrorDetail(reason="WRONG_COLUMNS", expected=str(stream.schema), row=0)
             raise RowProblem("the columns are not the stream's", detail=detail)
         first = stream.append(table, datetime.now(UTC))
@@ -335,7 +345,8 @@ class FakeStore:
             limits.append(f"{ts} >= TIMESTAMPTZ '{begin.isoformat()}'")
         for parameter, value in registration.parameters.items():
             where = re.sub(rf":{parameter}\b", _literal(from_value(value)), where)
-        source = f"(SELECT * FROM held WHERE {' AND '.join(limits)}) AS {name}"
+        held = f"(SELECT * FROM held WHERE {limits[0]}{_last_of_each(stream.wire, ts)})"
+        source = f"(SELECT * FROM {held} WHERE {' AND '.join(limits)}) AS {name}"
         sql = f"SELECT {outputs} FROM {source} {where} ORDER BY {ts}, row_id"
         return self._run(registration.sql, sql, stream)
 
@@ -357,6 +368,14 @@ class FakeStore:
         return table, [
             pb.Column(name=each.name, type=_sql_type(each.type)) for each in table.schema
         ]
+
+
+def _last_of_each(stream: pb.Stream, ts: str) -> str:
+    if not stream.key:
+        return ""
+    partition = f"PARTITION BY {', '.join(stream.key)} ORDER BY {ts} DESC, row_id DESC"
+    op = "coalesce(_op, 'row')"
+    return f" QUALIFY row_number() OVER ({partition}) = 1 AND {op} = 'row'"
 
 
 def _literal(value: Any) -> str:

@@ -27,9 +27,9 @@ COLUMNS = {
 }
 
 
-def a_stream(ordered_by: str | None = None, **columns: str) -> Stream:
+def a_stream(ordered_by: str | None = None, key: tuple[str, ...] = (), **columns: str) -> Stream:
     described = tuple(Column(name, type_) for name, type_ in (columns or COLUMNS).items())
-    return Stream("s", 1, described, ordered_by, None, timedelta(hours=1), 0, None, "", 0)
+    return Stream("s", 1, described, ordered_by, None, timedelta(hours=1), 0, None, "", 0, key)
 
 
 def one(type_: str, value: Any) -> Any:
@@ -219,3 +219,46 @@ def test_one_row_above_the_limit_is_refused() -> None:
     table = to_table([{"x": "long" * 1000}], a_stream(x="TEXT"))
     with pytest.raises(LimitExceeded, match="one row"):
         list(payloads(table, 1000, 10))
+
+
+KEYED = a_stream(key=("name",), ordered_by="at", name="TEXT", count="BIGINT", at="TIMESTAMP")
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"name": "a", "at": AT, "_op": "delete"}],
+        pa.table({"name": ["a"], "at": pa.array([AT]), "_op": ["delete"]}),
+        pd.DataFrame({"name": ["a"], "at": [AT], "_op": ["delete"]}),
+    ],
+    ids=["dicts", "arrow", "pandas"],
+)
+def test_a_delete_needs_its_key_and_its_time(rows: Any) -> None:
+    found = to_table(rows, KEYED).to_pylist()
+    assert found == [{"name": "a", "count": None, "at": AT, "_op": "delete"}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "field"),
+    [
+        ([{"name": "a", "at": AT, "_op": "row"}], "count"),
+        ([{"count": 1, "at": AT, "_op": "delete"}], "name"),
+        ([{"name": "a", "_op": "delete"}], "at"),
+        (
+            pa.table({"name": ["a", "b"], "at": pa.array([AT, AT]), "_op": ["delete", "row"]}),
+            "count",
+        ),
+    ],
+)
+def test_only_a_delete_may_leave_columns_out(rows: Any, field: str) -> None:
+    with pytest.raises(RowProblem) as caught:
+        to_table(rows, KEYED)
+    assert caught.value.field == field
+
+
+def test_what_a_row_does_comes_along_only_where_it_was_given() -> None:
+    plain = [{"name": "a", "count": 1, "at": AT}]
+    assert to_table(plain, KEYED).column_names == ["name", "count", "at"]
+    mixed = to_table([*plain, {**plain[0], "_op": "row"}], KEYED)
+    assert mixed.column("_op").to_pylist() == [None, "row"]

@@ -22,6 +22,7 @@ from psoup.store import (
     Register,
     State,
     Store,
+    Trigger,
     Unregister,
 )
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
@@ -68,7 +69,9 @@ class Author:
     def drop(self, stream_id: int) -> Position:
         return self.append(DropStream(stream_id))
 
-    def register(self, stream_id: int, where: Expression) -> tuple[bytes, int]:
+    def register(
+        self, stream_id: int, where: Expression, trigger: Trigger | None = None
+    ) -> tuple[bytes, int]:
         """The handle and the predicate's id."""
         stream = self.state.streams[stream_id].schema.name
         query = Query(stream, (), where, UNBOUNDED)
@@ -77,7 +80,7 @@ class Author:
         handle = secrets.token_bytes(16)
         form = json.dumps(query.to_json())
         key = query.predicate_key
-        self.append(Register(handle, "", stream_id, predicate, key, "", "{}", form, 0))
+        self.append(Register(handle, "", stream_id, predicate, key, "", "{}", form, 0, trigger))
         return handle, predicate
 
     def unregister(self, handle: bytes) -> Position:
@@ -88,7 +91,7 @@ class Author:
         ts = (
             rows.column(schema.ordered_by).cast(pa.int64()).to_pylist()
             if schema.ordered_by
-            else [self._clock]
+            else [self._clock + 1]
         )
         return self.publish_bytes(
             stream_id, encode(rows), rows.num_rows, min(ts), max(ts), publisher

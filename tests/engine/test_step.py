@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from psoup.engine.settings import EngineSettings
-from psoup.store import Store
+from psoup.store import Store, Trigger
 from psoup.store.layout import TABLES
+from querystem.expressions import predicate_key
 from tests.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.engine.pump import Pump
 from tests.engine.reading import assert_joined, covered, matched, pieces, stem_rows
@@ -70,6 +71,27 @@ def test_ids_positions_and_stamps_come_from_the_log(
     assert [row["_position"] for row in rows] == [first.packed, second.packed, second.packed]
     assert all(row["_ts"] == row["_stamp"] for row in rows)
     assert [row["_before"] for row in rows] == [None, rows[0]["_ts"], rows[0]["_ts"]]
+
+
+def test_rows_that_refresh_are_matched_and_back_filled(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    asked, alarms = author.create(READINGS), author.create(READINGS)
+    author.publish(alarms, readings([1, 1], [9.0, 1.0]))
+    Pump(store, spark).step()
+    trigger = author.state.next_predicate_id + 1
+    where = predicate_key(above(5.0))
+    handle, _ = author.register(asked, above(0.0), Trigger(alarms, trigger, where))
+    pump = Pump(store, spark)
+    pump.step()
+    author.publish(alarms, readings([1, 1], [2.0, 8.0]))
+    pump.run()
+    assert matched(store, trigger) == [0, 3]
+    author.unregister(handle)
+    pump.step()
+    author.publish(alarms, readings([1], [8.0]))
+    pump.step()
+    assert matched(store, trigger) == [0, 3]
 
 
 def test_an_ended_predicate_matches_nothing_more(

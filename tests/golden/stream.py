@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
+from datastem.instants import SECOND, from_micros, to_micros
+from querystem.language import CreateStream, parse_statement
 
-from querystem.expressions import Scalar
-from querystem.language import CreateStream, bind_query, parse_statement
-from tests.evaluation import evaluate_parts
-from tests.oracle import naive_answer
-from tests.oracle.keyed import Keyed
-from tests.oracle.strategies import to_batch
-
-SECOND = 1_000_000
+Moment = int | datetime
 
 
 class Stream:
-    """Rows are given with `at` in seconds, and `_op` where the stream is keyed. Arrival order is
-    the order given."""
+    """Rows are given with `at`, in seconds or as an instant, and `_op` where the stream is keyed.
+    Arrival order is the order given."""
 
     def __init__(self, sql: str, rows: Iterable[dict[str, Any]]) -> None:
         statement = parse_statement(sql)
         assert isinstance(statement, CreateStream)
+        self.sql = sql
         self.schema = statement.schema
         self.rows = [
-            {**row, "at": datetime.fromtimestamp(row["at"], UTC), "row_id": place}
-            | {"ts": row["at"] * SECOND}
+            {**row, "at": from_micros(micros(row["at"])), "row_id": place, "ts": micros(row["at"])}
             for place, row in enumerate(rows)
         ]
 
-    def ask(self, sql: str, at: int) -> list[tuple[Scalar, ...]]:
-        """The answer at a second: the kernel's over two parts, which must be the oracle's."""
-        query = bind_query(sql, {self.schema.name: self.schema}.get)
-        batch = to_batch(self.schema, self.rows)
-        half = batch.num_rows // 2
-        keyed = Keyed(self.schema.key) if self.schema.key else None
-        if keyed is not None:
-            ops = pa.array([row["_op"] for row in self.rows], pa.string())
-            batch = batch.append_column("_op", ops)
-        parts = [batch.slice(0, half), batch.slice(half)]
-        found = evaluate_parts(query, parts, at * SECOND, keyed=keyed)
-        answer = [tuple(row.values()) for row in found.to_pylist()]
-        assert answer == naive_answer(query, self.rows, at * SECOND, keyed=keyed)
-        return answer
+
+def micros(moment: Moment) -> int:
+    return moment * SECOND if isinstance(moment, int) else to_micros(moment)

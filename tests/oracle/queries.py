@@ -130,7 +130,7 @@ def windows_of(kind: str, schema: StreamSchema) -> SearchStrategy[Window]:
         case "count":
             return st.builds(CountWindow, st.integers(1, 8), slides)
     names = st.lists(st.sampled_from([column.name for column in schema.columns]), min_size=1)
-    return st.builds(CountWindow, st.integers(1, 3), st.none(), names.map(lambda n: tuple(n[:2])))
+    return st.builds(CountWindow, st.integers(1, 3), slides, names.map(lambda n: tuple(n[:2])))
 
 
 def _bounds() -> SearchStrategy[Bound]:

@@ -11,6 +11,7 @@ from querystem.query import Query
 from querystem.refresh import RefreshEvery, RefreshOn
 from tests.oracle.answers import Row, naive_answer
 from tests.oracle.evaluator import evaluate_row
+from tests.oracle.keyed import Keyed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,11 @@ class History:
         if point is None or point.now is None:
             instant = None if point is None else point.instant
             return Refreshed(instant, None, naive_answer(query, [], 0))
-        retain, present = self.schemas[query.stream].retain, self.present(query.stream)
+        schema, present = self.schemas[query.stream], self.present(query.stream)
+        retain, keyed = schema.retain, Keyed(schema.key) if schema.key else None
         if retain is not None and present is not None:
             retain += point.now - max(point.now, present)
-        answer = naive_answer(query, point.rows, point.now, retain)
+        answer = naive_answer(query, point.rows, point.now, retain, keyed)
         return Refreshed(point.instant, point.now, answer)
 
     def present(self, stream: str) -> int | None:

@@ -77,4 +77,5 @@ def test_access_follows_the_number_of_constants() -> None:
     assert (constants_of(prices), constants_of(texts)) == (30, 30)
     assert access_of(prices[0], 30) is Access.SEARCHED
     assert access_of(texts[0], 30) is Access.LOOKED_UP
+    assert access_of(factors("size = 5")[0], 30) is Access.LOOKED_UP
     assert len({operand_of(each) for each in prices}) == 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, to_json
 from querystem.index import QueryStem
 from querystem.index.hashed import columns
 from querystem.index.hashed.codes import Combinations
@@ -170,3 +172,36 @@ def test_texts_of_any_length_have_codes_of_their_own() -> None:
     )
     assert rows.tolist() == list(range(len(array) - 3))
     assert which.tolist() == places[3:].tolist()
+
+
+def test_texts_are_read_in_columns_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    soon_hashed(monkeypatch)
+    random = np.random.default_rng(7)
+    shapes = Shapes(random)
+    odd = ['a"b', "back\\slash", '["lit","TEXT","x"]', "x" * 300, "é", ""]
+    predicates = {n: shapes.predicate() for n in range(200)}
+    predicates |= {1000 + n: where for n, where in by_station(300, stations=20).items()}
+    predicates |= {2000 + n: compare(Op.EQ, _NAME, odd[n % 6] + str(n // 12)) for n in range(200)}
+    for n, speed in enumerate([0.0, 1e300, -5e-324, float("inf"), float("nan")] * 20):
+        parts = [compare(Op.EQ, _LANE, n % 8), compare(Op.LE, _SPEED, speed)]
+        predicates[3000 + n] = both(*parts, compare(Op.GT, _SPEED, float(n)))
+        limit = [-(2**63), 2**63 - 1, 5][n % 3]
+        parts = [compare(Op.EQ, _LANE, n), compare(Op.GE, _STATION, limit)]
+        predicates[4000 + n] = both(*parts)
+    stem, ids = QueryStem(), np.array(list(predicates))
+    texts = [json.dumps(to_json(where), separators=(",", ":")) for where in predicates.values()]
+    stem.insert_texts(ids, pa.array(texts))
+    stem._check()
+    rows = both_batches(random)
+    assert found(stem.probe(rows)) == alone(predicates, rows)
+    assert len(stem) == len(predicates)
+
+
+def both_batches(random: np.random.Generator) -> pa.RecordBatch:
+    """Columns of `shapes` and of `readings`, with names that are asked for."""
+    mine, other = batch(random, 400), readings(400, stations=20)
+    names = pa.array(
+        [['a"b0', "x" * 300 + "1", "é2", "3", "back\\slash4"][n % 5] for n in range(400)]
+    )
+    columns_ = [*mine.columns, *other.columns[:3], names]
+    return pa.record_batch(columns_, names=[*mine.schema.names, *other.schema.names])

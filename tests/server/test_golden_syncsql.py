@@ -34,7 +34,13 @@ DISTINCT_ROOMS = Example(
      [("a", 99), ("b", 75), ("c", 80), ("d", 95)]),
     ([], [("a", 99)], [("a", 99)], [("a", 99), ("d", 95)]),
 )  # fmt: skip
-EXAMPLES = [DISTINCT_ROOMS]
+KEYED_ROOMS = Example(
+    "CREATE STREAM s (room TEXT, temp BIGINT, at TIMESTAMP) KEY (room) ORDERED BY at",
+    (("a", 99), ("b", 75), ("c", 80), ("a", 95)),
+    ([], [("a", 99), ("b", 75)], [("a", 99), ("b", 75)], [("a", 95), ("b", 75), ("c", 80)]),
+    ([], [("a", 99)], [("a", 99)], [("a", 95)]),
+)
+EXAMPLES = [DISTINCT_ROOMS, KEYED_ROOMS]
 
 
 @pytest.mark.process

@@ -39,6 +39,7 @@ WINDOWS = [
     "ROWS 150",
     "ROWS 150 SLIDE 40",
     "ROWS 3 PARTITION BY lane",
+    "ROWS 3 SLIDE 40 PARTITION BY lane",
     "UNBOUNDED",
 ]
 

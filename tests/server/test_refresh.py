@@ -246,6 +246,7 @@ def test_between_the_points_nothing_moves(rooms: ServerProcess) -> None:
     rooms.publish("readings", reading("a", 1, 12))
     rooms.publish("readings", reading("a", 1, 9))
     assert ids(rooms.invoke(handle)) == [], "the row at 9 came after the point at 10 had passed"
+    assert ids(rooms.invoke(handle, knowledge=pb.KNOWLEDGE_TODAY)) == [], "as of nothing"
     assert ids(rooms.invoke(handle, unrefreshed=True)) == [1, 0]
     rooms.publish("readings", heartbeat=from_instant(19 * SECOND))
     assert ids(rooms.invoke(handle)) == []

@@ -1,4 +1,5 @@
-"""Keyed streams through a running store and its engine: the papers' tables, a week of car parks."""
+"""Keyed streams through a running store and its engine: a relation as it changes, a week of car
+parks. The papers' tables are in tests/golden."""
 
 from __future__ import annotations
 
@@ -26,22 +27,6 @@ def timed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def at(second: int) -> dict[str, Any]:
     return {"as_of": START + timedelta(seconds=second), "knowledge": "today"}
-
-
-def test_pipes_2009_table_viii_sum_over_table_vi(client: Client, running: RunningStore) -> None:
-    client.define(keyed.PIPES_SQL)
-    total = client.register("SELECT sum(worth) AS total FROM s")
-    values = client.register("SELECT value FROM s WHERE worth > 0 ORDER BY value")
-    client.publish("s", timed(keyed.pipes_rows()))
-    for matched in (False, True):
-        if matched:
-            running.wait_until_matched(client)
-        for second in range(1, 18):
-            row = next((t for low, high, t in keyed.TABLE_VIII if low <= second < high), None)
-            assert client.invoke(total, **at(second)).rows == [{"total": row}]
-            valid = sorted(value for value, low, high in keyed.TABLE_VI if low <= second < high)
-            found = client.invoke(values, **at(second), wait_for_engine=matched)
-            assert [row["value"] for row in found.rows] == valid
 
 
 def test_syncsql_2010_example_1(client: Client, running: RunningStore) -> None:

@@ -44,7 +44,9 @@ class Group:
 
     def insert_many(self, entries: Entries) -> None:
         """The ids must not be here, and none may have a rest."""
-        self._append(entries)
+        self._settle()
+        if len(entries):
+            self._append(entries)
 
     def remove(self, id_: int) -> bool:
         """Whether it was here."""

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow.compute as pc
-
 from querystem.index.batch import Batch
-from querystem.index.formula import ALWAYS, Condition, Every, Formula, Interval, Member
+from querystem.index.formula import ALWAYS, Formula
 from querystem.index.hashed.segment import NO_REST
-from querystem.index.keys import key_of
-from querystem.kernel.cuts import END, START
+from querystem.index.truth import truth
 from querystem.kernel.vector import Mask
 
 
@@ -63,33 +59,3 @@ class Rests:
         assert self._numbers == {rest.formula: number for number, rest in self._rests.items()}
         numbers = [*self._rests, *self._free]
         assert sorted(numbers) == list(range(len(numbers)))
-
-
-def truth(formula: Formula, batch: Batch) -> Mask:
-    """Where a formula holds; each condition is evaluated once for the batch."""
-    match formula:
-        case Condition():
-            return batch.mask(formula)
-        case Member(operand, value):
-            equal = pc.equal(batch.texts(operand), value).fill_null(False)
-            mask: Mask = equal.to_numpy(zero_copy_only=False)
-            return mask
-        case Interval():
-            return _inside(formula, batch)
-    parts = [truth(part, batch) for part in formula.parts]
-    everywhere = np.full(batch.length, isinstance(formula, Every))
-    join = np.logical_and if isinstance(formula, Every) else np.logical_or
-    return np.asarray(join.reduce([everywhere, *parts]))
-
-
-def _inside(factor: Interval, batch: Batch) -> Mask:
-    keys, valid = batch.keys(factor.operand)
-    type_ = factor.operand.type
-    inside = np.ones(batch.length, np.bool_) if valid is None else valid.copy()
-    if factor.begin is END or factor.end is START:
-        return np.zeros(batch.length, np.bool_)
-    if factor.begin is not START:
-        inside &= np.asarray(keys >= key_of(factor.begin, type_), np.bool_)
-    if factor.end is not END:
-        inside &= np.asarray(keys < key_of(factor.end, type_), np.bool_)
-    return inside

@@ -23,7 +23,7 @@ from querystem.index.matches import Lists
 from querystem.kernel.vector import both
 
 # Pairs of a row and a slot held at a time.
-_PAIRS = 1 << 19
+_PAIRS = 1 << 16
 # A combination with a greater share of the rows is held against its predicates as a matrix.
 _HEAVY_SHARE = 16
 _HEAVY_LEAST = 1024

@@ -249,9 +249,7 @@ def test_text_has_a_limit() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT * FROM trades ROWS 5 PARTITION BY symbol SLIDE 2",
         "SELECT * FROM trades WINDOW (RANGE 1 HOUR) AS t, q WINDOW (ROWS 1 PARTITION BY s) AS q",
-        "SELECT stddev(DISTINCT price) FROM trades",
         "SELECT sum(price) OVER (PARTITION BY symbol ORDER BY at) FROM trades",
         "SELECT price FROM trades LEFT JOIN quotes ON trades.symbol = quotes.symbol",
         "SELECT price FROM trades EXCEPT ALL SELECT price FROM trades",

@@ -72,6 +72,84 @@ def test_outputs_take_parameters_too() -> None:
     assert query == bind("SELECT price * 2 AS x FROM trades")
 
 
+@pytest.mark.parametrize(
+    ("window", "values", "written"),
+    [
+        ("RANGE :p", {"p": 90}, "RANGE 90"),
+        ("RANGE :p MINUTES", {"p": 1.5}, "RANGE 1.5 MINUTES"),
+        ("RANGE :p SLIDE :q HOURS", {"p": Decimal(90000), "q": 2}, "RANGE 25 HOURS SLIDE 2 HOURS"),
+        ("RANGE INTERVAL :p", {"p": "10 MINUTES"}, "RANGE 10 MINUTES"),
+        ("RANGE :p", {"p": 1e-6}, "RANGE 1 MICROSECOND"),
+        ("BEGIN :p END NOW", {"p": MOMENT}, "BEGIN '2026-11-16 09:00' END NOW"),
+        ("BEGIN :p END NOW", {"p": "2026-11-16T10:00+01:00"}, "BEGIN '2026-11-16 09:00' END NOW"),
+        ("BEGIN :p END :p", {"p": datetime.date(2026, 11, 16)},
+         "BEGIN '2026-11-16' END '2026-11-16'"),
+        ("BEGIN NOW - :p MINUTES END NOW", {"p": 5}, "BEGIN NOW - 5 MINUTES END NOW"),
+        ("BEGIN ROW :p END ROW LAST - :q", {"p": 3, "q": 1}, "BEGIN ROW 3 END ROW LAST - 1"),
+        ("ROWS :rows SLIDE :q PARTITION BY symbol", {"rows": 5, "q": 2},
+         "ROWS 5 SLIDE 2 PARTITION BY symbol"),
+        ("REFRESH EVERY :p MINUTES", {"p": 5}, "REFRESH EVERY 5 MINUTES"),
+        ("RANGE :p REFRESH EVERY :p", {"p": 5}, "RANGE 5 REFRESH EVERY 5"),
+        ("ROWS :p REFRESH ON alarms WHERE level > :p AND kind = :q", {"p": 5, "q": "x"},
+         "ROWS 5 REFRESH ON alarms WHERE level > 5 AND kind = 'x'"),
+    ],
+)  # fmt: skip
+def test_windows_take_parameters_too(window: str, values: dict[str, Scalar], written: str) -> None:
+    text = "SELECT symbol FROM trades WHERE size > 1"
+    query = bind(f"{text} {window}", **values)
+    assert query == bind(f"{text} {written}")
+    assert Query.from_json(query.to_json()) == query
+
+
+@pytest.mark.parametrize(
+    ("window", "value", "reason"),
+    [
+        ("RANGE :p", -1, "BAD_VALUE"),
+        ("RANGE :p", None, "BAD_VALUE"),
+        ("RANGE :p", True, "BAD_VALUE"),
+        ("RANGE :p", float("nan"), "BAD_VALUE"),
+        ("RANGE :p", 0, "BAD_WINDOW"),
+        ("RANGE :p", 1e-7, "BAD_LITERAL"),
+        ("RANGE :p", 1e300, "BAD_LITERAL"),
+        ("RANGE :p", "10 MINUTES", "SYNTAX"),
+        ("RANGE 10 :p", 5, "SYNTAX"),
+        ("RANGE 10 :p", "MINUTES", "SYNTAX"),
+        ("RANGE :p DAYS", 31, "WINDOW_PAST_RETENTION"),
+        ("RANGE 30 DAYS REFRESH EVERY :p", 31, "WINDOW_PAST_RETENTION"),
+        ("ROWS :p", 1.5, "BAD_WINDOW"),
+        ("ROWS :p", 0, "BAD_WINDOW"),
+        ("ROWS :p", "5", "SYNTAX"),
+        ("ROWS 5 PARTITION BY :p", "symbol", "SYNTAX"),
+        ("BEGIN :p END NOW", "yesterday", "BAD_LITERAL"),
+        ("BEGIN :p END NOW", 5, "SYNTAX"),
+        ("BEGIN NOW END :p", MOMENT, ""),
+        ("BEGIN '2026-11-17' END :p", MOMENT, "BAD_WINDOW"),
+        ("REFRESH EVERY :p", 0, "BAD_REFRESH"),
+    ],
+)
+def test_values_that_no_window_takes(window: str, value: Scalar, reason: str) -> None:
+    text = f"SELECT symbol FROM trades {window}"
+    if not reason:
+        bind(text, p=value)
+        return
+    with pytest.raises(QueryError) as caught:
+        bind(text, p=value)
+    assert (caught.value.reason, caught.value.line) == (reason, 1)
+    assert ":" in caught.value.excerpt
+
+
+def test_one_template_has_many_windows() -> None:
+    made = prepare(
+        "SELECT symbol FROM trades RANGE :p REFRESH EVERY :q", lookup, {"p": BIGINT, "q": DOUBLE}
+    )
+    for p, q in ((1, 2.0), (60, 0.5)):
+        written = bind(f"SELECT symbol FROM trades RANGE {p} REFRESH EVERY {q}")
+        assert made.fill({"p": p, "q": q}) == written
+    with pytest.raises(QueryError) as caught:
+        made.fill({"p": 1, "q": 0.0})
+    assert caught.value.column == 50
+
+
 def test_columns_are_known_before_the_values() -> None:
     made = prepare("SELECT :p AS x, size FROM trades", lookup, {"p": decimal_type(5, 1)})
     assert [str(column.type) for column in made.columns] == ["DECIMAL(5,1)", "BIGINT"]

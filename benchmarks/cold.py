@@ -1,0 +1,66 @@
+"""Cold invokes: a server that has opened its tables and holds no row and no match."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+import grpc
+
+from benchmarks import workload
+from benchmarks.report import Report
+from benchmarks.stub import Stub
+from benchmarks.timing import Times, timed
+from tests.system.processes import RunningStore
+
+AIM = 0.050
+SEGMENT_ROWS = 1 << 20
+INVOKED = 20
+STARTS = 5
+
+
+def cold(report: Report, folder: Path, count: int, queries: int) -> None:
+    rows = workload.rows(count)
+    with RunningStore(folder) as store:
+        store.start_server()
+        engine = store.start_engine()
+        with store.client() as client:
+            handles = workload.fill(store, client, rows, queries, INVOKED)
+        store.servers[0].stop()
+        engine.stop()
+    middles = range(SEGMENT_ROWS // 2, max(count, SEGMENT_ROWS), SEGMENT_ROWS)
+    ends = [rows["at"][min(place, count - 1)].as_py() for place in middles]
+    seconds, firsts = [], []
+    for start in range(STARTS):
+        with RunningStore(folder) as store:
+            target = store.start_server()
+            with grpc.insecure_channel(target) as channel:
+                stub = Stub(channel)
+                stub.connect()
+                taken = [
+                    _invoke(stub, handles[(start + number) % INVOKED], end)
+                    for number, end in enumerate(ends)
+                ]
+        firsts.append(taken[0])
+        seconds += taken[1:] or taken
+    shutil.rmtree(folder)
+    value = Times(seconds).p50
+    setting = f"{count:,} rows stored"
+    report.add(f"the very first invoke of a server, {setting} p50", Times(firsts).p50 * 1e3, "ms")
+    report.add(
+        f"cold invoke, {setting} p50",
+        value * 1e3,
+        "ms",
+        aim=f"≤ {AIM * 1e3:.0f} ms",
+        met=value <= AIM,
+    )
+
+
+def _invoke(stub: Stub, handle: bytes, end: datetime) -> float:
+    """Over a window in a segment that nothing has been read of yet."""
+    begin = end - (workload.WINDOW_ROWS - 1) * workload.EVERY
+    window = f"BEGIN '{begin:%Y-%m-%d %H:%M:%S.%f}' END '{end:%Y-%m-%d %H:%M:%S.%f}'"
+    seconds, header = timed(lambda: stub.invoke(handle, window=window))
+    assert header.computed_rows == 0, "the engine had not caught up"
+    return seconds

@@ -1,0 +1,196 @@
+"""Registrations: how fast they are made, what one costs while it sleeps, and how soon a server
+that holds many is back.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks import workload
+from benchmarks.report import Report
+from benchmarks.timing import timed
+from client_sdk import Client
+from psoup.engine.recover import open_ledger
+from psoup.engine.settings import EngineSettings
+from psoup.engine.step import take_step
+from psoup.store import Entry, Position, RegisterMany, Store
+from querystem.language import CreateStream, bind_query, parse_statement
+from tests.system.processes import Process, RunningStore
+
+MANY = (
+    "SELECT lane, station, speed, at FROM traffic "
+    "WHERE lane = :lane AND station = :station AND speed > :speed RANGE 1 MINUTE"
+)
+CALLERS = 32
+OF_THAT = "— processor time of the server"
+TEXTS_AIM, MANY_AIM, BYTES_AIM, RESTART_AIM = 500, 10_000, 800, 5.0
+
+
+def run(folder: Path, quick: bool) -> Report:
+    few, many, texts = (10_000, 100_000, 500) if quick else (100_000, 1_000_000, 5_000)
+    per_call = few // 5
+    report = Report("registrations", f"from {few:,} to {many:,} registrations, {texts:,} texts")
+    with RunningStore(folder) as store:
+        store.start_server()
+        with store.client() as client:
+            client.define(workload.STREAM)
+            _texts(client, texts, report, store.servers[0])
+            _register(client, texts, few, per_call)
+            before, busy = resident(store.servers[0]), processor(store.servers[0])
+            seconds, _ = timed(lambda: _register(client, few, many, per_call))
+            after, busy = resident(store.servers[0]), processor(store.servers[0]) - busy
+            _rate(report, per_call, (many - few) / seconds, _log_rate(folder, store.store))
+            report.add(OF_THAT, busy / (many - few) * 1e6, "µs each")
+            _bytes(report, "registered", after - before, many - few, _sent(store.store))
+            page, _ = timed(lambda: next(client.registrations()))
+            report.add(f"the first 1,000 of {many:,}, listed", page * 1e3, "ms")
+            _restart(store, report, folder, many)
+    return report
+
+
+def resident(process: Process) -> int:
+    """Bytes of memory the process has in use."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def processor(process: Process) -> float:
+    """Seconds of processor time it has used: what other load on the machine hardly changes."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# ---- making them
+
+
+def _text(number: int) -> str:
+    lane, station = number % 8 + 1, number // 8
+    return (
+        f"SELECT lane, station, speed, at FROM traffic WHERE lane = {lane} "
+        f"AND station = {station} AND speed > {number % 100} RANGE 1 MINUTE"
+    )
+
+
+def _texts(client: Client, number: int, report: Report, server: Process) -> None:
+    texts = [_text(n) for n in range(number)]
+    statement = parse_statement(workload.STREAM)
+    assert isinstance(statement, CreateStream)
+    binding, _ = timed(lambda: [bind_query(text, lambda _: statement.schema) for text in texts])
+    busy = processor(server)
+    with ThreadPoolExecutor(CALLERS) as callers:
+        seconds, _ = timed(lambda: list(callers.map(client.register, texts)))
+    rate = number / seconds
+    report.add(
+        f"Register of different texts, {CALLERS} callers", rate, "/s",
+        ratio=rate * binding / number, beside="binding them",
+        aim=f"≥ {TEXTS_AIM}/s", met=rate >= TEXTS_AIM,
+    )  # fmt: skip
+    report.add(OF_THAT, (processor(server) - busy) / number * 1e6, "µs each")
+
+
+def _register(client: Client, begin: int, end: int, per_call: int) -> None:
+    """Up to `end`, no two with the same predicate."""
+    for lo in range(begin, end, per_call):
+        numbers = np.arange(lo, min(lo + per_call, end))
+        columns = {
+            "lane": numbers % 8 + 1,
+            "station": numbers // 8,
+            "speed": (numbers % 100).astype(np.float64),
+            "client_key": [f"device-{n}" for n in numbers.tolist()],
+        }
+        client.register_many(MANY, pa.table(columns))
+
+
+def _rate(report: Report, per_call: int, rate: float, alone: float) -> None:
+    report.add(
+        f"RegisterMany, {per_call:,} a call, one caller", rate, "/s", ratio=rate / alone,
+        beside="the log alone", aim=f"≥ {MANY_AIM:,}/s", met=rate >= MANY_AIM,
+    )  # fmt: skip
+
+
+def _log_rate(folder: Path, root: Path) -> float:
+    """Registrations a second, where the same events are appended, synced, to a log."""
+    log, copy = Store.open(root).log, Store.open(folder / "copy", create=True).log
+    versions = range(log.latest_version(), 0, -1)
+    events = (entry.event for version in versions for entry in log.read(version))
+    many = islice((event for event in events if isinstance(event, RegisterMany)), 10)
+    seconds, rows = 0.0, 0
+    for version, event in enumerate(many, 1):
+        moved = [Entry(Position(version, 0), 0, "main", "main", event)]
+        seconds += timed(partial(copy.append, version, moved))[0]
+        rows += event.rows.num_rows
+    return rows / seconds
+
+
+# ---- keeping them
+
+
+def _sent(root: Path) -> float:
+    """Bytes of a registration as its event holds it."""
+    log = Store.open(root).log
+    for version in range(log.latest_version(), 0, -1):
+        for entry in log.read(version):
+            if isinstance(entry.event, RegisterMany):
+                return float(entry.event.rows.nbytes / entry.event.rows.num_rows)
+    raise AssertionError("nothing was registered")
+
+
+def _bytes(report: Report, how: str, memory: int, number: int, sent: float) -> None:
+    each = memory / number
+    report.add(
+        f"memory of a server for each, {how}", each, "bytes", ratio=each / sent,
+        beside="its event", aim=f"≤ {BYTES_AIM} bytes", met=each <= BYTES_AIM,
+    )  # fmt: skip
+
+
+# ---- coming back
+
+
+def _restart(store: RunningStore, report: Report, folder: Path, many: int) -> None:
+    (folder / "empty").mkdir()
+    with RunningStore(folder / "empty") as other:
+        nothing, _ = timed(other.start_server)
+        empty = resident(other.servers[0])
+    step, _ = timed(lambda: _consume(store.store))
+    store.servers[0].stop()
+    ready, _ = timed(store.start_server)
+    busy = processor(store.servers[1])
+    read, _ = timed(lambda: _read(store.store))
+    report.add(
+        f"restart with {many:,}, until ready", ready * 1e3, "ms", ratio=ready / (nothing + read),
+        beside=f"an empty one's and reading the files ({(nothing + read) * 1e3:,.0f} ms)",
+        aim=f"≤ {RESTART_AIM:.0f} s", met=ready <= RESTART_AIM,
+    )  # fmt: skip
+    report.add(OF_THAT, busy * 1e3, "ms")
+    report.add("— an empty server, until ready", nothing * 1e3, "ms")
+    report.add("— reading the same files", read * 1e3, "ms")
+    _bytes(report, "restarted", resident(store.servers[1]) - empty, many, _sent(store.store))
+    report.add("the engine takes them into its tables", many / step, "/s")
+    recover = min(timed(lambda: open_ledger(Store.open(store.store)))[0] for _ in range(2))
+    report.add("the engine's tables opened", recover * 1e3, "ms", ratio=recover / read,
+               beside="reading the files")  # fmt: skip
+
+
+def _consume(root: Path) -> None:
+    """The engine's own steps, one a commit; without rows they need no Spark."""
+    ledger, no_rows = open_ledger(Store.open(root)), cast(Any, None)
+    for version in range(1, ledger.store.log.latest_version() + 1):
+        take_step(ledger, no_rows, version, EngineSettings())
+
+
+def _read(root: Path) -> None:
+    store = Store.open(root)
+    _, epoch = store.epochs.latest()
+    for name in ("registrations", "predicates"):
+        folder = store.table(name)
+        for file in store.snapshot(epoch, name).files.values():
+            pq.ParquetFile(folder.path_of(file)).read()

@@ -1,0 +1,85 @@
+"""Files into keyed streams: a column `_op` says which lines delete their key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from client_sdk import Client
+from tests.cli.conftest import Run
+
+PARKING = "CREATE STREAM parking (place TEXT, free BIGINT, zone TEXT) KEY (place)"
+
+CSV = """place,free,zone,_op
+a,5,n,
+b,7,s,row
+a,4,n,row
+b,,,delete
+"""
+JSON_LINES = """{"place": "a", "free": 5, "zone": "n"}
+{"place": "b", "free": 7, "zone": "s", "_op": "row"}
+{"place": "a", "free": 4, "zone": "n", "_op": null}
+{"place": "b", "_op": "delete"}
+"""
+DELETES = """_OP,Place
+delete,a
+"""
+
+
+@pytest.fixture(autouse=True)
+def parking(run: Run) -> None:
+    run("stream", "create", PARKING)
+
+
+def current(client: Client) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in client.ask("SELECT place, free FROM parking").rows]
+
+
+@pytest.mark.parametrize(("name", "text"), [("day.csv", CSV), ("day.jsonl", JSON_LINES)])
+def test_rows_and_deletes(run: Run, client: Client, tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert "4 rows in parking" in run("publish", "parking", str(tmp_path / name)).stderr
+    assert current(client) == [("a", 4)]
+    (tmp_path / "deletes.csv").write_text(DELETES)
+    run("publish", "parking", str(tmp_path / "deletes.csv"))
+    assert current(client) == []
+
+
+def test_parquet(run: Run, client: Client, tmp_path: Path) -> None:
+    columns = {"place": ["a", "b"], "free": [1, 2], "zone": ["n", None]}
+    pa.parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    gone = pa.table({"place": ["a"], "_op": pa.array(["delete"]).dictionary_encode()})
+    pa.parquet.write_table(gone, tmp_path / "gone.parquet")
+    for name in ("rows", "gone"):
+        run("publish", "parking", str(tmp_path / f"{name}.parquet"))
+    assert current(client) == [("b", 2)]
+
+
+def test_bad_lines_are_named(run: Run, client: Client, tmp_path: Path) -> None:
+    bad = CSV + "c,1,n,remove\n,1,n,row\n"
+    (tmp_path / "day.csv").write_text(bad)
+    said = run("publish", "parking", str(tmp_path / "day.csv"), code=1).stderr
+    assert "line 6, _op: 'remove' is not row or delete" in said
+    assert "line 7, place: '' a column of the key can't be NULL" in said
+    (tmp_path / "few.csv").write_text("place,_op\na,delete\nb,row\n")
+    said = run("publish", "parking", str(tmp_path / "few.csv"), code=1).stderr
+    assert "line 3, free: '' is missing: only a delete may leave it out" in said
+    (tmp_path / "few.jsonl").write_text('{"place": "b", "free": 1, "_op": "row"}\n')
+    said = run("publish", "parking", str(tmp_path / "few.jsonl"), code=1).stderr
+    assert "is missing zone" in said
+    assert current(client) == []
+
+
+def test_a_stream_without_a_key_has_none_to_delete(run: Run, tmp_path: Path) -> None:
+    run("stream", "create", "CREATE STREAM plain (a BIGINT)")
+    (tmp_path / "day.csv").write_text("a,_op\n1,row\n2,delete\n")
+    said = run("publish", "plain", str(tmp_path / "day.csv"), code=1).stderr
+    assert "line 3, _op: 'delete' is not row: the stream has no key to delete" in said
+
+
+def test_streams_show_their_keys(run: Run) -> None:
+    assert "place" in run("stream", "list").stdout
+    assert "key place" in run("stream", "show", "parking").stdout
