@@ -193,6 +193,7 @@ def test_rows_beyond_a_block_and_a_segment(
     assert len(store.stem_snapshot(store.epochs.latest()[1], stream).files) == 2
 
 
+@pytest.mark.timeout(600)
 def test_anyone_can_read_the_tables(store: Store, author: Author, spark: SparkSession) -> None:
     stream = author.create(READINGS)
     handle, predicate = author.register(stream, above(0.0))
