@@ -69,13 +69,15 @@ class Question:
     ) -> list[Row]:
         """What the window chooses, in order. `current` is the stream's NOW where `now` is not.
 
-        Of a keyed stream `every` row ever accepted decides which of them are retained.
+        Of a keyed stream `every` row ever accepted decides which of them are retained and current;
+        without it, all of them are.
         """
         if now is None:
             return []
         retain = self.shape.retain
-        if self.shape.key and every:
-            rows, retain = self._current(list(rows), now, current or now, list(every)), None
+        if self.shape.key:
+            retain = None
+            rows = self._current(list(rows), now, current or now, list(every)) if every else rows
         chosen = [row for row in rows if window.keeps(row["ts"], now, retain, current)]
         return sorted(chosen, key=lambda row: (row["ts"], row["row_id"]))
 
