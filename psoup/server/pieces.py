@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
@@ -46,21 +48,26 @@ def arrow_pieces(batches: Sequence[pa.RecordBatch], limit: int) -> Iterator[byte
 
 def _arrow(batches: Sequence[pa.RecordBatch], limit: int, framed: bool) -> Iterator[bytes]:
     room = max(limit - _FRAME, limit // 2, 1)
-    parts = [part for batch in batches for part in _slices(batch, room)]
-    bodies = (part.serialize() for part in parts) if parts else iter([b""])
-    head, left = batches[0].schema.serialize(), max(len(parts), 1)
-    for body in bodies:
-        left -= 1
-        content = [head, body, b"" if left else _END]
-        head = b""
-        size = sum(map(len, content))
-        if size <= limit:
-            yield b"".join([_prefix(size), *content] if framed else content)
-            continue
-        whole = b"".join(content)
-        for start in range(0, size, limit):
-            piece = whole[start : start + limit]
-            yield _prefix(len(piece)) + piece if framed else piece
+    parts = (part.serialize() for batch in batches for part in _slices(batch, room))
+    waiting, size = [batches[0].schema.serialize()], 0
+    for part in chain(parts, [_END]):
+        if size and size + len(part) > limit:
+            yield from _cut(waiting, limit, framed)
+            waiting, size = [], 0
+        waiting.append(part)
+        size += len(part)
+    yield from _cut(waiting, limit, framed)
+
+
+def _cut(content: Sequence[Any], limit: int, framed: bool) -> Iterator[bytes]:
+    size = sum(map(len, content))
+    if size <= limit:
+        yield b"".join([_prefix(size), *content] if framed else content)
+        return
+    whole = b"".join(content)
+    for start in range(0, size, limit):
+        piece = whole[start : start + limit]
+        yield _prefix(len(piece)) + piece if framed else piece
 
 
 def _prefix(size: int) -> bytes:
