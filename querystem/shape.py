@@ -44,7 +44,7 @@ def chosen(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     if query.having != TRUE:
         rows = rows.filter(pa.array(matches(query.having, rows)))
     if rows.num_rows < 2 and not query.offset and query.limit != 0:
-        return project(query, rows)
+        return rows
     default = _default(query, rows)
     places = np.arange(rows.num_rows)
     if query.distinct:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pytest
 from google.protobuf.duration_pb2 import Duration
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -395,10 +396,22 @@ class Recharge(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
 
+def _settings(examples: int, steps: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
 TestRecharge = Recharge.TestCase
-TestRecharge.settings = settings(
-    max_examples=12,
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestRecharge.settings = _settings(12, 30)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+class TestForLong(Recharge.TestCase):  # type: ignore[misc, valid-type]
+    """Thousands of runs."""
+
+    settings = _settings(2000, 50)

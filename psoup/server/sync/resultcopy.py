@@ -22,7 +22,7 @@ from psoup.server.sync.changes import next_change
 from psoup.server.sync.copier import Difference
 from psoup.server.sync.jobs import Job, by_clock, fresh_target
 from psoup.server.sync.parts import Chunk
-from psoup.server.sync.tokens import Mark
+from psoup.server.sync.tokens import Claim, Mark
 from psoup.v1 import psoup_pb2 as pb
 from querystem.identity import identified
 from results.checksum import Digest
@@ -60,7 +60,8 @@ class ResultCopier:
         job, answer = self._aim
         removed, whole, reason = np.empty(0, np.int64), self._base is None, job.reason
         if whole and job.claim.copy is not None:
-            reason = pb.SYNC_REASON_RETENTION if self._gone else pb.SYNC_REASON_SMALLER
+            gone = self._copy is None
+            reason = pb.SYNC_REASON_RETENTION if gone else pb.SYNC_REASON_SMALLER
         elif not whole and not job.continued:
             removed = self._removed
         return Difference(
@@ -88,12 +89,16 @@ class ResultCopier:
         if job.continued and answer.digest != job.target.digest:
             job = job.restarted(self._settled(self.plan))
             answer = self._answer(job.target)
+        if job.continued and job.claim.copy is not None and not self._told(job, answer):
+            job = replace(job, claim=Claim(), reason=pb.SYNC_REASON_RETENTION)
         return replace(job, target=replace(job.target, digest=answer.digest)), answer
 
     @cached_property
     def _copy(self) -> _Answer | None:
+        return self._told(*self._aim)
+
+    def _told(self, job: Job, answer: _Answer) -> _Answer | None:
         """What the client has, if it can be told."""
-        job, answer = self._aim
         copy = job.claim.copy
         if copy is None or answer.numbered:
             return None
@@ -101,10 +106,6 @@ class ResultCopier:
             return answer
         before = self._answer(copy)
         return before if before.digest == copy.digest and not before.numbered else None
-
-    @property
-    def _gone(self) -> bool:
-        return self._copy is None
 
     @cached_property
     def _base(self) -> Chunk | None:

@@ -1,0 +1,208 @@
+"""Tokens: what they hold and who may read them; and copies that can't be told any more."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT
+from psoup.server.core import Core
+from psoup.server.proposals import Define
+from psoup.server.publishing import publish
+from psoup.server.registering import register
+from psoup.server.settings import Settings
+from psoup.server.sync import resultcopy
+from psoup.server.sync.call import sync
+from psoup.server.sync.tokens import (
+    KEY_BYTES,
+    KEY_NAME,
+    Claim,
+    Mark,
+    Subject,
+    Tokens,
+    Unusable,
+    read_key,
+)
+from psoup.store import Position, Store
+from psoup.v1 import psoup_pb2 as pb
+from querystem.identity import Identified, identified
+from tests.oracle.copy import Copy
+from tests.server.process import rows_of
+
+TOKENS = Tokens(b"store 01", bytes(KEY_BYTES))
+SUBJECT = Subject(b"h" * 16, "window")
+INSTANTS = st.one_of(st.none(), st.integers(-(2**62), 2**62))
+MARKS = st.builds(
+    Mark,
+    st.builds(Position.unpack, st.integers(0, 2**50)),
+    st.integers(0, 2**62),
+    INSTANTS,
+    INSTANTS,
+    st.one_of(st.just(bytes(16)), st.binary(min_size=16, max_size=16)),
+)
+CLAIMS = st.one_of(
+    st.builds(Claim, st.one_of(st.none(), MARKS)),
+    st.builds(Claim, st.one_of(st.none(), MARKS), MARKS, st.integers(0, 2**63 - 1)),
+)
+
+
+@given(CLAIMS)
+def test_there_and_back(claim: Claim) -> None:
+    assert TOKENS.read(TOKENS.write(SUBJECT, claim)).about(SUBJECT) == claim
+
+
+@given(CLAIMS, st.data())
+def test_no_bit_can_be_changed(claim: Claim, data: st.DataObject) -> None:
+    token = bytearray(TOKENS.write(SUBJECT, claim))
+    bit = data.draw(st.integers(0, 8 * len(token) - 1))
+    token[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(Unusable):
+        TOKENS.read(bytes(token))
+
+
+@given(st.binary(max_size=200))
+def test_nothing_else_is_a_token(content: bytes) -> None:
+    with pytest.raises(Unusable):
+        TOKENS.read(content)
+
+
+def test_of_another_store_or_key_or_copy() -> None:
+    token = TOKENS.write(SUBJECT, Claim())
+    cases = [
+        (Tokens(b"store 02", bytes(KEY_BYTES)), SUBJECT, "FOREIGN_TOKEN"),
+        (Tokens(b"store 01", b"k" * KEY_BYTES), SUBJECT, "UNREADABLE_TOKEN"),
+        (TOKENS, replace(SUBJECT, handle=b"i" * 16), "OTHER_REGISTRATION"),
+        (TOKENS, replace(SUBJECT, shape="other"), "OTHER_WINDOW"),
+    ]
+    for tokens, subject, reason in cases:
+        with pytest.raises(Unusable, match=reason):
+            tokens.read(token).about(subject)
+
+
+def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store", create=True, sync=False)
+    key = read_key(store, None)
+    assert len(key) == KEY_BYTES and read_key(store, None) == key
+    assert stat.S_IMODE((store.root / KEY_NAME).stat().st_mode) == 0o600
+    other = tmp_path / "key"
+    other.write_bytes(b"o" * 40)
+    assert read_key(store, other) == b"o" * 40
+    other.write_bytes(b"short")
+    with pytest.raises(ValueError, match="holds 5 bytes"):
+        read_key(store, other)
+    with pytest.raises(FileNotFoundError):
+        read_key(store, tmp_path / "missing")
+
+
+# ---- results
+
+
+async def _open(folder: Path) -> tuple[Core, bytes]:
+    core = Core(Store.open(folder, create=True, sync=False), Settings(folder, sync_bytes=200))
+    await core.start()
+    schema = StreamSchema("s", (Column("a", BIGINT),), retain=10**9)
+    await core.appender.submit(Define("main", "main", schema))
+    sql = "SELECT a, count(*) AS n FROM s GROUP BY a"
+    return core, (await register(core, pb.RegisterRequest(sql=sql)))[0].handles[0]
+
+
+async def _publish(core: Core, *values: int) -> None:
+    rows = rows_of(["a"], *([pb.Value(bigint=one)] for one in values))
+    await publish(core, pb.PublishRequest(stream="s", rows=rows))
+
+
+async def _sync(core: Core, handle: bytes, copy: Copy, budget: int = 0) -> pb.SyncBegin:
+    item = pb.SyncItem(handle=handle, token=copy.resume or copy.token)
+    request = pb.SyncRequest(items=[item], byte_budget=budget)
+    parts = [part async for part in sync(core, request, None)]
+    for part in parts:
+        copy.take(part)
+    return parts[0].begin
+
+
+def _spoiled(core: Core, handle: bytes, token: bytes, copy: bool) -> bytes:
+    """The token of an answer that can't be computed any more."""
+    claim = core.tokens.read(token).claim
+    mark = claim.copy if copy else claim.target
+    assert mark is not None
+    other = replace(mark, digest=bytes(15) + b"x")
+    claim = replace(claim, copy=other) if copy else replace(claim, target=other)
+    shape = '[{"kind":"time","begin":null,"end":null,"slide":null},false]'
+    return core.tokens.write(Subject(handle, shape), claim)
+
+
+async def test_an_answer_that_can_t_be_told_is_replaced(tmp_path: Path) -> None:
+    core, handle = await _open(tmp_path / "store")
+    copy = Copy()
+    await _publish(core, *range(50))
+    await _sync(core, handle, copy)
+    await _publish(core, 7)
+    copy.token = _spoiled(core, handle, copy.token, True)
+    begin = await _sync(core, handle, copy)
+    assert (begin.mode, begin.reason) == (pb.SYNC_MODE_WHOLE, pb.SYNC_REASON_RETENTION)
+    assert copy.sound() and (7, 2) in copy.answer(None)
+    await core.stop()
+
+
+async def test_a_target_that_can_t_be_reached_is_given_up(tmp_path: Path) -> None:
+    core, handle = await _open(tmp_path / "store")
+    copy = Copy()
+    await _publish(core, *range(50))
+    await _sync(core, handle, copy)
+    await _publish(core, *range(50))
+    await _sync(core, handle, copy, budget=1)
+    copy.resume = _spoiled(core, handle, copy.resume, False)
+    begin = await _sync(core, handle, copy)
+    assert not begin.continued and begin.reason == pb.SYNC_REASON_TARGET_GONE
+    assert begin.mode == pb.SYNC_MODE_UNSPECIFIED
+    assert copy.sound() and copy.answer(None) == [(n, 2) for n in range(50)]
+    await core.stop()
+
+
+async def test_changes_to_a_copy_that_can_t_be_told_any_more_begin_anew(tmp_path: Path) -> None:
+    core, handle = await _open(tmp_path / "store")
+    copy = Copy()
+    await _publish(core, *range(50))
+    await _sync(core, handle, copy)
+    await _publish(core, *range(40))
+    await _sync(core, handle, copy, budget=1)
+    copy.resume = _spoiled(core, handle, copy.resume, True)
+    begin = await _sync(core, handle, copy)
+    assert (begin.mode, begin.continued) == (pb.SYNC_MODE_WHOLE, False)
+    assert copy.sound() and (49, 1) in copy.answer(None)
+    await core.stop()
+
+
+async def test_two_keys_with_one_number_are_sent_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def colliding(*given: object) -> Identified:
+        found = identified(*given)  # type: ignore[arg-type]
+        return replace(found, ids=np.zeros_like(found.ids))
+
+    monkeypatch.setattr(resultcopy, "identified", colliding)
+    core, handle = await _open(tmp_path / "store")
+    copy = Copy()
+    for number in range(3):
+        await _publish(core, number, 7)
+        begin = await _sync(core, handle, copy)
+        assert begin.mode == pb.SYNC_MODE_WHOLE and copy.sound()
+    assert copy.answer(None) == [(0, 1), (1, 1), (2, 1), (7, 3)]
+    await core.stop()
+
+
+async def test_many_clients_at_once(tmp_path: Path) -> None:
+    core, handle = await _open(tmp_path / "store")
+    await _publish(core, *range(200))
+    copies = [Copy() for _ in range(50)]
+    await asyncio.gather(*(_sync(core, handle, copy) for copy in copies))
+    assert all(copy.sound() and len(copy.rows) == 200 for copy in copies)
+    await core.stop()
