@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from psoup.engine.settings import EngineSettings
-from psoup.store import Store, Trigger
+from psoup.store import Renew, Store, Trigger
 from psoup.store.layout import TABLES
 from querystem.expressions import predicate_key
 from tests.engine.author import READINGS, Author, above, readings, sensor_is
@@ -196,13 +196,15 @@ def test_anyone_can_read_the_tables(store: Store, author: Author, spark: SparkSe
     stream = author.create(READINGS)
     handle, predicate = author.register(stream, above(0.0))
     author.publish(stream, readings([1, 2], [1.0, -1.0]), publisher="me")
+    author.append(Renew(handle))
     Pump(store, spark).run()
 
     def read(name: str) -> list[Row]:
         return spark.read.format("delta").load(str(store.root / name)).collect()
 
     tables = {name: read(name) for name in [*TABLES, f"stems/{stream}"]}
-    assert all(tables.values())
+    assert [name for name, rows in tables.items() if not rows] == ["closures"]
+    assert [bytes(row["handle"]) for row in tables["leases"]] == [handle]
     assert [row["value"] for row in tables[f"stems/{stream}"]] == [1.0, -1.0]
     assert [(row["stream_id"], row["count"]) for row in tables["matches"]] == [(stream, 1)]
     assert [bytes(row["handle"]) for row in tables["registrations"]] == [handle]
