@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from psoup.engine.settings import EngineSettings
-from psoup.store import Store, Trigger
+from psoup.store import Renew, Store, Trigger
 from psoup.store.layout import TABLES
 from querystem.expressions import predicate_key
 from tests.engine.author import READINGS, Author, above, readings, sensor_is
@@ -202,6 +202,7 @@ def test_anyone_can_read_the_tables(store: Store, author: Author, spark: SparkSe
     ops = pa.array([0, 0], pa.int8())
     newer = readings([1, 1], [1.0, 2.0])
     author.publish(keyed, newer.add_column(0, pa.field("_op", pa.int8()), ops))
+    author.append(Renew(handle))
     Pump(store, spark).run()
 
     def read(name: str) -> list[Row]:
@@ -209,6 +210,7 @@ def test_anyone_can_read_the_tables(store: Store, author: Author, spark: SparkSe
 
     tables = {name: read(name) for name in [*TABLES, f"stems/{stream}"]}
     assert all(tables.values())
+    assert [bytes(row["handle"]) for row in tables["leases"]] == [handle]
     assert [row["value"] for row in tables[f"stems/{stream}"]] == [1.0, -1.0]
     assert [(row["stream_id"], row["count"]) for row in tables["matches"]] == [(stream, 1)]
     closures = [(row["stream_id"], row["row_id"], row["by"]) for row in tables["closures"]]
