@@ -33,6 +33,8 @@ MANY = (
 CALLERS = 32
 OF_THAT = "— processor time of the server"
 TEXTS_AIM, MANY_AIM, BYTES_AIM, RESTART_AIM = 500, 10_000, 800, 5.0
+# The restart is judged by so many.
+RESTART_COUNT = 100_000
 
 
 def run(folder: Path, quick: bool) -> Report:
@@ -167,10 +169,13 @@ def _restart(store: RunningStore, report: Report, folder: Path, many: int) -> No
     ready, _ = timed(store.start_server)
     busy = processor(store.servers[1])
     read, _ = timed(lambda: _read(store.store))
+    goal: dict[str, Any] = {}
+    if many == RESTART_COUNT:
+        goal = {"aim": f"≤ {RESTART_AIM:.0f} s", "met": ready <= RESTART_AIM}
     report.add(
         f"restart with {many:,}, until ready", ready * 1e3, "ms", ratio=ready / (nothing + read),
         beside=f"an empty one's and reading the files ({(nothing + read) * 1e3:,.0f} ms)",
-        aim=f"≤ {RESTART_AIM:.0f} s", met=ready <= RESTART_AIM,
+        **goal,
     )  # fmt: skip
     report.add(OF_THAT, busy * 1e3, "ms")
     report.add("— an empty server, until ready", nothing * 1e3, "ms")
