@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import workload
+from benchmarks.memory import resident
 from benchmarks.report import Report
 from benchmarks.timing import timed
 from client_sdk import Client
@@ -47,9 +48,9 @@ def run(folder: Path, quick: bool) -> Report:
             client.define(workload.STREAM)
             _texts(client, texts, report, store.servers[0])
             _register(client, texts, few, per_call)
-            before, busy = resident(store.servers[0]), processor(store.servers[0])
+            before, busy = resident([store.servers[0].pid]), processor(store.servers[0])
             seconds, _ = timed(lambda: _register(client, few, many, per_call))
-            after, busy = resident(store.servers[0]), processor(store.servers[0]) - busy
+            after, busy = resident([store.servers[0].pid]), processor(store.servers[0]) - busy
             _rate(report, per_call, (many - few) / seconds, _log_rate(folder, store.store))
             report.add(OF_THAT, busy / (many - few) * 1e6, "µs each")
             _bytes(report, "registered", after - before, many - few, _sent(store.store))
@@ -57,12 +58,6 @@ def run(folder: Path, quick: bool) -> Report:
             report.add(f"the first 1,000 of {many:,}, listed", page * 1e3, "ms")
             _restart(store, report, folder, many)
     return report
-
-
-def resident(process: Process) -> int:
-    """Bytes of memory the process has in use."""
-    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
 
 
 def processor(process: Process) -> float:
@@ -163,7 +158,7 @@ def _restart(store: RunningStore, report: Report, folder: Path, many: int) -> No
     (folder / "empty").mkdir()
     with RunningStore(folder / "empty") as other:
         nothing, _ = timed(other.start_server)
-        empty = resident(other.servers[0])
+        empty = resident([other.servers[0].pid])
     step, _ = timed(lambda: _consume(store.store))
     store.servers[0].stop()
     ready, _ = timed(store.start_server)
@@ -180,7 +175,7 @@ def _restart(store: RunningStore, report: Report, folder: Path, many: int) -> No
     report.add(OF_THAT, busy * 1e3, "ms")
     report.add("— an empty server, until ready", nothing * 1e3, "ms")
     report.add("— reading the same files", read * 1e3, "ms")
-    _bytes(report, "restarted", resident(store.servers[1]) - empty, many, _sent(store.store))
+    _bytes(report, "restarted", resident([store.servers[1].pid]) - empty, many, _sent(store.store))
     report.add("the engine takes them into its tables", many / step, "/s")
     recover = min(timed(lambda: open_ledger(Store.open(store.store)))[0] for _ in range(2))
     report.add("the engine's tables opened", recover * 1e3, "ms", ratio=recover / read,
