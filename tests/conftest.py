@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -35,6 +35,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, mark in (("spark", "spark"), ("shared_data", "shared")):
             if fixture in names:
                 item.add_marker(mark)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where tests are dealt to several processes, see tests/dealing.py."""
+    from tests.dealing import Dealing
+
+    return Dealing(config, log)
 
 
 @pytest.fixture(scope="session")
