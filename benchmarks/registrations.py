@@ -20,6 +20,7 @@ from benchmarks.memory import resident
 from benchmarks.report import Report
 from benchmarks.timing import timed
 from client_sdk import Client
+from psoup.engine.intake import reach
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import take_step
@@ -185,8 +186,9 @@ def _restart(store: RunningStore, report: Report, folder: Path, many: int) -> No
 def _consume(root: Path) -> None:
     """The engine's own steps, one a commit; without rows they need no Spark."""
     ledger, no_rows = open_ledger(Store.open(root)), cast(Any, None)
-    for version in range(1, ledger.store.log.latest_version() + 1):
-        take_step(ledger, no_rows, version, EngineSettings())
+    one = EngineSettings(step_commits=1)
+    while (news := reach(ledger.store.log.folder, ledger.epoch.log_version, one)).files:
+        take_step(ledger, no_rows, news, one)
 
 
 def _read(root: Path) -> None:

@@ -56,12 +56,11 @@ class Backfill:
         started = time.monotonic()
         slices = self._slices(ledger, stream_id, bands)
         outcomes = spread(self._spark, job_of(ledger), backfill, slices)
-        for name, files in by_table(outcomes).items():
-            ledger.commit(name, files, operation="BACKFILL")
+        written = {name: (files, ()) for name, files in by_table(outcomes).items()}
+        ledger.commit_all(written, operation="BACKFILL")
         reached = bands[-1].lo
-        ledger.append(
-            "coverage", ledger.coverage.extend(stream_id, 0 if reached <= floor else reached)
-        )
+        extended = ledger.coverage.extend(stream_id, 0 if reached <= floor else reached)
+        ledger.append({"coverage": extended})
         ledger.publish("backfill")
         if slices:
             self._resize(time.monotonic() - started)
