@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from datastem.instants import HOUR
-from psoup.engine.ledger import STEM, stream_of
+from psoup.engine.ledger import STEM, Ledger, stream_of
+from psoup.engine.maintain import Maintenance
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from tests.engine.author import READINGS, Author, above, readings, sensor_is, timed
@@ -40,6 +42,25 @@ def files(store: Store, name: str) -> int:
 
 def on_disk(folder: Path) -> int:
     return sum(1 for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts)
+
+
+class Busy:
+    """A chore that always has something to do."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    def advance(self, ledger: Ledger) -> bool:
+        self.turns += 1
+        return True
+
+
+def test_chores_take_turns(spark: SparkSession) -> None:
+    maintenance, chores = Maintenance(spark, LAZY), [Busy(), Busy(), Busy()]
+    maintenance._chores = deque(chores)
+    for _ in range(9):
+        assert maintenance.advance(None)  # type: ignore[arg-type]
+    assert [chore.turns for chore in chores] == [3, 3, 3]
 
 
 def steps(pump: Pump, author: Author, stream: int, count: int) -> None:
