@@ -71,7 +71,10 @@ def draw(figure: Figure, folder: Path) -> Path:
     canvas.suptitle(figure.title, fontsize=11)
     for place, panel in enumerate(figure.panels, 1):
         axes = canvas.add_subplot(rows, columns, place)
-        (_draw_bars if isinstance(panel, Bars) else _draw_panel)(axes, panel)
+        if isinstance(panel, Bars):
+            _draw_bars(axes, panel)
+        else:
+            _draw_panel(axes, panel)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{figure.name}.png"
     canvas.savefig(path, dpi=110)

@@ -19,7 +19,7 @@ def report() -> Report:
     found.add("a thing", 0.25, "ms", ratio=2.0, beside="another", aim="≤ 3 ×", met=True)
     series = [Series("ours", [1, 2], [3, 4]), Series("theirs", [1, 2], [5, 6], 1, "points")]
     bars = Bars("b", "x", ["one", "two"], [1.0, 2.0], ["", "twice"], 1.0)
-    panels = [Panel("a", "x", "y", series, True, True), bars]
+    panels: list[Panel | Bars] = [Panel("a", "x", "y", series, True, True), bars]
     found.figures.append(Figure("drawn", "title", panels))
     return found
 
