@@ -39,17 +39,17 @@ EPOCH_AIMS = {"p50": 0.5, "p99": 1.5}
 
 
 def run(folder: Path, quick: bool) -> Report:
-    rounds = 50 if quick else 300
+    warm_up, rounds = (10, 20) if quick else (25, 300)
     with RunningStore(folder) as store, bare_server() as bare:
         for _ in range(2):
             store.start_server()
-        store.start_engine()
+        store.start_engine(ready=False)
         with store.client(0) as near, store.client(1) as far:
             near.define(STREAM)
             handle = near.register(NEWEST).handle
             workload.register_mixed(near, QUERIES)
             trickle = Trickle(near, far, handle, [lambda: bare(), lambda: _synced_write(folder)])
-            trickle.run(25)
+            trickle.run(warm_up)
             store.wait_until_matched(near)
             with EpochWatch(store.store) as watch:
                 trickle.run(rounds)

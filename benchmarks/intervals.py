@@ -14,7 +14,7 @@ from benchmarks.report import Report
 from client_sdk import Client
 from tests.system.processes import RunningStore
 
-FIRST = 4_096
+FIRST, LEAST = 4_096, 256
 LIMIT = 1.0
 BATCH_ROWS, PER_SECOND = 500, 10
 # The search ends when what holds and what does not differ by this factor.
@@ -22,25 +22,19 @@ CLOSE = 1.2
 
 
 def measure(report: Report, store: RunningStore, client: Client, quick: bool) -> None:
-    """Doubles until it is too slow, then halves the distance, as often as there is time for."""
-    seconds, close = (3, 2.0) if quick else (8, CLOSE)
+    """Doubles until it is too slow, then halves the distance until it is small."""
+    count, seconds, close = (4 * FIRST, 2, 2.0) if quick else (FIRST, 8, CLOSE)
     held, failed, steps = 0, 0, {}
-    count = FIRST
-    while not failed or failed > close * held:
+    while not failed or max(close * held, LEAST) < failed:
         steps[count] = _step(store, client, count, seconds)
         if steps[count] < LIMIT:
             held = count
         else:
             failed = count
-        if held == 0 and failed <= FIRST // 16:
-            break
-        count = 2 * held if not failed else (held + failed) // 2 if held else failed // 2
+        count = (held + failed) // 2 if failed else 2 * held
     rate = BATCH_ROWS * PER_SECOND
-    report.add(
-        f"most queries of two intervals with a step under {LIMIT:g} s, {rate:,} rows/s",
-        held,
-        "queries",
-    )
+    what = f"most queries of two intervals with a step under {LIMIT:g} s, {rate:,} rows/s"
+    report.add(what, held, "queries")
     for number, taken in sorted(steps.items()):
         report.add(f"  a step with {number:,} of them p50", taken * 1e3, "ms")
 
@@ -53,14 +47,14 @@ def _step(store: RunningStore, client: Client, count: int, seconds: int) -> floa
     publisher.publish(name, rows(random, BATCH_ROWS))
     store.wait_until_matched(client, 600)
     with EpochWatch(store.store) as watch:
-        due = time.perf_counter()
+        began = due = time.perf_counter()
         for _ in range(seconds * PER_SECOND):
             published = publisher.publish(name, rows(random, BATCH_ROWS))
             due += 1 / PER_SECOND
             time.sleep(max(0.0, due - time.perf_counter()))
         watch.wait_for(published.position, 600)
     client.define(f"DROP STREAM {name}")
-    return median(watch.periods())
+    return median(watch.periods() or [time.perf_counter() - began])
 
 
 def define(client: Client, name: str, count: int) -> None:

@@ -37,7 +37,7 @@ def run(folder: Path, quick: bool) -> Report:
     )
     with RunningStore(folder) as store:
         store.start_server()
-        store.start_engine()
+        store.start_engine(ready=False)
         with store.client() as client:
             flows = {count: Flow(store, client, count) for count in (1, STREAMS)}
             for flow in flows.values():
@@ -47,7 +47,7 @@ def run(folder: Path, quick: bool) -> Report:
                     flow.measure(batches)
             _add_rates(report, flows)
             for flow in flows.values():
-                _add_freshness(report, flow, 3 if quick else 20)
+                _add_freshness(report, flow, 2 if quick else 20)
             intervals.measure(report, store, client, quick)
     return report
 

@@ -55,11 +55,11 @@ class Sizes:
 
 
 def run(folder: Path, quick: bool) -> Report:
-    sizes = Sizes(12, 18, 20, 20) if quick else Sizes(12, 22, 100, 60)
+    sizes = Sizes(12, 16, 20, 5) if quick else Sizes(12, 22, 100, 60)
     report = Report("windows", f"{sizes.rows:,} rows, {sizes.rounds} rounds")
     with RunningStore(folder) as store:
         target = store.start_server("--memory", "1GB")
-        engine = store.start_engine()
+        engine = store.start_engine(ready=False)
         rows = workload.rows(sizes.rows, datetime.now(UTC) + timedelta(seconds=sizes.ahead))
         with store.client() as client, grpc.insecure_channel(target) as channel:
             client.define(workload.STREAM)
