@@ -18,6 +18,7 @@ from benchmarks import (
     publish,
     registrations,
     soak,
+    streams,
     windows,
 )
 from benchmarks.report import Report
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[Path, bool], Report]] = {
     "windows": windows.run,
     "freshness": freshness.run,
     "publish": publish.run,
+    "streams": streams.run,
     "kernel": kernel.run,
     "registrations": registrations.run,
     "paper": paper.run,

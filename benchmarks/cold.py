@@ -17,14 +17,13 @@ from tests.system.processes import RunningStore
 AIM = 0.050
 SEGMENT_ROWS = 1 << 20
 INVOKED = 20
-STARTS = 5
 
 
-def cold(report: Report, folder: Path, count: int, queries: int) -> None:
+def cold(report: Report, folder: Path, count: int, queries: int, starts: int) -> None:
     rows = workload.rows(count)
     with RunningStore(folder) as store:
         store.start_server()
-        engine = store.start_engine()
+        engine = store.start_engine(ready=False)
         with store.client() as client:
             handles = workload.fill(store, client, rows, queries, INVOKED)
         store.servers[0].stop()
@@ -32,7 +31,7 @@ def cold(report: Report, folder: Path, count: int, queries: int) -> None:
     middles = range(SEGMENT_ROWS // 2, max(count, SEGMENT_ROWS), SEGMENT_ROWS)
     ends = [rows["at"][min(place, count - 1)].as_py() for place in middles]
     seconds, firsts = [], []
-    for start in range(STARTS):
+    for start in range(starts):
         with RunningStore(folder) as store:
             target = store.start_server()
             with grpc.insecure_channel(target) as channel:

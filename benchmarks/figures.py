@@ -10,6 +10,7 @@ from typing import Any
 # Told apart also without colours, by their markers.
 _COLOURS = ("#1b6ca8", "#d1495b", "#3a7d44", "#8a5a9e", "#c77d0a", "#4d4d4d")
 _MARKERS = "osD^vP"
+_LEAST_WIDTH = 8.0
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,22 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Bars:
+    """A panel of bars that lie, the first on top; `notes` stand at their ends, a line at `mark`."""
+
+    title: str
+    x_label: str
+    names: Sequence[str]
+    values: Sequence[float]
+    notes: Sequence[str]
+    mark: float
+
+
+@dataclass(frozen=True)
 class Figure:
     name: str
     title: str
-    panels: Sequence[Panel] = field(default_factory=tuple)
+    panels: Sequence[Panel | Bars] = field(default_factory=tuple)
     columns: int = 3
 
 
@@ -53,14 +66,29 @@ def draw(figure: Figure, folder: Path) -> Path:
 
     columns = min(figure.columns, len(figure.panels))
     rows = -(-len(figure.panels) // columns)
-    canvas = Canvas(figsize=(5.2 * columns, 4.6 * rows), layout="constrained")
+    width = max(5.2 * columns, _LEAST_WIDTH)
+    canvas = Canvas(figsize=(width, 4.6 * rows), layout="constrained")
     canvas.suptitle(figure.title, fontsize=11)
     for place, panel in enumerate(figure.panels, 1):
-        _draw_panel(canvas.add_subplot(rows, columns, place), panel)
+        axes = canvas.add_subplot(rows, columns, place)
+        if isinstance(panel, Bars):
+            _draw_bars(axes, panel)
+        else:
+            _draw_panel(axes, panel)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{figure.name}.png"
     canvas.savefig(path, dpi=110)
     return path
+
+
+def _draw_bars(axes: Any, panel: Bars) -> None:
+    axes.axvline(panel.mark, color=_COLOURS[-1], linewidth=1, zorder=0)
+    drawn = axes.barh(panel.names[::-1], panel.values[::-1], color=_COLOURS[0])
+    background = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    axes.bar_label(drawn, panel.notes[::-1], padding=4, fontsize=9, bbox=background)
+    axes.set_xlim(0, max(panel.values) * 1.3)
+    axes.set_title(panel.title, fontsize=10)
+    axes.set_xlabel(panel.x_label)
 
 
 def _draw_panel(axes: Any, panel: Panel) -> None:

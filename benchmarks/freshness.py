@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from bisect import bisect_left
@@ -24,7 +23,7 @@ from benchmarks.timing import Times, timed
 from client_sdk import Client
 from psoup.store import Store
 from psoup.store.durable import put_if_absent
-from psoup.store.position import Position
+from psoup.store.position import START, Position
 from tests.system.processes import RunningStore
 
 STREAM = (
@@ -32,24 +31,25 @@ STREAM = (
     "batch BIGINT) ORDERED BY at RETAIN 1 HOUR"
 )
 NEWEST = "SELECT batch FROM traffic WHERE lane = 1 AND station = 1 RANGE 2 SECONDS"
-QUERIES = 100
+QUERIES = 1_024
 BATCH_ROWS = 1_000
 PER_SECOND = 5
-VISIBLE_AIM, EPOCH_AIM = 0.150, 0.600
+VISIBLE_AIMS = {"p50": 0.1, "p99": 0.3}
+EPOCH_AIMS = {"p50": 0.5, "p99": 1.5}
 
 
 def run(folder: Path, quick: bool) -> Report:
-    rounds = 50 if quick else 300
+    warm_up, rounds = (10, 20) if quick else (25, 300)
     with RunningStore(folder) as store, bare_server() as bare:
         for _ in range(2):
             store.start_server()
-        store.start_engine()
+        store.start_engine(ready=False)
         with store.client(0) as near, store.client(1) as far:
             near.define(STREAM)
             handle = near.register(NEWEST).handle
-            workload.register(near, [workload.mixed_query(n) for n in range(QUERIES)])
+            workload.register_mixed(near, QUERIES)
             trickle = Trickle(near, far, handle, [lambda: bare(), lambda: _synced_write(folder)])
-            trickle.run(25)
+            trickle.run(warm_up)
             store.wait_until_matched(near)
             with EpochWatch(store.store) as watch:
                 trickle.run(rounds)
@@ -140,8 +140,13 @@ class EpochWatch:
             assert time.perf_counter() < deadline, "no epoch has taken the last batch"
             time.sleep(0.05)
 
+    def steps(self) -> list[float]:
+        """The instants of the epochs that took more of the log, not of those of housekeeping."""
+        first = zip([START, *(position for _, position in self.seen)], self.seen, strict=False)
+        return [at for before, (at, position) in first if position > before]
+
     def periods(self) -> list[float]:
-        return [later - at for (at, _), (later, _) in pairwise(self.seen)]
+        return [later - at for at, later in pairwise(self.steps())]
 
     def when(self, token: bytes) -> float | None:
         """The instant of the first epoch that holds the position."""
@@ -171,11 +176,11 @@ def _report(rounds: int, trickle: Trickle, watch: EpochWatch, jobs: Times) -> Re
     instants = [watch.when(token) for token in trickle.positions]
     epochs = [at - began for at, began in zip(instants, trickle.began, strict=True) if at]
     calls, writes = (Times(seconds) for seconds in trickle.beside)
-    answers = [(f"publish → answer of {k}", v, VISIBLE_AIM) for k, v in trickle.visible.items()]
-    by_log = [("publish → acknowledged", trickle.acknowledged, math.inf), *answers]
+    answers = [(f"publish → answer of {k}", v, VISIBLE_AIMS) for k, v in trickle.visible.items()]
+    by_log = [("publish → acknowledged", trickle.acknowledged, {}), *answers]
     by_engine = [
-        ("publish → epoch", epochs, EPOCH_AIM),
-        ("one epoch → the next", watch.periods(), math.inf),
+        ("publish → epoch", epochs, EPOCH_AIMS),
+        ("one step → the next", watch.periods(), {}),
     ]
     for quantile in ("p50", "p99"):
         call, write, job = (getattr(times, quantile) for times in (calls, writes, jobs))
@@ -186,15 +191,14 @@ def _report(rounds: int, trickle: Trickle, watch: EpochWatch, jobs: Times) -> Re
             (by_log, call + write, "call + write"),
             (by_engine, job, "Spark job"),
         ):
-            for what, seconds, aim in measured:
+            for what, seconds, aims in measured:
                 value = getattr(Times(seconds), quantile)
-                goal = _goal(value, aim, quantile)
+                judged = goal(value, aims[quantile]) if aims else {}
                 ratio = {"ratio": value / base, "beside": beside}
-                report.add(f"{what} {quantile}", value * 1e3, "ms", **ratio, **goal)
+                report.add(f"{what} {quantile}", value * 1e3, "ms", **ratio, **judged)
     return report
 
 
-def _goal(value: float, aim: float, quantile: str) -> dict[str, Any]:
-    if aim == math.inf or quantile != "p50":
-        return {}
-    return {"aim": f"≤ {aim * 1e3:.0f} ms", "met": value <= aim}
+def goal(value: float, aim: float) -> dict[str, Any]:
+    """Seconds, judged."""
+    return {"aim": f"≤ {aim * 1e3:,.0f} ms", "met": value <= aim}

@@ -39,10 +39,11 @@ class Sizes:
     rounds: int
     large: int
     cold_rows: int
+    cold_starts: int
 
 
-FULL = Sizes(1_000_000, 4096, 2_000, 60, 10_000_000)
-QUICK = Sizes(200_000, 512, 300, 20, 1_000_000)
+FULL = Sizes(1_000_000, 4096, 2_000, 60, 10_000_000, 5)
+QUICK = Sizes(200_000, 512, 200, 10, 1_000_000, 2)
 
 
 def run(folder: Path, quick: bool) -> Report:
@@ -53,7 +54,7 @@ def run(folder: Path, quick: bool) -> Report:
         (folder / name).mkdir()
     with RunningStore(folder / "warm") as store, bare_server() as bare:
         target = store.start_server()
-        engine = store.start_engine()
+        engine = store.start_engine(ready=False)
         rows = workload.rows(sizes.rows)
         with store.client() as client, grpc.insecure_channel(target) as channel:
             workload.fill(store, client, rows, sizes.queries, INVOKED)
@@ -62,7 +63,7 @@ def run(folder: Path, quick: bool) -> Report:
             _big(report, client, stub, bare, sizes.large)
             engine.stop()
             _first(report, client, stub, sizes)
-    cold(report, folder / "cold", sizes.cold_rows, sizes.queries)
+    cold(report, folder / "cold", sizes.cold_rows, sizes.queries, sizes.cold_starts)
     return report
 
 

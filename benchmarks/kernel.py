@@ -31,7 +31,7 @@ MILLION = 1_000_000
 
 def run(folder: Path, quick: bool) -> Report:
     report = Report("kernel", f"batches of {ROWS:,} rows, one core, processor time")
-    rounds = 3 if quick else 9
+    rounds = 2 if quick else 9
     # First, while the process holds nothing it could use again.
     _many(report, MILLION // 10 if quick else MILLION, rounds)
     _intervals(report, quick, rounds)

@@ -4,7 +4,6 @@ that holds many is back.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -16,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import workload
-from benchmarks.memory import resident
+from benchmarks.memory import processor, resident
 from benchmarks.report import Report
 from benchmarks.timing import timed
 from client_sdk import Client
+from psoup.engine.intake import reach
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import take_step
@@ -48,9 +48,9 @@ def run(folder: Path, quick: bool) -> Report:
             client.define(workload.STREAM)
             _texts(client, texts, report, store.servers[0])
             _register(client, texts, few, per_call)
-            before, busy = resident([store.servers[0].pid]), processor(store.servers[0])
+            before, busy = resident([store.servers[0].pid]), processor([store.servers[0].pid])
             seconds, _ = timed(lambda: _register(client, few, many, per_call))
-            after, busy = resident([store.servers[0].pid]), processor(store.servers[0]) - busy
+            after, busy = resident([store.servers[0].pid]), processor([store.servers[0].pid]) - busy
             _rate(report, per_call, (many - few) / seconds, _log_rate(folder, store.store))
             report.add(OF_THAT, busy / (many - few) * 1e6, "µs each")
             _bytes(report, "registered", after - before, many - few, _sent(store.store))
@@ -58,12 +58,6 @@ def run(folder: Path, quick: bool) -> Report:
             report.add(f"the first 1,000 of {many:,}, listed", page * 1e3, "ms")
             _restart(store, report, folder, many)
     return report
-
-
-def processor(process: Process) -> float:
-    """Seconds of processor time it has used: what other load on the machine hardly changes."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # ---- making them
@@ -82,7 +76,7 @@ def _texts(client: Client, number: int, report: Report, server: Process) -> None
     statement = parse_statement(workload.STREAM)
     assert isinstance(statement, CreateStream)
     binding, _ = timed(lambda: [bind_query(text, lambda _: statement.schema) for text in texts])
-    busy = processor(server)
+    busy = processor([server.pid])
     with ThreadPoolExecutor(CALLERS) as callers:
         seconds, _ = timed(lambda: list(callers.map(client.register, texts)))
     rate = number / seconds
@@ -91,7 +85,7 @@ def _texts(client: Client, number: int, report: Report, server: Process) -> None
         ratio=rate * binding / number, beside="binding them",
         aim=f"≥ {TEXTS_AIM}/s", met=rate >= TEXTS_AIM,
     )  # fmt: skip
-    report.add(OF_THAT, (processor(server) - busy) / number * 1e6, "µs each")
+    report.add(OF_THAT, (processor([server.pid]) - busy) / number * 1e6, "µs each")
 
 
 def _register(client: Client, begin: int, end: int, per_call: int) -> None:
@@ -162,7 +156,7 @@ def _restart(store: RunningStore, report: Report, folder: Path, many: int) -> No
     step, _ = timed(lambda: _consume(store.store))
     store.servers[0].stop()
     ready, _ = timed(store.start_server)
-    busy = processor(store.servers[1])
+    busy = processor([store.servers[1].pid])
     read, _ = timed(lambda: _read(store.store))
     goal: dict[str, Any] = {}
     if many == RESTART_COUNT:
@@ -185,8 +179,9 @@ def _restart(store: RunningStore, report: Report, folder: Path, many: int) -> No
 def _consume(root: Path) -> None:
     """The engine's own steps, one a commit; without rows they need no Spark."""
     ledger, no_rows = open_ledger(Store.open(root)), cast(Any, None)
-    for version in range(1, ledger.store.log.latest_version() + 1):
-        take_step(ledger, no_rows, version, EngineSettings())
+    one = EngineSettings(step_commits=1)
+    while (news := reach(ledger.store.log.folder, ledger.epoch.log_version, one)).files:
+        take_step(ledger, no_rows, news, one)
 
 
 def _read(root: Path) -> None:

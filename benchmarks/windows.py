@@ -17,9 +17,10 @@ from typing import Any
 import grpc
 import numpy as np
 
-from benchmarks import partitions, plots, workload
+from benchmarks import partitions, workload
+from benchmarks.figures import Bars, Figure, Panel, Series
 from benchmarks.partitions import Partitioned
-from benchmarks.report import FOLDER, Report
+from benchmarks.report import Report
 from benchmarks.rerun import Rerun
 from benchmarks.stub import Stub
 from benchmarks.timing import Times, interleaved, repeated, timed
@@ -27,7 +28,6 @@ from client_sdk import Client
 from psoup.v1 import psoup_pb2 as pb
 from tests.system.processes import RunningStore
 
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
 AGGREGATES = {
     "count and avg": "SELECT count(*) AS n, avg(speed) AS mean FROM traffic WHERE {}",
     "avg by lane": "SELECT lane, avg(speed) AS mean FROM traffic WHERE {} GROUP BY lane",
@@ -55,11 +55,11 @@ class Sizes:
 
 
 def run(folder: Path, quick: bool) -> Report:
-    sizes = Sizes(12, 18, 20, 20) if quick else Sizes(12, 22, 100, 60)
+    sizes = Sizes(12, 16, 20, 5) if quick else Sizes(12, 22, 100, 60)
     report = Report("windows", f"{sizes.rows:,} rows, {sizes.rounds} rounds")
     with RunningStore(folder) as store:
         target = store.start_server("--memory", "1GB")
-        engine = store.start_engine()
+        engine = store.start_engine(ready=False)
         rows = workload.rows(sizes.rows, datetime.now(UTC) + timedelta(seconds=sizes.ahead))
         with store.client() as client, grpc.insecure_channel(target) as channel:
             client.define(workload.STREAM)
@@ -74,9 +74,8 @@ def run(folder: Path, quick: bool) -> Report:
             _pass(client, now)
             lengths = Lengths(stub, handles, now, sizes)
             duckdb = lengths.beside(Rerun(rows))
-            images = FOLDER if quick else IMAGES
-            _report_lengths(report, lengths, duckdb, images)
-            _report_kinds(report, _kinds(stub, kinds, now), sizes, images)
+            _report_lengths(report, lengths, duckdb)
+            _report_kinds(report, _kinds(stub, kinds, now), sizes)
             partitions.measure(report, client, stub, keyed, sizes.rounds)
     return report
 
@@ -130,9 +129,7 @@ def _instants(now: datetime, count: int) -> list[Any]:
     return [now - timedelta(milliseconds=one) for one in back]
 
 
-def _report_lengths(
-    report: Report, lengths: Lengths, duckdb: dict[int, Times], images: Path
-) -> None:
+def _report_lengths(report: Report, lengths: Lengths, duckdb: dict[int, Times]) -> None:
     powers = list(lengths.sizes.powers)
     for name in AGGREGATES:
         least = lengths.warm[name, powers[0]].p50
@@ -141,14 +138,25 @@ def _report_lengths(
             report.add(f"{name}, 2^{power} rows, first call", first * 1e3, "ms")
             ratio = {"ratio": warm.p50 / least, "beside": f"2^{powers[0]}"}
             report.add(f"{name}, 2^{power} rows, warm p50", warm.p50 * 1e3, "ms", **ratio)
-    lines: dict[str, list[float]] = {}
-    for name in AGGREGATES:
-        lines[f"{name}, first call"] = [lengths.first[name, power] for power in powers]
-        lines[f"{name}, warm"] = [lengths.warm[name, power].p50 for power in powers]
-    lines["DuckDB, count and avg"] = [duckdb[power].p50 for power in powers]
     for power in powers:
         report.add(f"DuckDB, count and avg, 2^{power} rows p50", duckdb[power].p50 * 1e3, "ms")
-    plots.by_length(images / "windows.png", powers, lines)
+    report.figures.append(_by_length(lengths, duckdb))
+
+
+def _by_length(lengths: Lengths, duckdb: dict[int, Times]) -> Figure:
+    powers = list(lengths.sizes.powers)
+    sizes = [1 << power for power in powers]
+    series = []
+    for colour, name in enumerate(AGGREGATES):
+        first = [lengths.first[name, power] * 1e3 for power in powers]
+        warm = [lengths.warm[name, power].p50 * 1e3 for power in powers]
+        series.append(Series(f"{name}, first call", sizes, first, colour, "dashed"))
+        series.append(Series(f"{name}, warm", sizes, warm, colour))
+    again = [duckdb[power].p50 * 1e3 for power in powers]
+    series.append(Series("DuckDB, count and avg", sizes, again, len(AGGREGATES)))
+    axes = ("rows in the window", "ms, as the client sees it")
+    panel = Panel("", *axes, series, x_log=True, y_log=True, ticks=sizes[::2])
+    return Figure("windows", "Aggregates by the length of their window", [panel])
 
 
 # ---- by kind
@@ -196,13 +204,18 @@ def _pass(client: Client, instant: datetime) -> None:
     client.unregister(client.register(KINDS[PLAIN]).handle)
 
 
-def _report_kinds(
-    report: Report, calls: dict[str, Callable[[int], Any]], sizes: Sizes, images: Path
-) -> None:
+def _report_kinds(report: Report, calls: dict[str, Callable[[int], Any]], sizes: Sizes) -> None:
     interleaved(calls, 10)
     times = interleaved(calls, 2 * sizes.rounds)
     plain = times[PLAIN].p50
     for name, taken in times.items():
         ratio = taken.p50 / plain
         report.add(f"{name} p50", taken.p50 * 1e3, "ms", ratio=ratio, beside=PLAIN)
-    plots.by_kind(images / "kinds.png", {name: taken.p50 for name, taken in times.items()}, PLAIN)
+    ratios = [taken.p50 / plain for taken in times.values()]
+    notes = [
+        f"{ratio:.1f} ×  ({taken.p50 * 1e3:.2f} ms)"
+        for ratio, taken in zip(ratios, times.values(), strict=True)
+    ]
+    bars = Bars("", f"times the {PLAIN}, p50", list(times), ratios, notes, 1.0)
+    title = f"Kinds of invoke, as multiples of a plain {PLAIN}"
+    report.figures.append(Figure("kinds", title, [bars]))

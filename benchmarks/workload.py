@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +22,8 @@ LANES = 8
 STATIONS = 82
 EVERY = timedelta(milliseconds=1)
 WINDOW_ROWS = 1 << 16
+_EQUAL = "lane = :lane AND station = :station AND speed > :speed"
+_BETWEEN = "speed BETWEEN :slow AND :fast AND station BETWEEN :first AND :last"
 
 
 def rows(count: int, last: datetime | None = None) -> pa.Table:
@@ -55,20 +59,40 @@ def register_others(client: Client, count: int) -> None:
         "station": random.integers(1, STATIONS + 1, count),
         "speed": random.uniform(0, 100, count),
     }
-    where = "lane = :lane AND station = :station AND speed > :speed"
-    client.register_many(f"SELECT * FROM traffic WHERE {where} RANGE 1 MINUTE", pa.table(table))
+    client.register_many(f"SELECT * FROM traffic WHERE {_EQUAL} RANGE 1 MINUTE", pa.table(table))
 
 
-def mixed_query(number: int) -> str:
-    """Every other one by equality, the rest by two intervals as in the paper."""
-    random = np.random.default_rng(number)
-    if number % 2:
-        lane, station = random.integers(1, LANES + 1), random.integers(1, STATIONS + 1)
-        where = f"lane = {lane} AND station = {station} AND speed > {random.integers(0, 100)}"
-    else:
-        slow, first = random.integers(0, 90), random.integers(1, STATIONS - 8)
-        where = f"speed BETWEEN {slow} AND {slow + 10} AND station BETWEEN {first} AND {first + 8}"
-    return f"SELECT lane, station, speed, at FROM traffic WHERE {where} RANGE 1 MINUTE"
+def mixed(count: int) -> dict[str, pa.Table]:
+    """Half by equality, half by two intervals as in the paper: a WHERE and its parameters."""
+    random = np.random.default_rng(count)
+    half = count // 2
+    slow, first = random.integers(0, 90, half), random.integers(1, STATIONS - 8, half)
+    equal = {
+        "lane": random.integers(1, LANES + 1, count - half),
+        "station": random.integers(1, STATIONS + 1, count - half),
+        "speed": random.uniform(0, 100, count - half),
+    }
+    between = {"slow": slow, "fast": slow + 10, "first": first, "last": first + 8}
+    return {_EQUAL: pa.table(equal), _BETWEEN: pa.table(between)}
+
+
+def register_mixed(client: Client, count: int, stream: str = "traffic") -> None:
+    for where, table in mixed(count).items():
+        sql = f"SELECT lane, station, speed, at FROM {stream} WHERE {where} RANGE 1 MINUTE"
+        client.register_many(sql, table)
+
+
+def mixed_texts(count: int) -> list[str]:
+    """The same queries, each as a text of its own."""
+    return [
+        f"SELECT * FROM traffic WHERE {_filled(where, row)}"
+        for where, table in mixed(count).items()
+        for row in table.to_pylist()
+    ]
+
+
+def _filled(where: str, row: dict[str, Any]) -> str:
+    return re.sub(r":(\w+)", lambda name: str(row[name[1]]), where)
 
 
 def register(client: Client, queries: list[str]) -> list[bytes]:

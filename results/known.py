@@ -37,14 +37,17 @@ class Piece:
         return subtract(lo, hi, self.ranges)
 
     def between(self, lo: int, hi: int) -> Int64s:
-        """The matching ids in `[lo, hi)`, which lies in the block."""
+        """The matching ids in `[lo, hi)`, which may reach over the block."""
         base = self.block << BLOCK_BITS
         return self.lows[self._place(lo - base) : self._place(hi - base)].astype(np.int64) + base
 
     def _place(self, low: int) -> int:
+        if low <= 0:
+            return 0
+        if low > BLOCK_MASK:
+            return len(self.lows)
         # numpy would make all of `lows` wider to compare them with a wider number.
-        whole = low > BLOCK_MASK
-        return len(self.lows) if whole else int(self.lows.searchsorted(np.uint16(max(low, 0))))
+        return int(self.lows.searchsorted(np.uint16(low)))
 
     def add(self, ranges: list[Range], lows: Lows) -> Piece:
         """`lows` are all the matches in the ranges; ids known already may be among them."""

@@ -19,6 +19,8 @@ LONG_WINDOW = 10_000
 BATCH = 1_024
 QUERIES = 1_024
 TABLE_2_WINDOW = 1 << 15
+# Of the index over each query by itself, with the most queries: an order of magnitude, or nearly.
+MOST_QUERIES, MATCHING_GAIN = 1 << 12, 8.0
 KINDS_OF_TIME = {"found": "which rows", "taken": "the answer"}
 
 
@@ -37,21 +39,21 @@ class Scale:
 
 WHOLE = Scale(
     invoked=1_024,
-    rounds=4,
-    seconds=0.5,
+    rounds=3,
+    seconds=0.3,
     windows=[1 << bits for bits in range(7, 17)],
     queries=[1 << bits for bits in range(7, 13)],
     factors=list(range(1, 9)),
     batches=[1 << bits for bits in range(6, 15, 2)],
 )
 QUICK = Scale(
-    invoked=64,
+    invoked=32,
     rounds=2,
-    seconds=0.05,
-    windows=[1 << bits for bits in (7, 11, 15, 16)],
-    queries=[128, 2_048],
-    factors=[1, 8],
-    batches=[64, 16_384],
+    seconds=0.02,
+    windows=[1 << bits for bits in (7, 15, 16)],
+    queries=[128, 1_024],
+    factors=[8],
+    batches=[16_384],
 )
 
 
@@ -80,6 +82,7 @@ def _figure_7(scale: Scale, report: Report) -> None:
     report.figures.append(drawing.by_window("paper-figure-7", title, panels))
     for name, measured in panels.items():
         _add_response(report, f"7{name[0]}", measured[-1])
+        _add_ahead(report, f"7{name[0]}", measured)
 
 
 def _table_2(scale: Scale, report: Report) -> None:
@@ -141,6 +144,7 @@ def _figure_12(scale: Scale, report: Report) -> None:
     panels = {"response time by window": measured}
     report.figures.append(drawing.by_window("paper-figure-12", title, panels))
     _add_response(report, "12", measured[-1])
+    _add_ahead(report, "12", measured)
 
 
 def _figure_13(scale: Scale, report: Report) -> None:
@@ -188,6 +192,20 @@ def _add_response(
             report.add(name, times[strategy], "ms", **beside, aim=aim)
 
 
+def _add_ahead(report: Report, figure: str, measured: Sequence[Response]) -> None:
+    """How many times longer NoMat takes to know which rows, window by window."""
+    for strategy in STRATEGIES[1:]:
+        ahead = [each.found["NoMat"] / each.found[strategy] for each in measured]
+        shown = " → ".join(f"{each:.1f}" for each in ahead)
+        report.add(
+            f"{figure}: {strategy} ahead of NoMat, which rows, by window ({shown})",
+            ahead[-1],
+            "×",
+            aim="ahead, and more so with the window",
+            met=ahead[-1] > max(1.0, ahead[0]),
+        )
+
+
 def _add_rates(report: Report, figure: str, measured: Sequence[Rates]) -> None:
     last = measured[-1]
     for kind in KINDS:
@@ -197,8 +215,10 @@ def _add_rates(report: Report, figure: str, measured: Sequence[Rates]) -> None:
         report.add(what, last.shared[kind], "rows/s", **ratio, aim=aim)
     gains = " → ".join(f"{each.gain('matching alone'):.1f}" for each in measured)
     what = f"{figure}: matching alone, shared against unshared, by queries ({gains})"
-    grows = last.gain("matching alone") >= measured[0].gain("matching alone")
-    report.add(what, last.gain("matching alone"), "×", aim="grows with queries", met=grows)
+    gain, fewest = last.gain("matching alone"), measured[0].gain("matching alone")
+    least = MATCHING_GAIN if last.x == MOST_QUERIES else 1.0
+    aim = f"≥ {least:g} ×, and grows with queries"
+    report.add(what, gain, "×", aim=aim, met=gain >= max(least, fewest))
 
 
 def _add_storage(report: Report, workload_name: str, kept: Storage) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from benchmarks.paper.base import INSERT_ROWS, Base, batches
 from benchmarks.paper.workload import Query
-from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Int64s
+from datastem.blocks import BLOCK_BITS, Int64s
 from psoup.engine import pieces
 from querystem.index import QueryStem
 from results.known import Known
@@ -51,9 +51,8 @@ class Partial:
     def find(self, number: int, window: RowWindow) -> Int64s:
         """The ids of the rows of query `number` in the window, ascending."""
         lo, hi = self._base.bounds(window)
-        found = [
-            self._known.probe(number, block).between(max(lo, start), min(hi, start + BLOCK_ROWS))
-            for block in range(lo >> BLOCK_BITS, ((hi - 1) >> BLOCK_BITS) + 1)
-            for start in [block << BLOCK_BITS]
-        ]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        first, last = lo >> BLOCK_BITS, (hi - 1) >> BLOCK_BITS
+        if first == last:
+            return self._known.probe(number, first).between(lo, hi)
+        blocks = range(first, last + 1)
+        return np.concatenate([self._known.probe(number, b).between(lo, hi) for b in blocks])

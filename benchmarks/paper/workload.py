@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -57,12 +58,14 @@ class Workload:
     queries: list[Query]
 
 
+@lru_cache(maxsize=4)
 def equality(rows: int, queries: int) -> Workload:
     """Figure 7a: one to four equalities, each on a column of its own."""
     random = np.random.default_rng(7)
     return _synthetic(random, rows, [_equal(random, _some(random)) for _ in range(queries)])
 
 
+@lru_cache(maxsize=4)
 def intervals(rows: int, queries: int, count: int | None = None) -> Workload:
     """Figure 7b: one to four intervals on columns of their own; Table 2: `count` of them."""
     random = np.random.default_rng(7)
@@ -70,6 +73,7 @@ def intervals(rows: int, queries: int, count: int | None = None) -> Workload:
     return _synthetic(random, rows, chosen)
 
 
+@lru_cache(maxsize=4)
 def inequalities(rows: int, queries: int, count: int | None = None) -> Workload:
     """Figure 9: one to eight comparisons, or `count`; two on one column are an interval."""
     random = np.random.default_rng(9)
@@ -80,6 +84,7 @@ def inequalities(rows: int, queries: int, count: int | None = None) -> Workload:
     return _synthetic(random, rows, chosen)
 
 
+@lru_cache(maxsize=4)
 def traffic(rows: int, queries: int) -> Workload:
     """Figures 12 and 13. Extreme speeds are rare, as the paper says of its trace."""
     random = np.random.default_rng(12)

@@ -1,7 +1,8 @@
 """New queries over old rows, a slice at a time, newest rows first.
 
-All cohorts of a stream share a pass. A slice is sized by how long the last one took, so that the
-fresh rows waiting behind it wait about `slice_seconds`.
+All cohorts that are there when a pass over a stream begins share it; the next one takes those that
+came meanwhile. A slice is sized by how long the last one took, so that the fresh rows waiting
+behind it wait about `slice_seconds`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Backfill:
         self._settings = settings
         self._parallelism = spark.sparkContext.defaultParallelism
         self._rows = settings.slice_rows
+        self._reached: dict[int, int] = {}
         self._said = time.monotonic()
 
     def pending(self, ledger: Ledger) -> dict[int, int]:
@@ -52,17 +54,17 @@ class Backfill:
             return False
         stream_id = min(pending, key=lambda stream: (pending[stream], stream))
         floor = ledger.floor(stream_id)
-        bands = ledger.coverage.bands(stream_id, self._rows, floor)
+        top = ledger.coverage.top(stream_id, floor, self._reached.get(stream_id, 0))
+        bands = ledger.coverage.bands(stream_id, self._rows, floor, top)
         started = time.monotonic()
         slices = self._slices(ledger, stream_id, bands)
         outcomes = spread(self._spark, job_of(ledger), backfill, slices)
-        for name, files in by_table(outcomes).items():
-            ledger.commit(name, files, operation="BACKFILL")
-        reached = bands[-1].lo
-        ledger.append(
-            "coverage", ledger.coverage.extend(stream_id, 0 if reached <= floor else reached)
-        )
+        written = {name: (files, ()) for name, files in by_table(outcomes).items()}
+        ledger.commit_all(written, operation="BACKFILL")
+        reached = bands[-1].lo if bands[-1].lo > floor else 0
+        ledger.append({"coverage": ledger.coverage.extend(stream_id, reached, top)})
         ledger.publish("backfill")
+        self._reached[stream_id] = reached
         if slices:
             self._resize(time.monotonic() - started)
         self._say(ledger, stream_id, pending[stream_id])

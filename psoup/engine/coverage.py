@@ -10,7 +10,7 @@ neighbours differ in `row_lo`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
@@ -76,16 +76,14 @@ class Coverage:
         self._streams[stream_id] = _joined(cohorts)
         return pa.Table.from_pylist([_row(stream_id, cohort, None)], schema=COVERAGE)
 
-    def extend(self, stream_id: int, row_lo: int) -> pa.Table:
-        """Every cohort has come down to `row_lo` at least; the rows to append to the table."""
-        behind = [cohort for cohort in self.cohorts(stream_id) if cohort.row_lo > row_lo]
-        rows = [
-            _row(stream_id, Cohort(cohort.lo, cohort.hi, row_lo), cohort.row_lo)
-            for cohort in behind
-        ]
+    def extend(self, stream_id: int, row_lo: int, top: int) -> pa.Table:
+        """Every cohort of a pass has come down to `row_lo` at least; the rows to append to the
+        table. Those above `top` are not of it."""
+        cohorts = self.cohorts(stream_id)
+        behind = [cohort for cohort in cohorts if row_lo < cohort.row_lo <= top]
+        rows = [_row(stream_id, replace(one, row_lo=row_lo), one.row_lo) for one in behind]
         self._streams[stream_id] = _joined(
-            Cohort(cohort.lo, cohort.hi, min(cohort.row_lo, row_lo))
-            for cohort in self.cohorts(stream_id)
+            replace(cohort, row_lo=row_lo) if cohort in behind else cohort for cohort in cohorts
         )
         return pa.Table.from_pylist(rows, schema=COVERAGE)
 
@@ -97,10 +95,20 @@ class Coverage:
         highest = max((cohort.row_lo for cohort in self.cohorts(stream_id)), default=0)
         return max(0, highest - floor)
 
-    def bands(self, stream_id: int, rows: int, floor: int) -> list[Band]:
-        """The next `rows` rows of back-fill, newest first: each level of rows with the cohorts
-        that have not met it. Empty where nothing is left above `floor`."""
-        cohorts = [cohort for cohort in self.cohorts(stream_id) if cohort.row_lo > floor]
+    def top(self, stream_id: int, floor: int, reached: int) -> int:
+        """Where the pass goes on that has come down to `reached`, or where the next one begins.
+
+        Cohorts that came during a pass wait for the next, which takes all of them: if each of them
+        were first, none would come far while others keep coming.
+        """
+        levels = [one.row_lo for one in self.cohorts(stream_id) if one.row_lo > floor]
+        under_way = any(level <= reached for level in levels)
+        return reached if under_way else max(levels, default=0)
+
+    def bands(self, stream_id: int, rows: int, floor: int, top: int) -> list[Band]:
+        """The next `rows` rows of a pass that goes on at `top`, newest first: each level of rows
+        with the cohorts that have not met it. Empty where nothing is left above `floor`."""
+        cohorts = [one for one in self.cohorts(stream_id) if floor < one.row_lo <= top]
         levels = sorted({cohort.row_lo for cohort in cohorts}, reverse=True)
         if not levels:
             return []

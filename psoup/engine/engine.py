@@ -143,9 +143,9 @@ class Engine:
     def _try(self) -> bool:
         """One step, slice and chore."""
         ledger = self._ledger
-        version = reach(self._store.log.folder, ledger.epoch.log_version, self._settings)
-        if version > ledger.epoch.log_version:
-            take_step(ledger, self._spark, version, self._settings)
+        news = reach(self._store.log.folder, ledger.epoch.log_version, self._settings)
+        if news.end > ledger.epoch.log_version:
+            take_step(ledger, self._spark, news, self._settings)
             self._say(idle=False)
         busy = self._backfill.advance(ledger)
         return self._maintenance.advance(ledger) or busy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psoup.engine.settings import EngineSettings
@@ -16,26 +16,35 @@ class LogFile:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The files of the log's commits up to version `end`, in their order."""
+
+    end: int
+    files: tuple[LogFile, ...] = ()
+
+
 # Neighbours in the log, so that their rows are one run of ids in each stream.
 Task = tuple[LogFile, ...]
 
 
-def reach(log: DeltaFolder, version: int, settings: EngineSettings) -> int:
-    """As far as one step may go from `version`; `version` itself where nothing is new."""
-    size = 0
-    for number in range(version + 1, version + 1 + settings.step_commits):
+def reach(log: DeltaFolder, version: int, settings: EngineSettings) -> Stretch:
+    """What one step may take after `version`; it ends there where nothing is new."""
+    files: list[LogFile] = []
+    size, last = 0, version + settings.step_commits
+    for number in range(version + 1, last + 1):
         commit = log.read_commit(number)
         if commit is None:
-            return number - 1
+            return Stretch(number - 1, tuple(files))
         size += sum(file.size for file in commit.added)
-        if size > settings.step_bytes:
-            return max(number - 1, version + 1)
-    return version + settings.step_commits
+        if size > settings.step_bytes and number > version + 1:
+            return Stretch(number - 1, tuple(files))
+        files += [LogFile(number, str(log.path_of(file)), file.size) for file in commit.added]
+    return Stretch(last, tuple(files))
 
 
-def tasks(log: DeltaFolder, start: int, end: int, parallelism: int, task_bytes: int) -> list[Task]:
-    """The commits after `start` up to `end`, in at most `parallelism` tasks of about equal size."""
-    files = list(_files(log, start, end))
+def tasks(files: Sequence[LogFile], parallelism: int, task_bytes: int) -> list[Task]:
+    """At most `parallelism` tasks of about equal size."""
     total = sum(file.size for file in files)
     count = min(parallelism, 1 + total // task_bytes)
     parts: list[list[LogFile]] = [[] for _ in range(count)]
@@ -44,10 +53,3 @@ def tasks(log: DeltaFolder, start: int, end: int, parallelism: int, task_bytes: 
         parts[min(count - 1, before * count // max(total, 1))].append(file)
         before += file.size
     return [tuple(part) for part in parts if part]
-
-
-def _files(log: DeltaFolder, start: int, end: int) -> Iterator[LogFile]:
-    for version in range(start + 1, end + 1):
-        commit = log.read_commit(version)
-        for file in commit.added if commit else ():
-            yield LogFile(version, str(log.path_of(file)), file.size)

@@ -9,9 +9,10 @@ next one from what the last epoch says.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from psoup.engine.errors import SecondEngine
 from psoup.engine.histories import Histories
 from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.delta import Commit, DeltaFolder, Snapshot
+from psoup.store.durable import together
 from psoup.store.epochs import Epoch, StreamMark
 from psoup.store.errors import Conflict
 from psoup.store.layout import ENGINE_TABLES
@@ -73,11 +75,27 @@ class Ledger:
         self.store.create_stem(stream_id, self.state.streams[stream_id].schema)
         self.tables.setdefault(stem_name(stream_id), Snapshot(0))
 
-    def append(self, name: str, table: pa.Table) -> None:
-        """Writes and commits a few rows of the driver's own."""
-        if table.num_rows:
-            written = write_data_file(self.folder(name).root, table, sync=self.store.sync)
-            self.commit(name, [written], operation="APPEND")
+    def append(self, rows: Mapping[str, pa.Table]) -> None:
+        """Writes and commits a few rows of the driver's own, by table."""
+        together(partial(self._append, *each) for each in rows.items() if each[1].num_rows)
+
+    def _append(self, name: str, table: pa.Table) -> None:
+        written = write_data_file(self.folder(name).root, table, sync=self.store.sync)
+        self.commit(name, [written], operation="APPEND")
+
+    def commit_all(
+        self,
+        changes: Mapping[str, tuple[Iterable[DataFile], Iterable[DataFile]]],
+        *,
+        operation: str,
+        data_change: bool = True,
+    ) -> None:
+        """One commit for each table, with the files it adds and removes. After a failure any of
+        them may be there: no epoch names them."""
+        together(
+            partial(self.commit, name, *files, operation=operation, data_change=data_change)
+            for name, files in changes.items()
+        )
 
     def commit(
         self,

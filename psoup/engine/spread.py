@@ -1,4 +1,4 @@
-"""Spark jobs: a function and units of work, one task a unit; what the tasks wrote comes back.
+"""Spark jobs: a function and units of work, a task for each core; what they wrote comes back.
 
 They are jobs of the RDD kind: such a job took 80 ms of processor time where the same one through
 a DataFrame took 160 (docs/architecture.md), and there is nothing here for a planner to plan.
@@ -30,4 +30,6 @@ def spread(
 
     if not units:
         return []
-    return spark.sparkContext.parallelize(units, len(units)).mapPartitions(task).collect()
+    context = spark.sparkContext
+    tasks = min(len(units), context.defaultParallelism)
+    return context.parallelize(units, tasks).mapPartitions(task).collect()

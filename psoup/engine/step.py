@@ -8,6 +8,7 @@ lies below is back-fill.
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.coverage import Cohort
 from psoup.engine.histories import closure_rows
-from psoup.engine.intake import tasks
+from psoup.engine.intake import Stretch, tasks
 from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
 from psoup.engine.outcome import Undecodable, by_table
 from psoup.engine.settings import EngineSettings
@@ -24,25 +25,25 @@ from psoup.engine.worker import CLOSURE_BOUNDS, Intake, Job, fresh, write_segmen
 from psoup.store.datafile import DataFile
 from psoup.store.events import Data, Entry
 from psoup.store.layout import COVERAGE
+from psoup.store.log import read_events
 from psoup.store.state import Touched
 from psoup.store.tables import changed_rows
 
 log = logging.getLogger(__name__)
 
 
-def take_step(ledger: Ledger, spark: SparkSession, end: int, settings: EngineSettings) -> None:
-    """Consumes the log up to version `end`."""
-    entries = _headers(ledger, end)
+def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: EngineSettings) -> None:
+    """Consumes a stretch of the log that begins where the last epoch ends."""
+    entries = _headers(news)
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
     born = ledger.state.next_predicate_id
     touched = Touched()
     for entry in entries:
         ledger.state.apply(entry, touched)
-    _write_changes(ledger, touched)
-    _start_cohorts(ledger, touched, born, highs)
+    _write_changes(ledger, touched, _start_cohorts(ledger, touched, born, highs))
     if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
-        _insert_and_probe(ledger, spark, end, settings)
-    ledger.publish("step" if entries else "trim", end)
+        _insert_and_probe(ledger, spark, news, settings)
+    ledger.publish("step" if entries else "trim", news.end)
 
 
 def job_of(ledger: Ledger) -> Job:
@@ -50,22 +51,24 @@ def job_of(ledger: Ledger) -> Job:
     return Job(str(store.root), ledger.tables["predicates"].version, store.sync)
 
 
-def _headers(ledger: Ledger, end: int) -> list[Entry]:
-    versions = range(ledger.epoch.log_version + 1, end + 1)
-    read = ledger.store.log.read
-    return [entry for version in versions for entry in read(version, payloads=False)]
+def _headers(news: Stretch) -> list[Entry]:
+    return [
+        entry
+        for file in news.files
+        for entry in read_events(Path(file.path), file.version, payloads=False)
+    ]
 
 
-def _write_changes(ledger: Ledger, touched: Touched) -> None:
+def _write_changes(ledger: Ledger, touched: Touched, coverage: pa.Table) -> None:
     for stream_id in touched.streams:
         if not ledger.state.streams[stream_id].dropped:
             ledger.create_stem(stream_id)
     changes = changed_rows(ledger.state, touched, ledger.state.position)
-    for name, rows in changes.items():
-        ledger.append(name, rows)
+    ledger.append({**changes, "coverage": coverage})
 
 
-def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int, int]) -> None:
+def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int, int]) -> pa.Table:
+    """Rows of the coverage table."""
     _, predicates = ledger.state.columns
     new = predicates.having(np.array([one for one in touched.predicates if one >= born], np.int64))
     ids = new.select(["stream_id", "predicate_id"]).group_by("stream_id")
@@ -74,21 +77,17 @@ def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int,
         ledger.coverage.start(stream, Cohort(lo, hi + 1, highs.get(stream, 0)))
         for stream, lo, hi in zip(*spans.to_pydict().values(), strict=True)
     ]
-    ledger.append("coverage", pa.concat_tables([COVERAGE.empty_table(), *rows]))
+    return pa.concat_tables([COVERAGE.empty_table(), *rows])
 
 
 def _insert_and_probe(
-    ledger: Ledger, spark: SparkSession, end: int, settings: EngineSettings
+    ledger: Ledger, spark: SparkSession, news: Stretch, settings: EngineSettings
 ) -> None:
     schemas = {
         stream.id: stream.schema for stream in ledger.state.streams.values() if not stream.dropped
     }
     parallelism = spark.sparkContext.defaultParallelism
-    log_folder, start = ledger.store.log.folder, ledger.epoch.log_version
-    units = [
-        Intake(task, schemas)
-        for task in tasks(log_folder, start, end, parallelism, settings.task_bytes)
-    ]
+    units = [Intake(task, schemas) for task in tasks(news.files, parallelism, settings.task_bytes)]
     outcomes = spread(spark, job_of(ledger), fresh, units)
     for outcome in outcomes:
         if isinstance(outcome, Undecodable):
@@ -102,8 +101,7 @@ def _insert_and_probe(
     ]
     if closures:
         written["closures"] = closures
-    for name, files in written.items():
-        ledger.commit(name, files, operation="APPEND")
+    ledger.commit_all({name: (files, ()) for name, files in written.items()}, operation="APPEND")
 
 
 def _close(ledger: Ledger, stream_id: int, files: list[DataFile]) -> list[DataFile]:

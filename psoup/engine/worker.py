@@ -7,6 +7,7 @@ is in `predicates`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from psoup.engine.ledger import stem_name
 from psoup.engine.outcome import Outcome, Undecodable, Written
 from psoup.engine.predicates import Ranges, predicates_of
 from psoup.store.datafile import DataFile, write_data_file
+from psoup.store.durable import WRITERS
 from psoup.store.events import Data, Entry
 from psoup.store.log import read_events
 
@@ -64,7 +66,10 @@ class Intake:
 
 
 def fresh(job: Job, work: Intake) -> list[Outcome]:
-    """New rows: every log file is decoded, stored and matched."""
+    """New rows: every log file is decoded, stored and matched.
+
+    Files are written in threads: some are synced while others are matched.
+    """
     rows: dict[int, list[pa.RecordBatch]] = {}
     outcomes: list[Outcome] = []
     for file in work.files:
@@ -77,12 +82,14 @@ def fresh(job: Job, work: Intake) -> list[Outcome]:
                     outcomes.append(Undecodable(f"{error} (log version {file.version})"))
     known = predicates_of(job.root)
     known.advance(job.predicates)
-    for stream_id, parts in rows.items():
-        together = pa.concat_batches(parts)
-        outcomes += insert(job, stream_id, pa.Table.from_batches([together]))
-        stem = known.stem(stream_id)
-        outcomes += write_pieces(job, stream_id, pieces.probe(stem.index, stream_id, together))
-    return outcomes
+    with ThreadPoolExecutor(WRITERS) as pool:
+        writing = []
+        for stream_id, parts in rows.items():
+            batch = pa.concat_batches(parts)
+            writing.append(pool.submit(insert, job, stream_id, pa.Table.from_batches([batch])))
+            found = pieces.probe(known.stem(stream_id).index, stream_id, batch)
+            writing.append(pool.submit(write_pieces, job, stream_id, found))
+    return [*outcomes, *(outcome for written in writing for outcome in written.result())]
 
 
 def backfill(job: Job, work: Slice) -> list[Outcome]:

@@ -29,10 +29,9 @@ from psoup.store.errors import Conflict, CorruptStore
 
 __all__ = ["Commit", "DataFile", "DeltaFolder", "Snapshot"]
 
-_PROPERTIES = {
-    "delta.logRetentionDuration": "interval 1 hours",
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
-}
+# How long Delta's own log keeps a commit behind a checkpoint. A busy log has 25 a second: with an
+# hour of them a checkpoint took 0.5 s, most of it to list the folder.
+_KEEP_COMMITS = "interval 10 minutes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,18 @@ class DeltaFolder:
         return self._commit_path(0).exists() or (self.log / "_last_checkpoint").exists()
 
     def create(
-        self, schema: pa.Schema, *, partition_by: Iterable[str] = (), description: str = ""
+        self,
+        schema: pa.Schema,
+        *,
+        partition_by: Iterable[str] = (),
+        description: str = "",
+        passing: bool = False,
     ) -> None:
-        """Makes the table; of two that try at once, one does and both return."""
+        """Makes the table; of two that try at once, one does and both return.
+
+        The files of a `passing` table soon go again; Delta's own log remembers for less long that
+        they were there.
+        """
         if self.exists:
             return
         self.root.mkdir(parents=True, exist_ok=True)
@@ -79,7 +87,12 @@ class DeltaFolder:
                 partition_by=list(partition_by) or None,
                 name=self.root.name,
                 description=description,
-                configuration=_PROPERTIES,
+                configuration={
+                    "delta.logRetentionDuration": _KEEP_COMMITS,
+                    "delta.deletedFileRetentionDuration": (
+                        _KEEP_COMMITS if passing else "interval 1 hours"
+                    ),
+                },
             )
         except Exception:
             if not self.exists:
@@ -170,13 +183,13 @@ class DeltaFolder:
         return Snapshot(version, files)
 
     def checkpoint(self, version: int | None = None) -> None:
-        """Writes a Delta checkpoint at a version, the newest by default; drops the log behind it.
+        """Writes a Delta checkpoint at a version, the newest by default."""
+        self._settled(version).create_checkpoint()
 
-        Commits younger than the table's log retention (one hour) stay.
-        """
-        table = self._settled(version)
-        table.create_checkpoint()
-        table.cleanup_metadata()
+    def drop_commits(self, version: int | None = None) -> None:
+        """Those behind a checkpoint leave Delta's log, but for the ones of the last ten minutes.
+        It lists the whole folder."""
+        self._settled(version).cleanup_metadata()
 
     def path_of(self, file: DataFile) -> Path:
         return self.root / file.path

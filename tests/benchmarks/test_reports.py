@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import page, together
-from benchmarks.figures import Figure, Panel, Series
+from benchmarks.figures import Bars, Figure, Panel, Series
 from benchmarks.report import Report
 
 
@@ -18,7 +18,9 @@ def report() -> Report:
     found = Report("paper", "a few rows")
     found.add("a thing", 0.25, "ms", ratio=2.0, beside="another", aim="≤ 3 ×", met=True)
     series = [Series("ours", [1, 2], [3, 4]), Series("theirs", [1, 2], [5, 6], 1, "points")]
-    found.figures.append(Figure("drawn", "title", [Panel("a", "x", "y", series, True, True)]))
+    bars = Bars("b", "x", ["one", "two"], [1.0, 2.0], ["", "twice"], 1.0)
+    panels: list[Panel | Bars] = [Panel("a", "x", "y", series, True, True), bars]
+    found.figures.append(Figure("drawn", "title", panels))
     return found
 
 

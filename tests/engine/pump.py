@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import SparkSession
 
 from psoup.engine.backfill import Backfill
+from psoup.engine.intake import reach
 from psoup.engine.maintain import Maintenance
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
@@ -28,7 +31,9 @@ class Pump:
         start = self.ledger.epoch.log_version
         end = self.store.log.latest_version(start) if end is None else end
         if end > start:
-            take_step(self.ledger, self.spark, end, self.settings)
+            limits = replace(self.settings, step_commits=end - start)
+            news = reach(self.store.log.folder, start, limits)
+            take_step(self.ledger, self.spark, news, self.settings)
 
     def run(self) -> None:
         """Until nothing is left to do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from datastem.instants import HOUR
-from psoup.engine.ledger import STEM, stream_of
+from psoup.engine.ledger import STEM, Ledger, stream_of
+from psoup.engine.maintain import Maintenance
+from psoup.engine.maintain.merge import Merge
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from tests.engine.author import READINGS, Author, above, readings, sensor_is, timed
@@ -40,6 +43,25 @@ def files(store: Store, name: str) -> int:
 
 def on_disk(folder: Path) -> int:
     return sum(1 for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts)
+
+
+class Busy:
+    """A chore that always has something to do."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    def advance(self, ledger: Ledger) -> bool:
+        self.turns += 1
+        return True
+
+
+def test_chores_take_turns(spark: SparkSession) -> None:
+    maintenance, chores = Maintenance(spark, LAZY), [Busy(), Busy(), Busy()]
+    maintenance._chores = deque(chores)
+    for _ in range(9):
+        assert maintenance.advance(None)  # type: ignore[arg-type]
+    assert [chore.turns for chore in chores] == [3, 3, 3]
 
 
 def steps(pump: Pump, author: Author, stream: int, count: int) -> None:
@@ -80,6 +102,26 @@ def test_small_files_and_pieces_become_one(
     assert files(store, "matches") == files(store, f"stems/{stream}") == 1
     assert [(piece["lo"], piece["hi"]) for piece in pieces(store)] == [(0, 16)]
     assert matched(store, predicate) == before
+
+
+def test_the_files_of_all_streams_are_merged_at_once(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    streams = [author.create(READINGS) for _ in range(3)]
+    for stream in streams:
+        author.register(stream, above(1.0))
+    pump = Pump(store, spark, EngineSettings(housekeeping=0.0, merge_files=3))
+    for number in range(4):
+        for stream in streams:
+            author.publish(stream, readings([number, 2], [float(number), 1.5]))
+        pump.step()
+    merge = Merge(spark, pump.settings)
+    assert merge.advance(pump.ledger) and pump.ledger.epoch.kind == "merge"
+    assert not merge.advance(pump.ledger)
+    for stream in streams:
+        assert files(store, f"stems/{stream}") == 1
+        assert [row["value"] for row in stem_rows(store, stream)][::2] == [0.0, 1.0, 2.0, 3.0]
+    assert files(store, "matches") == 3
 
 
 def test_merging_drops_ended_predicates(store: Store, author: Author, spark: SparkSession) -> None:

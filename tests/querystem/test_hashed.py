@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -25,23 +26,58 @@ def soon_hashed(monkeypatch: pytest.MonkeyPatch, distinct: int = 4) -> None:
     monkeypatch.setattr("querystem.index.stem.UNHASHED_BELOW", distinct // 2)
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """The most of each in a step; the structures are looked through after every `check` steps."""
+
+    steps: int
+    new: int
+    gone: int
+    rows: int
+    check: int
+
+
+LARGE = Sizes(steps=8, new=60, gone=40, rows=90, check=1)
+SMALL = Sizes(steps=100, new=4, gone=5, rows=6, check=10)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_oracle_every_shape_coming_and_going(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Together more than 10⁵ pairs of a row and a predicate."""
     soon_hashed(monkeypatch)
-    random = np.random.default_rng(seed)
+    come_and_go(np.random.default_rng(seed), LARGE)
+
+
+def test_oracle_small_sets_coming_and_going(monkeypatch: pytest.MonkeyPatch) -> None:
+    soon_hashed(monkeypatch)
+    come_and_go(np.random.default_rng(5), SMALL)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_oracle_a_hundred_thousand_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of some rows and the predicates of that moment."""
+    soon_hashed(monkeypatch)
+    for seed in range(100_000 // SMALL.steps):
+        come_and_go(np.random.default_rng([7, seed]), SMALL)
+
+
+def come_and_go(random: np.random.Generator, sizes: Sizes) -> None:
     shapes, stem = Shapes(random), QueryStem()
     predicates: dict[int, Expression] = {}
-    for step in range(8):
-        for place in range(int(random.integers(1, 60))):
-            id_ = place * 100 + step
+    for step in range(sizes.steps):
+        for place in range(int(random.integers(1, sizes.new))):
+            id_ = place * 1000 + step
             predicates[id_] = shapes.predicate()
             stem.insert(id_, predicates[id_])
-        for id_ in random.permutation(sorted(predicates))[: int(random.integers(0, 40))].tolist():
+        gone = int(random.integers(0, sizes.gone))
+        for id_ in random.permutation(sorted(predicates))[:gone].tolist():
             stem.remove(id_)
             del predicates[id_]
-        stem._check()
-        rows = batch(random, int(random.integers(1, 90)), nulls=float(random.choice([0.0, 0.2])))
+        if step % sizes.check == 0:
+            stem._check()
+        count = int(random.integers(1, sizes.rows))
+        rows = batch(random, count, nulls=float(random.choice([0.0, 0.2])))
         assert found(stem.probe(rows)) == alone(predicates, rows)
         assert len(stem) == len(predicates)
     for id_ in random.permutation(sorted(predicates)).tolist():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from psoup.store import Store
-from psoup.store.durable import put_if_absent, write_durably
+from psoup.store.durable import put_if_absent, together, write_durably
 from tests.store.test_state import EVENTS, entries
 
 
@@ -28,6 +30,23 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space"):
         write_durably(tmp_path / "part", fail)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_done_together_has_ended_when_one_fails() -> None:
+    ended = []
+
+    def slow(number: int) -> int:
+        time.sleep(0.01 * number)
+        ended.append(number)
+        return number
+
+    def fail(_: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    assert together(partial(slow, number) for number in (3, 0, 2, 1)) == [3, 0, 2, 1]
+    with pytest.raises(OSError, match="No space"):
+        together(partial(fail if number == 4 else slow, number) for number in range(4, 9))
+    assert sorted(ended) == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
 def test_a_log_append_on_a_full_disk_is_not_there(

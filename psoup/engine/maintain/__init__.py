@@ -6,6 +6,7 @@ publish its epoch, and say whether there was any.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Protocol
 
 from pyspark.sql import SparkSession
@@ -29,16 +30,25 @@ class Chore(Protocol):
 
 class Maintenance:
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
-        self._chores: tuple[Chore, ...] = (
-            Trim(settings),
-            Retain(settings),
-            Thin(spark, settings),
-            Merge(spark, settings),
-            Compact(settings),
-            Checkpoint(settings),
-            Vacuum(settings),
+        self._chores: deque[Chore] = deque(
+            [
+                Trim(settings),
+                Retain(settings),
+                Thin(spark, settings),
+                Merge(spark, settings),
+                Compact(settings),
+                Checkpoint(settings),
+                Vacuum(settings),
+            ]
         )
 
     def advance(self, ledger: Ledger) -> bool:
-        """True where something was done, and so more may be due."""
-        return any(chore.advance(ledger) for chore in self._chores)
+        """True where something was done, and so more may be due.
+
+        They take turns: one that always has something to do holds up none of the others.
+        """
+        for _ in range(len(self._chores)):
+            self._chores.rotate(-1)
+            if self._chores[-1].advance(ledger):
+                return True
+        return False

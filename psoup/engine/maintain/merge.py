@@ -51,29 +51,34 @@ class Merge:
         self._seen: dict[str, int] = {}
 
     def advance(self, ledger: Ledger) -> bool:
-        """Looks at a table again when it has had enough commits to make a difference."""
-        for name in [*SEGMENTED, *(name for name in ledger.tables if name.startswith(STEM))]:
-            version = ledger.tables[name].version
-            if version - self._seen.get(name, -1) < self._settings.merge_files:
-                continue
-            runs = list(self._runs(name, ledger.files(name)))
-            if runs:
-                self._merge(ledger, name, runs)
-                return True
-            self._seen[name] = version
-        return False
-
-    def _merge(self, ledger: Ledger, name: str, runs: list[Run]) -> None:
+        """What is due in all tables, as one job, as far as one go may read."""
         chosen: list[Run] = []
         size = 0
-        for run in runs:
+        for run in self._due(ledger):
             if not chosen or size + run.size <= self._settings.merge_bytes:
                 chosen.append(run)
                 size += run.size
-        outcomes = spread(self._spark, job_of(ledger), merge_run, chosen)
-        removed = [file for run in chosen for file in run.files]
-        added = by_table(outcomes).get(name, [])
-        ledger.commit(name, added, removed, operation="MERGE", data_change=False)
+        if chosen:
+            self._merge(ledger, chosen)
+        return bool(chosen)
+
+    def _due(self, ledger: Ledger) -> Iterator[Run]:
+        """Looks at a table again when it has had enough commits to make a difference."""
+        for name in [*SEGMENTED, *(name for name in ledger.tables if name.startswith(STEM))]:
+            version = ledger.tables[name].version
+            if version - self._seen.get(name, -1) >= self._settings.merge_files:
+                runs = list(self._runs(name, ledger.files(name)))
+                yield from runs
+                if not runs:
+                    self._seen[name] = version
+
+    def _merge(self, ledger: Ledger, runs: list[Run]) -> None:
+        added = by_table(spread(self._spark, job_of(ledger), merge_run, runs))
+        removed: dict[str, list[DataFile]] = {}
+        for run in runs:
+            removed.setdefault(run.table, []).extend(run.files)
+        changes = {name: (added.get(name, ()), files) for name, files in removed.items()}
+        ledger.commit_all(changes, operation="MERGE", data_change=False)
         ledger.publish("merge")
 
     def _runs(self, name: str, files: Iterable[DataFile]) -> Iterator[Run]:
