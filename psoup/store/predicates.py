@@ -77,6 +77,10 @@ class Predicates(ColumnMapping[int, Predicate]):
         """So many more registrations share each of these, which are different and all here."""
         self._counts.values[self.rows_of(ids)] += more
 
+    def count_one(self, id_: int, more: int) -> None:
+        """The same for one."""
+        self._counts.room[self._row_of(id_)] += more
+
     def of_stream(self, stream_id: int) -> Int64s:
         """The ids of a stream's predicates, ascending."""
         mine = self._alive.values & (self._streams.values == stream_id)
