@@ -146,8 +146,8 @@ def make_plan(core: Core, request: Terms, asked: Asked) -> Plan:
         return plan
     if isinstance(asked.query.refresh, RefreshEvery):
         return refreshed(plan, point_of(asked.query.refresh, stream.schema, now, today))
-    until = as_of if today else None
-    return replace(plan, triggers=_triggers(core, asked, until))
+    triggers = _triggers(core, asked, as_of if today else None)
+    return plan if triggers is None else replace(plan, triggers=triggers)
 
 
 def _triggers(core: Core, asked: Asked, until: int | None) -> Triggers | None:
