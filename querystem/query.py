@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -162,7 +162,7 @@ class Query:
         ]
         return tuple(pairs) if self.plain and len(pairs) == len(self.outputs) else None
 
-    @property
+    @cached_property
     def predicate_key(self) -> str:
         """Equal for equal predicates over one stream: the normal form as text."""
         return predicate_key(self.where)
@@ -172,12 +172,20 @@ class Query:
         """That of REFRESH EVERY."""
         return self.refresh.period if isinstance(self.refresh, RefreshEvery) else None
 
-    @property
+    @cached_property
     def form(self) -> str:
         """Everything but the predicate, as text."""
-        form = self.to_json()
+        form = replace(self, where=TRUE).to_json()
         del form["where"]
         return json.dumps(form, separators=(",", ":"))
+
+    def with_where(self, where: Expression) -> Query:
+        """The same query over another predicate. What is known of the rest stays known."""
+        other = object.__new__(Query)
+        other.__dict__.update(self.__dict__)
+        other.__dict__["where"] = where
+        other.__dict__.pop("predicate_key", None)
+        return other
 
     @classmethod
     def read(cls, form: str, predicate_key: str) -> Query:

@@ -17,6 +17,7 @@ from psoup.server.summaries import Summaries
 from psoup.server.sync.tokens import Tokens, read_key
 from psoup.server.unregistered import Unregistered
 from psoup.store import Store
+from querystem.language import Shapes
 from results.known import Known
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class Core:
         self.match_cache = MatchCache(settings.memory // 8)
         self.match_folder = store.table("matches").root
         self.unregistered = Unregistered()
+        self.shapes = Shapes()
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = Leases(self.follower, self.appender, clock)
         self._threads = ThreadPoolExecutor(settings.workers, "answer")

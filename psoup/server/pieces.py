@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -49,7 +50,7 @@ def arrow_pieces(batches: Sequence[pa.RecordBatch], limit: int) -> Iterator[byte
 def _arrow(batches: Sequence[pa.RecordBatch], limit: int, framed: bool) -> Iterator[bytes]:
     room = max(limit - _FRAME, limit // 2, 1)
     parts = (part.serialize() for batch in batches for part in _slices(batch, room))
-    waiting, size = [batches[0].schema.serialize()], 0
+    waiting, size = [_beginning(batches[0].schema)], 0
     for part in chain(parts, [_END]):
         if size and size + len(part) > limit:
             yield from _cut(waiting, limit, framed)
@@ -80,11 +81,28 @@ def _prefix(size: int) -> bytes:
     return bytes(varint)
 
 
+@lru_cache(maxsize=4096)
+def _beginning(schema: pa.Schema) -> Any:
+    """How an IPC stream of these columns begins."""
+    return schema.serialize()
+
+
+@lru_cache(maxsize=4096)
+def _width(schema: pa.Schema) -> int | None:
+    """Bytes a row takes at most; None where that depends on its values."""
+    if not all(pa.types.is_primitive(type_) for type_ in schema.types):
+        return None
+    return sum(type_.bit_width // 8 + 1 for type_ in schema.types)
+
+
 def _slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
     """Of about `limit` bytes on average. No rows, no slices."""
     if not rows.num_rows:
         return
-    count = -(-int(rows.nbytes) // limit)
+    width = _width(rows.schema)
+    small = width is not None and width * rows.num_rows <= limit
+    # To ask a batch for its size takes longer than to make a small one.
+    count = 1 if small else -(-int(rows.nbytes) // limit)
     if count < 2:
         yield rows
         return

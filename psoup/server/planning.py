@@ -14,12 +14,12 @@ from psoup.server.names import default_name
 from psoup.server.parameters import to_scalars
 from psoup.server.proposals import find_registration
 from psoup.server.refreshing import point_by_rows, point_of, refreshed
-from psoup.server.registering import Found, check_text
+from psoup.server.registering import Found, bind, check_text
 from psoup.server.values import BadValue, to_instant
 from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Expression
-from querystem.language import bind_query, bind_window
+from querystem.language import bind_window
 from querystem.query import Query
 from querystem.refresh import RefreshEvery, RefreshOn
 from results.window import UNBOUNDED, Window
@@ -76,12 +76,7 @@ async def of_text(core: Core, request: pb.AskRequest) -> Look:
     values = to_scalars(request.parameters)
     await core.follower.catch_up()
     found = Found(core.follower.state, tenant)
-
-    def bind() -> Query:
-        limit = core.settings.query_bytes
-        return bind_query(request.sql, found.lookup, values, max_text=limit, names=found.names)
-
-    query = await core.in_thread(bind)
+    query = await bind(core, found, request.sql, values)
     stream_id, refresh = found.bound.id, query.refresh
 
     def look() -> Asked:
@@ -151,8 +146,8 @@ def make_plan(core: Core, request: Terms, asked: Asked) -> Plan:
         return plan
     if isinstance(asked.query.refresh, RefreshEvery):
         return refreshed(plan, point_of(asked.query.refresh, stream.schema, now, today))
-    until = as_of if today else None
-    return replace(plan, triggers=_triggers(core, asked, until))
+    triggers = _triggers(core, asked, as_of if today else None)
+    return plan if triggers is None else replace(plan, triggers=triggers)
 
 
 def _triggers(core: Core, asked: Asked, until: int | None) -> Triggers | None:

@@ -7,14 +7,16 @@ event loop can make it itself: well under a millisecond, and a few at the worst.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 
-from datastem.blocks import Part, Picked
+from datastem.blocks import Part, Picked, numbers
 from psoup.server.invoke import Answer, Plan, Selection, window_rows
 from psoup.server.matcher import Matcher
 from psoup.server.summaries import Summaries
-from querystem.aggregate import count, counts_rows, finish, partial
+from querystem.aggregate import few, finish
+from querystem.aggregate import partial as summarised
 from querystem.shape import shape
 from results.window import CountWindow
 
@@ -48,11 +50,11 @@ def _batches(selection: Selection, picked: Picked) -> Sequence[pa.RecordBatch]:
     query = selection.plan.query
     if query.grouping is None:
         return selection.show(picked)
-    if counts_rows(query.grouping):
-        found = count(query.grouping, sum(len(places) for _, places in picked))
-    else:
-        found = partial(query.grouping, selection.gather(picked))
-    return [shape(query, finish(query.grouping, found))]
+    rows = sum(len(places) for _, places in picked)
+    groups = few(query.grouping, rows, partial(numbers, picked))
+    if groups is None:
+        groups = finish(query.grouping, summarised(query.grouping, selection.gather(picked)))
+    return [shape(query, groups)]
 
 
 def _picked(selection: Selection, parts: list[Part]) -> Picked | None:

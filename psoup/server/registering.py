@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -41,15 +40,29 @@ async def register(core: Core, request: pb.RegisterRequest) -> tuple[Registered,
     tenant, owner, lease = _terms(core, request)
     values = to_scalars(request.parameters)
 
-    def propose(found: Found) -> RegisterAll:
-        limit = core.settings.query_bytes
-        query = bind_query(request.sql, found.lookup, values, max_text=limit, names=found.names)
-        ready = [Prepared(request.client_key, to_json(values), query)]
-        return RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
-
     check_name(request.client_key, "client_key", core.settings)
-    proposal, registered = await _submit(core, tenant, propose)
-    return registered, proposal.prepared[0].query
+    for _ in range(_ATTEMPTS):
+        await core.follower.catch_up()
+        found = Found(core.follower.state, tenant)
+        query = await bind(core, found, request.sql, values)
+        ready = [Prepared(request.client_key, to_json(values), query)]
+        proposal = RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
+        with contextlib.suppress(Stale):
+            return await core.appender.submit(proposal), query
+    raise _again_and_again()
+
+
+async def bind(core: Core, found: Found, sql: str, values: Mapping[str, Scalar]) -> Query:
+    """Raises QueryError. What needs no parsing is not worth a thread."""
+    known = None if values else core.shapes.known(found.tenant, sql, found.lookup)
+    return await core.in_thread(_bind, core, found, sql, values) if known is None else known
+
+
+def _bind(core: Core, found: Found, sql: str, values: Mapping[str, Scalar]) -> Query:
+    limit = core.settings.query_bytes
+    if values:
+        return bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
+    return core.shapes.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
 
 
 async def register_many(core: Core, request: pb.RegisterManyRequest) -> Registered:
@@ -72,10 +85,16 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         ready = list(map(Prepared, given.client_keys, parameters, queries))
         return RegisterAll(tenant, owner, found.ids, sql, lease, ready)
 
-    return (await _submit(core, tenant, propose))[1]
+    for _ in range(_ATTEMPTS):
+        await core.follower.catch_up()
+        proposal = await core.in_thread(propose, Found(core.follower.state, tenant))
+        with contextlib.suppress(Stale):
+            return await core.appender.submit(proposal)
+    raise _again_and_again()
 
 
-P = TypeVar("P", RegisterAll, RegisterAll | RegisterRows)
+def _again_and_again() -> BadRequest:
+    return BadRequest("the stream was dropped and created again, over and over")
 
 
 def _terms(
@@ -88,21 +107,12 @@ def _terms(
     return tenant, owner, _lease(core, request.lease if request.HasField("lease") else None)
 
 
-async def _submit(core: Core, tenant: str, propose: Callable[[Found], P]) -> tuple[P, Registered]:
-    for _ in range(_ATTEMPTS):
-        await core.follower.catch_up()
-        proposal = await core.in_thread(propose, Found(core.follower.state, tenant))
-        with contextlib.suppress(Stale):
-            return proposal, await core.appender.submit(proposal)
-    raise BadRequest("the stream was dropped and created again, over and over")
-
-
 class Found:
     """The streams of a tenant; remembers which ones a text was bound to."""
 
     def __init__(self, state: State, tenant: str) -> None:
         self._state = state
-        self._tenant = tenant
+        self.tenant = tenant
         self._streams: dict[str, StreamState] = {}
 
     @property
@@ -118,14 +128,14 @@ class Found:
         return self._streams[name]
 
     def lookup(self, name: str) -> StreamSchema | None:
-        stream = self._state.find_stream(self._tenant, name)
+        stream = self._state.find_stream(self.tenant, name)
         if stream is None:
             return None
         self._streams.setdefault(name, stream)
         return stream.schema
 
     def names(self) -> list[str]:
-        return [name for tenant, name in list(self._state.stream_names) if tenant == self._tenant]
+        return [name for tenant, name in list(self._state.stream_names) if tenant == self.tenant]
 
 
 def check_text(core: Core, text: str) -> None:

@@ -74,6 +74,11 @@ class DraftPredicates(Overlay[int, Predicate]):
         self._changed.extend(self._before.having(others))
         self._changed.count(ids, more)
 
+    def count_one(self, id_: int, more: int) -> None:
+        if id_ not in self._changed:
+            self._changed[id_] = self._before[id_]
+        self._changed.count_one(id_, more)
+
 
 # What a state holds: its own, or a draft's.
 AnyRegistrations: TypeAlias = Registrations | DraftRegistrations

@@ -50,6 +50,8 @@ class Leases:
 
     def awake(self, since: int, clock: int, until: int) -> int:
         """Time that counts between two instants; `clock` is the last stamp of the log."""
+        if not self.outages:
+            return max(0, min(until, max(clock, since) + QUIET) - since)
         return int(self.awake_all(np.array([since]), clock, until)[0])
 
     def awake_all(self, since: Int64s, clock: int, until: int) -> Int64s:

@@ -76,6 +76,12 @@ class Predicates(ColumnMapping[int, Predicate]):
     def count(self, ids: Int64s, more: Any) -> None:
         """So many more registrations share each of these, which are different and all here."""
         self._counts.values[self.rows_of(ids)] += more
+        self._made.clear()
+
+    def count_one(self, id_: int, more: int) -> None:
+        """The same for one."""
+        self._counts.room[self._row_of(id_)] += more
+        self._made.pop(id_, None)
 
     def of_stream(self, stream_id: int) -> Int64s:
         """The ids of a stream's predicates, ascending."""

@@ -126,11 +126,13 @@ class Registrations(ColumnMapping[bytes, Registration]):
 
     def renew(self, handle: bytes, stamp: int) -> None:
         self._contacts.values[self._row_of(handle)] = stamp
+        self._made.pop(handle, None)
 
     def renew_all(self, handles: pa.Array, stamps: Int64s) -> None:
         """Those of them that are here."""
         rows = self.rows_of(handles)
         self._contacts.values[rows[rows >= 0]] = stamps[rows >= 0]
+        self._made.clear()
 
     def leases(self) -> tuple[pa.Array, Int64s, Int64s]:
         """All handles, since when each lease counts, and how long it is."""

@@ -22,6 +22,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _SQUEEZE = 1024
+# So many values that were asked for are kept: whoever asks once often asks again.
+_MADE = 4096
 
 
 class ColumnMapping(MutableMapping[K, V]):
@@ -31,6 +33,7 @@ class ColumnMapping(MutableMapping[K, V]):
         self._columns = dict(columns)
         self._alive = Numbers(np.bool_)
         self._live = 0
+        self._made: dict[K, V] = {}
         self._reindex()
 
     # ---- for the subclass
@@ -67,13 +70,19 @@ class ColumnMapping(MutableMapping[K, V]):
         return self._live
 
     def __contains__(self, key: object) -> bool:
-        return self._row_of(key) >= 0  # type: ignore[arg-type]
+        return key in self._made or self._row_of(key) >= 0  # type: ignore[arg-type]
 
     def __getitem__(self, key: K) -> V:
-        row = self._row_of(key)
-        if row < 0:
-            raise KeyError(key)
-        return self._value_at(row)
+        value = self._made.get(key)
+        if value is None:
+            row = self._row_of(key)
+            if row < 0:
+                raise KeyError(key)
+            value = self._value_at(row)
+            if len(self._made) >= _MADE:
+                self._made.clear()
+            self._made[key] = value
+        return value
 
     def __setitem__(self, key: K, value: V) -> None:
         row = self._row_of(key)
@@ -123,6 +132,7 @@ class ColumnMapping(MutableMapping[K, V]):
     # ---- rows that went
 
     def _remove(self, row: int) -> None:
+        self._made.pop(self._key_at(row), None)
         for index, hash_ in self._hashes_at(row):
             index.remove(hash_, row)
         self._alive.values[row] = False
@@ -148,5 +158,7 @@ class ColumnMapping(MutableMapping[K, V]):
         assert len(rows) == self._live
         for row in rows.tolist():
             assert self._row_of(self._key_at(row)) == row
+        for key, value in self._made.items():
+            assert value == self._value_at(self._row_of(key))
         for index in self._indexes:
             index._check()

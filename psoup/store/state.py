@@ -198,17 +198,19 @@ class State:
         )
         self.registrations[event.handle] = registration
         self._count_registrations(event.stream_id, 1)
-        self._know(Predicate(event.predicate_id, entry.tenant, event.stream_id, event.key, 0))
-        if trigger is not None:
-            self._know(
-                Predicate(trigger.predicate_id, entry.tenant, trigger.stream_id, trigger.key, 0)
+        self._share(Predicate(event.predicate_id, entry.tenant, event.stream_id, event.key, 1))
+        if trigger is not None and trigger.predicate_id != event.predicate_id:
+            self._share(
+                Predicate(trigger.predicate_id, entry.tenant, trigger.stream_id, trigger.key, 1)
             )
-        self.predicates.count(np.array(sorted(registration.predicates)), 1)
         touched.registrations.add(event.handle)
         touched.predicates |= registration.predicates
 
-    def _know(self, predicate: Predicate) -> None:
-        if predicate.id not in self.predicates:
+    def _share(self, predicate: Predicate) -> None:
+        """One more registration has this predicate, which may be new."""
+        if predicate.id in self.predicates:
+            self.predicates.count_one(predicate.id, 1)
+        else:
             self.predicates[predicate.id] = predicate
             self.next_predicate_id = predicate.id + 1
 
@@ -261,4 +263,4 @@ class State:
         if predicate.registrations == 1:
             del self.predicates[predicate.id]
         else:
-            self.predicates.count(np.array([predicate.id]), -1)
+            self.predicates.count_one(predicate.id, -1)

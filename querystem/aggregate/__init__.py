@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from querystem.aggregate.few import few
 from querystem.aggregate.finish import finish
-from querystem.aggregate.partial import Partial, count, counts_rows, merge, partial
+from querystem.aggregate.partial import Partial, merge, partial
 
-__all__ = ["Partial", "count", "counts_rows", "finish", "merge", "partial"]
+__all__ = ["Partial", "few", "finish", "merge", "partial"]

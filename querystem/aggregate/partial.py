@@ -52,16 +52,6 @@ def partial(grouping: Grouping, rows: pa.RecordBatch) -> Partial:
     return merge(slices)
 
 
-def counts_rows(grouping: Grouping) -> bool:
-    """Whether all it asks of the rows is how many there are."""
-    return not grouping.keys and all(need.argument is None for need in needs(grouping))
-
-
-def count(grouping: Grouping, rows: int) -> Partial:
-    """The same as `partial` over so many rows, for a grouping that only counts them."""
-    return Partial(1, (), tuple(Counts(np.array([rows])) for _ in needs(grouping)))
-
-
 def merge(partials: Sequence[Partial]) -> Partial:
     """Of one grouping, at least one. The cost grows with the groups, not with their rows."""
     if len(partials) == 1:

@@ -65,14 +65,14 @@ def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
     for group in np.flatnonzero((found < 2 * _LEAST_NORMAL) & (digits != 0).any(axis=1)):
         # Below the normal doubles the place to round at is another: rare enough for Python.
         total = abs(int(_digits(Limbs(0, limbs.digits[group : group + 1]))[0]))
-        found[group] = _quotient(total, int(divisor[group]), BITS * limbs.offset + unit)
+        found[group] = quotient(total, int(divisor[group]), BITS * limbs.offset + unit)
     return _signed(found, negative)
 
 
 def _few_averages(digits: list[list[int]], counts: list[int], exponent: int) -> Doubles:
     totals = [sum(digit << BITS * place for place, digit in enumerate(own)) for own in digits]
     pairs = zip(totals, counts, strict=True)
-    found = [_quotient(total, max(count, 1), exponent) for total, count in pairs]
+    found = [quotient(total, max(count, 1), exponent) for total, count in pairs]
     return np.array(found, np.float64) + 0.0
 
 
@@ -107,10 +107,10 @@ def _root(numerator: int, denominator: int, unit: int) -> float:
     whole, rest = divmod(numerator << shift, denominator)
     root = math.isqrt(whole)
     inexact = rest or root * root != whole
-    return _quotient(root << 1 | bool(inexact), 1, unit - shift // 2 - 1)
+    return quotient(root << 1 | bool(inexact), 1, unit - shift // 2 - 1)
 
 
-def _quotient(numerator: int, denominator: int, exponent: int) -> float:
+def quotient(numerator: int, denominator: int, exponent: int) -> float:
     """numerator / denominator * 2^exponent. Python rounds the quotient of integers once."""
     up, down = max(exponent, 0), max(-exponent, 0)
     try:

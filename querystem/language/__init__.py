@@ -5,6 +5,7 @@
                                ├─> outputs, grouping, ordering    its clauses (bind)
                                ├─> windows                        BEGIN … END …, RANGE, ROWS, …
                                └─> refreshing                     REFRESH EVERY …, REFRESH ON …
+    shapes ─> filling                                             a SELECT like earlier ones
 
 Everything here raises `QueryError` and nothing else for a text it refuses.
 """
@@ -25,6 +26,7 @@ from querystem.language.errors import (
 )
 from querystem.language.expression_texts import expression_text
 from querystem.language.refreshing import refresh_text
+from querystem.language.shapes import Shapes
 from querystem.language.sources import Lookup, Names
 from querystem.language.statements import (
     CreateStream,
@@ -46,6 +48,7 @@ __all__ = [
     "NotYet",
     "QueryError",
     "RefreshProblem",
+    "Shapes",
     "Span",
     "Statement",
     "SyntaxProblem",

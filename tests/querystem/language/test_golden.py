@@ -81,12 +81,16 @@ def refusal(attempt: Callable[[], object]) -> str:
     return f"{type(problem).__name__} {problem.reason}\n{problem}"
 
 
-def check(name: str, result_of: Callable[[str], str]) -> None:
-    path = GOLDEN / name
+def texts_of(path: Path) -> list[str]:
     blocks = [block.strip("\n") for block in path.read_text().split(f"\n{_NEXT}\n")]
-    texts = [
+    return [
         block.split(f"\n{_ARROW}\n")[0].removesuffix(f"\n{_ARROW}") for block in blocks if block
     ]
+
+
+def check(name: str, result_of: Callable[[str], str]) -> None:
+    path = GOLDEN / name
+    texts = texts_of(path)
     results = [result_of(text) for text in texts]
     written = "".join(
         f"{text}\n{_ARROW}\n{result}\n{_NEXT}\n"
