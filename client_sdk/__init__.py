@@ -59,7 +59,7 @@ from client_sdk._publishing import PublishedMany
 from client_sdk._requests import SEEN, Knowledge
 from client_sdk._retry import Retry
 from client_sdk._transport import AsyncTransport, Transport
-from client_sdk.copies import Change, Copies, Copy, CopyState, Synced
+from client_sdk.copies import Change, Copies, Copy, CopyState, Recovered, Synced
 
 __all__ = [
     "DEFAULT_TARGET",
@@ -88,6 +88,7 @@ __all__ = [
     "PreconditionFailed",
     "PsoupError",
     "Published",
+    "Recovered",
     "PublishedMany",
     "Publisher",
     "QueryProblem",
