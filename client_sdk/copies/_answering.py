@@ -33,11 +33,11 @@ def visible(now: int | None) -> str:
 
 def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -> pa.Table:
     """In the order of the answer."""
-    columns = version_of(record).shape.columns
+    version = version_of(record)
+    columns = version.shape.columns
     names = ", ".join(_tables.value_names(columns))
-    table = _tables.name_of(_tables.ROWS, record.copy_id)
     rows = connection.execute(
-        f"SELECT {names} FROM {table} WHERE {visible(now)} ORDER BY {ORDER}"
+        f"SELECT {names} FROM {version.table} WHERE {visible(now)} ORDER BY {ORDER}"
     ).fetchall()
     series = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
     try:
