@@ -1,0 +1,209 @@
+"""Putting what came into the file: one transaction for each resume token and each end."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+
+from client_sdk._exceptions import PsoupError
+from client_sdk.copies import _shelf, _tables
+from client_sdk.copies._checksum import Checksums, StoredRow, signed
+from client_sdk.copies._file import CopyFile
+from client_sdk.copies._receive import Inbox
+from client_sdk.copies._records import Shape, Stage, Version
+from client_sdk.copies._repair import Repair
+from client_sdk.copies._shelf import Record
+from psoup.v1 import psoup_pb2 as pb
+
+Basis = tuple[bytes, bytes]
+
+
+class Overtaken(PsoupError):
+    """The copy is another than when this transfer began: someone else synced, kept or forgot."""
+
+    code = "ABORTED"
+
+
+class Mismatch(PsoupError):
+    """What came does not come to the count and digest that were told. The copy is as it was."""
+
+    code = "DATA_LOSS"
+
+
+def stage(
+    file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, resume: bytes, repair: Repair
+) -> Basis:
+    """Keeps what came, with the token that goes on from there. Gives the new basis.
+
+    Raises Overtaken.
+    """
+    with file.writing() as connection:
+        record = _expected(connection, copy_id, basis)
+        staged = _begun(connection, record, inbox, repair)
+        if staged.begun:
+            staged = _put(connection, record, staged, inbox)
+        staged = replace(staged, resume=resume)
+        _shelf.put_versions(connection, copy_id, record.version, record.following, staged)
+        return replace(record, stage=staged).basis
+
+
+def finish(
+    file: CopyFile,
+    copy_id: int,
+    basis: Basis,
+    inbox: Inbox,
+    end: pb.SyncEnd,
+    repair: Repair,
+    hidden: bool,
+) -> Basis:
+    """Makes a version of it: the one that is seen or, where `hidden`, the one that follows.
+
+    Raises Overtaken or Mismatch.
+    """
+    with file.writing() as connection:
+        record = _expected(connection, copy_id, basis)
+        staged = _begun(connection, record, inbox, repair)
+        if not staged.begun:
+            raise Mismatch(f"{record.name}: a transfer ended that had not begun")
+        _check_staged(connection, record, staged)
+        before = None if staged.shape is not None else _base(record)
+        if before is None:
+            table = _put(connection, record, staged, inbox).table
+        else:
+            table = _changed(connection, record, staged, inbox, repair, hidden)
+        shape = staged.shape or _base(record).shape
+        version = Version.from_wire(end, table, shape, before, record.declaration.base_rows)
+        _tables.expire(connection, table, version.now)
+        if not _tables.is_sound(connection, table, version):
+            raise Mismatch(f"{record.name}: count and digest are not those that were told")
+        seen, following = (record.version, version) if hidden else (version, None)
+        _put_versions(connection, record, seen, following)
+        return version.token, b""
+
+
+def promote(file: CopyFile, copy_ids: Sequence[int]) -> None:
+    """The versions that follow are seen, all at once."""
+    with file.writing() as connection:
+        for copy_id in copy_ids:
+            record = _shelf.by_id(connection, copy_id)
+            if record is not None and record.following is not None:
+                _put_versions(connection, record, record.following, None)
+
+
+def drop_stage(connection: sqlite3.Connection, record: Record) -> None:
+    _put_versions(connection, record, record.version, record.following)
+
+
+def _put_versions(
+    connection: sqlite3.Connection, record: Record, seen: Version | None, following: Version | None
+) -> None:
+    """Nothing is staged any more, and no table is left that is not in use.
+
+    Where another version is seen than before, its NOW begins anew.
+    """
+    copy_id = record.copy_id
+    _shelf.put_versions(connection, copy_id, seen, following, None)
+    if seen is not record.version:
+        _shelf.put_shown(connection, copy_id, None)
+    connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
+    kept = [version.table for version in (seen, following) if version is not None]
+    _tables.drop_but(connection, copy_id, kept)
+
+
+# ---- the steps
+
+
+def _expected(connection: sqlite3.Connection, copy_id: int, basis: Basis) -> Record:
+    record = _shelf.by_id(connection, copy_id)
+    if record is None:
+        raise Overtaken("the copy was forgotten, or kept anew, while it was synced")
+    if record.basis != basis:
+        raise Overtaken(f"{record.name} was synced by someone else meanwhile")
+    return record
+
+
+def _base(record: Record) -> Version:
+    if record.base is None:
+        raise Overtaken(f"{record.name}: changes came for a copy that is not there")
+    return record.base
+
+
+def _begun(connection: sqlite3.Connection, record: Record, inbox: Inbox, repair: Repair) -> Stage:
+    """The stage that what came belongs to; a new one where it begins."""
+    begin, stage = inbox.begin, record.stage
+    if begin is None:
+        return stage or Stage(b"", "", False, None, "", repair.mark)
+    whole = begin.mode == pb.SYNC_MODE_WHOLE
+    if begin.continued:
+        if stage is None or not stage.begun or (stage.shape is not None) != whole:
+            raise Mismatch(f"{record.name}: a transfer was continued that is not staged")
+        return stage
+    if stage is not None:
+        drop_stage(connection, record)
+    shape = Shape.from_wire(begin) if whole else None
+    return Stage(b"", "", True, shape, reason_name(begin.reason), repair.mark)
+
+
+def reason_name(reason: pb.SyncReason) -> str:
+    name = pb.SyncReason.Name(reason).removeprefix("SYNC_REASON_")
+    return "" if name == "UNSPECIFIED" else name
+
+
+def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: Inbox) -> Stage:
+    """Stages rows, and what is removed."""
+    copy_id, shape = record.copy_id, staged.shape or _base(record).shape
+    table = staged.table or _tables.new(connection, copy_id, shape.columns)
+    _tables.put(connection, table, inbox.rows)
+    _tables.put(connection, table, _ended(connection, record, inbox))
+    connection.executemany(
+        "INSERT OR IGNORE INTO _psoup_removed VALUES (?, ?)",
+        ((copy_id, row_id) for row_id in inbox.removed),
+    )
+    return replace(staged, table=table)
+
+
+def _ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> list[StoredRow]:
+    """Rows of the copy that end sooner, as they are then."""
+    untils = dict(inbox.endings)
+    if not untils:
+        return []
+    base = _base(record)
+    found: list[StoredRow] = []
+    sums = Checksums(base.shape.columns)
+    for row in _tables.rows_of(connection, base.table, list(untils)):
+        row_id, begin, _, key, _, *values = row
+        ended = (row_id, begin, untils[row_id], key, 0, *values)
+        found.append((*ended[:4], signed(sums.of([ended])[0]), *values))
+    return found
+
+
+def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> None:
+    """What an earlier call left is as it was left."""
+    columns = (staged.shape or _base(record).shape).columns
+    if staged.table and _tables.damaged(connection, staged.table, columns):
+        raise Mismatch(f"{record.name}: rows that were staged are damaged")
+
+
+def _changed(
+    connection: sqlite3.Connection,
+    record: Record,
+    staged: Stage,
+    inbox: Inbox,
+    repair: Repair,
+    hidden: bool,
+) -> str:
+    """The copy with all changes, in a table of its own where it is not to be seen."""
+    base = _base(record)
+    table = base.table
+    if hidden and record.following is None:
+        table = _tables.new(connection, record.copy_id, base.shape.columns)
+        _tables.pour(connection, base.table, table)
+    gone = "SELECT row_id FROM _psoup_removed WHERE copy_id = ?"
+    connection.execute(f"DELETE FROM {table} WHERE row_id IN ({gone})", (record.copy_id,))
+    _tables.remove(connection, table, [*inbox.removed, *repair.damaged])
+    if staged.table:
+        _tables.pour(connection, staged.table, table)
+    _tables.put(connection, table, _ended(connection, record, inbox))
+    _tables.put(connection, table, inbox.rows)
+    return table

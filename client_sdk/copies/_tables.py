@@ -1,0 +1,143 @@
+"""The rows of copies: a table for each version of each copy, and for what is staged.
+
+`_psoup_rows_7_2` is the second table of copy 7. Which is which is said where the copy is
+remembered: SQLite renames a table only slowly where there are many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from client_sdk._columns import Column
+from client_sdk.copies._checksum import Checksums, StoredRow, digest
+from client_sdk.copies._records import Version
+
+_HEAD = ("row_id", "visible_from", "visible_until", "sort_key", "checksum")
+# Rows that are checked at a time.
+_BATCH = 10_000
+
+
+def all_of(connection: sqlite3.Connection, copy_id: int) -> list[str]:
+    """The tables of a copy."""
+    names = f"_psoup_rows_{copy_id}_*"
+    found = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB ?", (names,))
+    return [name for (name,) in found]
+
+
+def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column]) -> str:
+    """Makes one more."""
+    taken = [int(name.rpartition("_")[2]) for name in all_of(connection, copy_id)]
+    table = f"_psoup_rows_{copy_id}_{max(taken, default=0) + 1}"
+    _, *head = _HEAD
+    names = ", ".join([*head, *value_names(columns)])
+    connection.execute(f"CREATE TABLE {table} (row_id INTEGER PRIMARY KEY, {names})")
+    return table
+
+
+def value_names(columns: Sequence[Column]) -> list[str]:
+    """Columns are c0, c1, …: an answer's own names may be equal for SQLite."""
+    return [f"c{number}" for number in range(len(columns))]
+
+
+def drop_but(connection: sqlite3.Connection, copy_id: int, kept: Collection[str] = ()) -> None:
+    """Drops the tables of a copy, all but these."""
+    for table in all_of(connection, copy_id):
+        if table not in kept:
+            connection.execute(f"DROP TABLE {table}")
+
+
+def exists(connection: sqlite3.Connection, table: str) -> bool:
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
+    return found.fetchone() is not None
+
+
+def put(connection: sqlite3.Connection, table: str, rows: Sequence[StoredRow]) -> None:
+    """Rows with an id that is there replace it."""
+    if rows:
+        places = ", ".join("?" * len(rows[0]))
+        connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", rows)
+
+
+def pour(connection: sqlite3.Connection, source: str, table: str) -> None:
+    connection.execute(f"INSERT OR REPLACE INTO {table} SELECT * FROM {source}")
+
+
+def remove(connection: sqlite3.Connection, table: str, ids: Sequence[int]) -> None:
+    connection.executemany(f"DELETE FROM {table} WHERE row_id = ?", ((one,) for one in ids))
+
+
+def expire(connection: sqlite3.Connection, table: str, now: int | None) -> None:
+    if now is not None:
+        connection.execute(f"DELETE FROM {table} WHERE visible_until <= ?", (now,))
+
+
+def ids_of(connection: sqlite3.Connection, table: str) -> list[int]:
+    return [row_id for (row_id,) in connection.execute(f"SELECT row_id FROM {table}")]
+
+
+def rows_of(connection: sqlite3.Connection, table: str, ids: Sequence[int]) -> list[StoredRow]:
+    found = []
+    for row_id in ids:
+        found += connection.execute(f"SELECT * FROM {table} WHERE row_id = ?", (row_id,)).fetchall()
+    return found
+
+
+# ---- checking
+
+
+def is_sound(connection: sqlite3.Connection, table: str, version: Version) -> bool:
+    """Whether count and digest are those of the version's end."""
+    what = "checksum" if version.shape.by_checksum else "row_id"
+    numbers = [number for (number,) in connection.execute(f"SELECT {what} FROM {table}")]
+    if len(numbers) != version.row_count or not all(isinstance(one, int) for one in numbers):
+        return False
+    return digest(numbers) == version.digest
+
+
+def damaged(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> list[int]:
+    """The ids of rows that are not what their checksum says, ascending."""
+    sums = Checksums(columns)
+    return [row_id for batch in _batches(connection, table) for row_id in sums.wrong(batch)]
+
+
+def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[StoredRow]]:
+    low = -(2**63)
+    while True:
+        rows = _read(
+            connection, f"SELECT * FROM {table} WHERE row_id >= {low} ORDER BY 1 LIMIT {_BATCH}"
+        )
+        if rows:
+            yield rows
+        if len(rows) < _BATCH:
+            return
+        low = rows[-1][0] + 1
+
+
+def _read(connection: sqlite3.Connection, select: str) -> list[Any]:
+    """Text that is none (any longer) comes as bytes, which is no value of any type."""
+    try:
+        return connection.execute(select).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode" not in str(error):
+            raise
+    with _odd_texts(connection):
+        return connection.execute(select).fetchall()
+
+
+@contextlib.contextmanager
+def _odd_texts(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.text_factory = _text_or_bytes
+    try:
+        yield
+    finally:
+        connection.text_factory = str
+
+
+def _text_or_bytes(content: bytes) -> str | bytes:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
