@@ -14,7 +14,7 @@ from client_sdk.pulls._errors import BadPull
 from client_sdk.pulls._schedule import ZERO, Schedule
 from client_sdk.pulls._sinks import FORMATS, format_of
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
+_NAME = re.compile(r"(?!sqlite_)[A-Za-z][A-Za-z0-9_.-]{0,62}", re.IGNORECASE)
 _HANDLE = re.compile(r"[0-9a-fA-F]{32}")
 
 
@@ -70,13 +70,15 @@ class Pull:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise BadPull(
-                f"name: {self.name!r} is no name for a pull; letters, digits, _ . and -, from a "
-                "letter on, at most 63"
+                f"name: {self.name!r} can't be one; up to 63 letters, digits, _ . and -, the first "
+                "a letter, and not sqlite_"
             )
         object.__setattr__(self, "to", Path(self.to))
         object.__setattr__(self, "format", self.format or format_of(self.to))
         if self.format not in FORMATS:
             raise BadPull(f"format: {self.format!r} is none; one of {', '.join(FORMATS)}")
+        if self.state_path.resolve() == self.to.resolve():
+            raise BadPull("state: can't be the output itself")
         self._check_source()
 
     def _check_source(self) -> None:
@@ -106,4 +108,4 @@ class Pull:
 def name_from(text: str) -> str:
     """A name for a pull made of whatever there is."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:63]
-    return plain if _NAME.fullmatch(plain) else f"_{plain}"[:63]
+    return plain if _NAME.fullmatch(plain) else f"p_{plain}"[:63]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import click
 
 from client_sdk import DEFAULT_TARGET
-from psoup.cli import bench, explain, publish, queries, serve, status, streams
+from psoup.cli import bench, explain, publish, pull, queries, serve, status, streams
 from psoup.cli.connection import Connection
 from psoup.cli.problems import ProblemGroup
 
@@ -76,6 +76,7 @@ cli.add_command(queries.register)
 cli.add_command(queries.register_many)
 cli.add_command(queries.invoke)
 cli.add_command(queries.ask)
+cli.add_command(pull.pull)
 cli.add_command(explain.explain)
 cli.add_command(queries.list_)
 cli.add_command(queries.unregister)

@@ -42,8 +42,8 @@ def sink_for(path: Path, form: str, name: str) -> Sink:
         kind = "a file" if path.is_file() else "a folder"
         raise BadPull(f"{path} is {kind}, and {form} needs the other")
     if form == "sqlite":
-        if name.lower() == ABOUT or name.lower().startswith("sqlite_"):
-            raise BadPull(f"{name} can't be the name of a table here; name the pull otherwise")
+        if name.lower() == ABOUT:
+            raise BadPull(f"{name} is taken by the table of pulls; name the pull otherwise")
         return SqliteSink(path, name)
     if form == "delta":
         try:

@@ -157,7 +157,6 @@ def test_places_that_can_t_be_an_output(tmp_path: Path) -> None:
         (tmp_path, "parquet", "dear"),
         (tmp_path / "file.delta", "delta", "dear"),
         (tmp_path / "a.db", "sqlite", "psoup_pulls"),
-        (tmp_path / "a.db", "sqlite", "sqlite_x"),
     ):
         with pytest.raises(BadPull):
             sink_for(path, form, name)
