@@ -28,7 +28,7 @@ from client_sdk.pulls._errors import (
 from client_sdk.pulls._file import load_pulls
 from client_sdk.pulls._hook import HookRun
 from client_sdk.pulls._pull import Hook, Pull, Store, name_from
-from client_sdk.pulls._puller import Puller, run
+from client_sdk.pulls._puller import Puller, run_pulls
 from client_sdk.pulls._report import PullReport
 from client_sdk.pulls._schedule import Schedule
 from client_sdk.pulls._sinks import FORMATS, format_of, sink_for
@@ -59,7 +59,7 @@ __all__ = [
     "passes",
     "pull_many",
     "pull_once",
-    "run",
+    "run_pulls",
     "show_duration",
     "sink_for",
 ]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from client_sdk.copies import Change, Copy
+import pyarrow as pa
+
+from client_sdk._exceptions import FileBusy
+from client_sdk.copies import Change, Copy, CopyState
 from client_sdk.pulls._content import content_digest
 from client_sdk.pulls._errors import OutputFailed
 from client_sdk.pulls._hook import run_hook
@@ -15,6 +19,7 @@ from client_sdk.pulls._report import PullReport
 from client_sdk.pulls._sinks import Output, Sink, sink_for
 
 _ROWS = 65_536
+_TRIES = 20
 
 
 def deliver(copy: Copy, change: Change, pull: Pull, file: MemoryFile, memory: Memory) -> PullReport:
@@ -22,8 +27,7 @@ def deliver(copy: Copy, change: Change, pull: Pull, file: MemoryFile, memory: Me
 
     Raises OutputFailed; then the output is as it was.
     """
-    state = copy.state
-    table = copy.to_arrow(now=state.now)
+    state, table = _answer(copy)
     output = Output(
         pull.name,
         state.columns,
@@ -43,6 +47,17 @@ def deliver(copy: Copy, change: Change, pull: Pull, file: MemoryFile, memory: Me
         position=state.position,
     )
     return _tell(_write(output, report, file, memory), file)
+
+
+def _answer(copy: Copy) -> tuple[CopyState, pa.Table]:
+    """Both of one moment, also where another process syncs the same file."""
+    for _ in range(_TRIES):
+        state = copy.state
+        with suppress(ValueError):
+            table = copy.to_arrow(now=state.now)
+            if copy.state == state:
+                return state, table
+    raise FileBusy(f"{copy.name} keeps changing while it is read")
 
 
 def _write(output: Output, report: PullReport, file: MemoryFile, memory: Memory) -> PullReport:

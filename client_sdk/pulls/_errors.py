@@ -14,6 +14,8 @@ from __future__ import annotations
 from client_sdk._exceptions import (
     Conflict,
     ConnectionFailed,
+    FileBusy,
+    FileFull,
     InvalidRequest,
     LimitExceeded,
     PsoupError,
@@ -49,7 +51,8 @@ def passes(error: PsoupError) -> bool:
     """The same pull may well succeed later, with nothing mended by hand."""
     if isinstance(error, ConnectionFailed):
         return True
-    return isinstance(error, Incomplete | Timeout | LimitExceeded | OutputBusy)
+    busy = isinstance(error, OutputBusy | FileBusy | FileFull)
+    return busy or isinstance(error, Incomplete | Timeout | LimitExceeded)
 
 
 def hopeless(error: PsoupError) -> bool:

@@ -139,7 +139,7 @@ class Puller:
         return self._clients[store]
 
 
-def run(
+def run_pulls(
     pulls: Iterable[Pull],
     *,
     on_report: Listener | None = None,

@@ -45,19 +45,17 @@ def keep_handle(copies: Copies, pull: Pull, memory: Memory) -> None:
     copies.keep(pull.name, handle=handle, window=pull.window, priority=pull.priority)
 
 
-def found_again(
-    client: Client, pull: Pull, memory: Memory, error: PsoupError | None
-) -> Memory | None:
-    """The memory with another handle, where the one it has is gone and there is another."""
+def found_again(client: Client, pull: Pull, memory: Memory, error: PsoupError | None) -> Memory:
+    """The memory with another handle, where the one it has is gone; itself where there is none."""
     if error is None or error.reason not in _GONE or not memory.handle:
-        return None
+        return memory
     try:
         if pull.key is not None:
             return _looked_up(client, pull, memory)
     except NotFound:
         pass
     if error.reason != EXPIRED or not memory.registration:
-        return None
+        return memory
     request = pb.RegisterRequest.FromString(bytes.fromhex(memory.registration))
     made = client.register(
         request.sql,

@@ -106,18 +106,16 @@ def _sync(works: list[_Work], copies: Copies, client: Client) -> None:
 
 def _again(work: _Work, copies: Copies, client: Client) -> bool:
     """Whether the registration was gone and another one has been found or made."""
+    before = work.memory
 
     def find(work: _Work) -> None:
-        nonlocal found
         refusal = None if work.change is None else work.change.error
-        memory = found_again(client, work.pull, work.memory, refusal)
-        if memory is not None:
-            work.memory, found = memory, True
-            keep_handle(copies, work.pull, memory)
+        work.memory = found_again(client, work.pull, before, refusal)
+        if work.memory is not before:
+            keep_handle(copies, work.pull, work.memory)
 
-    found = False
     work.attempt(find)
-    return found
+    return work.error is None and work.memory is not before
 
 
 def _deliver(work: _Work, copies: Copies) -> None:

@@ -37,7 +37,7 @@ class Terminated(BaseException):
     """SIGTERM came."""
 
 
-class Span(click.ParamType):
+class Span(click.ParamType[timedelta]):
     """A duration, as 15m."""
 
     name = "duration"
@@ -77,6 +77,7 @@ SPAN = Span()
 @click.pass_context
 def pull(
     context: click.Context,
+    /,
     file: Path | None,
     once: bool,
     changed_code: int,
@@ -224,14 +225,14 @@ def _of_options(one: _One, usual: Store) -> Pull:
 
 
 def _schedule(one: _One) -> Schedule | None:
-    given = {"jitter": one.jitter, "backoff": one.backoff, "backoff_cap": one.backoff_cap}
-    given = {name: value for name, value in given.items() if value is not None}
+    spans = {"jitter": one.jitter, "backoff": one.backoff, "backoff_cap": one.backoff_cap}
+    given = {name: value for name, value in spans.items() if value is not None}
     if one.every is None:
         if given or one.aligned:
             fail("--jitter, --aligned and --backoff need --every")
         return None
     try:
-        return Schedule(one.every, aligned=one.aligned, **given)
+        return replace(Schedule(one.every, aligned=one.aligned), **given)
     except ValueError as error:
         fail(f"--{str(error).replace('_', '-')}")
 

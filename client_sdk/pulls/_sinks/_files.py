@@ -107,7 +107,7 @@ def _encoded(value: Any) -> bytes:
 
 def stamp_of(*paths: Path) -> Stamp | None:
     """Size, time and inode of each that is there; None where the first is not."""
-    found = []
+    found: Stamp = []
     for path in paths:
         try:
             stat = path.stat()

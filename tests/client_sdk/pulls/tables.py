@@ -128,7 +128,7 @@ def _delta(path: Path) -> pa.Table:
 
 
 def _plain(found: list[dict[str, Any]]) -> pa.Table:
-    parse = {
+    parse: dict[str, Any] = {
         "x": lambda value: _ODD[value] if isinstance(value, str) else float(value),
         "fee": Decimal,
         "small": Decimal,

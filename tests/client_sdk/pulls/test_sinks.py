@@ -11,6 +11,7 @@ import tempfile
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -24,7 +25,7 @@ from client_sdk.pulls._sinks import FORMATS, format_of, sink_for
 from tests.client_sdk.pulls.tables import COLUMNS, SCHEMA, holds, output_of, rows, same, table_of
 from tests.conftest import ROOT
 
-ODD = [
+ODD: list[dict[str, Any]] = [
     {"x": float("nan"), "name": "", "at": datetime.min.replace(tzinfo=UTC)},
     {"x": float("inf"), "name": None, "at": datetime.max.replace(tzinfo=UTC)},
     {"x": -0.0, "flag": False, "n": -(2**63)},
