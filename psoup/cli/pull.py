@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -37,16 +37,13 @@ class Terminated(BaseException):
     """SIGTERM came."""
 
 
-class Span(click.ParamType[timedelta]):
-    """A duration, as 15m."""
+def span(option: str, help: str) -> Callable[[Any], Any]:
+    """An option that is a duration, as 15m."""
 
-    name = "duration"
+    def convert(context: click.Context, option: click.Parameter, value: str | None) -> Any:
+        return None if value is None else duration(value)
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> timedelta:
-        return value if isinstance(value, timedelta) else duration(value)
-
-
-SPAN = Span()
+    return click.option(option, metavar="DURATION", callback=convert, help=help)
 
 
 @click.command()
@@ -54,19 +51,19 @@ SPAN = Span()
 @click.option("--sql", help="Register this query; with a KEY, under that key.")
 @click.option("--param", multiple=True, metavar="NAME[:TYPE]=VALUE", help="A value for :name.")
 @click.option("--window", help='Another window, as "RANGE 1 HOUR".')
-@click.option("--lease", type=SPAN, help="How long the registration lives without contact.")
+@span("--lease", "How long the registration lives without contact.")
 @click.option("--to", type=PATH, metavar="OUTPUT", help="The file, or folder, to keep up to date.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="By the suffix unless given.")
 @click.option("--name", help="Of the pull, and of its table in SQLite.")
 @click.option("--state", type=PATH, metavar="FILE", help="The offline copy; OUTPUT.psoup.")
-@click.option("--every", type=SPAN, help="How often; without it, once.")
-@click.option("--jitter", type=SPAN, help="Each time up to so much later.")
+@span("--every", "How often; without it, once.")
+@span("--jitter", "Each time up to so much later.")
 @click.option("--aligned", is_flag=True, help="At the full hours, quarters, … of UTC.")
-@click.option("--backoff", type=SPAN, help="The first pause after a failure; 5s.")
-@click.option("--backoff-cap", type=SPAN, help="The longest pause after failures; --every.")
+@span("--backoff", "The first pause after a failure; 5s.")
+@span("--backoff-cap", "The longest pause after failures; --every.")
 @click.option("--always", is_flag=True, help="Write the output also where nothing changed.")
 @click.option("--on-change", metavar="COMMAND", help="Run it in a shell after a change.")
-@click.option("--hook-limit", type=SPAN, help="The longest COMMAND may take; 5m.")
+@span("--hook-limit", "The longest COMMAND may take; 5m.")
 @click.option("--hook-must-succeed", is_flag=True, help="Its failure is the pull's.")
 @click.option("--file", "-f", type=FILE, metavar="PULLS.TOML", help="Several pulls.")
 @click.option("--once", is_flag=True, help="Each pull once, for cron and systemd timers.")
@@ -226,13 +223,13 @@ def _of_options(one: _One, usual: Store) -> Pull:
 
 def _schedule(one: _One) -> Schedule | None:
     spans = {"jitter": one.jitter, "backoff": one.backoff, "backoff_cap": one.backoff_cap}
-    given = {name: value for name, value in spans.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in spans.items() if value is not None}
     if one.every is None:
         if given or one.aligned:
             fail("--jitter, --aligned and --backoff need --every")
         return None
     try:
-        return replace(Schedule(one.every, aligned=one.aligned), **given)
+        return Schedule(one.every, aligned=one.aligned, **given)
     except ValueError as error:
         fail(f"--{str(error).replace('_', '-')}")
 
