@@ -59,7 +59,7 @@ from client_sdk._publishing import PublishedMany
 from client_sdk._requests import SEEN, Knowledge
 from client_sdk._retry import Retry
 from client_sdk._transport import AsyncTransport, Transport
-from client_sdk.copies import Change, Copies, Copy, CopyState, Synced
+from client_sdk.copies import Change, Copies, Copy, CopyState, Recovered, Synced
 from client_sdk.pulls import (
     BadPull,
     Hook,
@@ -129,6 +129,7 @@ __all__ = [
     "PullReport",
     "Puller",
     "QueryProblem",
+    "Recovered",
     "Registered",
     "RegisteredMany",
     "Registration",

@@ -11,5 +11,6 @@ from __future__ import annotations
 from client_sdk.copies._copies import Copies
 from client_sdk.copies._copy import Copy
 from client_sdk.copies._models import Change, CopyState, Synced
+from client_sdk.copies._recover import Recovered
 
-__all__ = ["Change", "Copies", "Copy", "CopyState", "Synced"]
+__all__ = ["Change", "Copies", "Copy", "CopyState", "Recovered", "Synced"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
 
 from client_sdk._async_client import AsyncClient
-from client_sdk._async_driver import async_drive
+from client_sdk._async_driver import async_drive, async_drive_each
 from client_sdk._client import Client
-from client_sdk._driver import drive
+from client_sdk._driver import drive, drive_each
 from client_sdk._effects import Flow
 from client_sdk._session import HandleLike, Session, handle_bytes
 from client_sdk._values import Scalar, to_value
@@ -24,6 +25,8 @@ from client_sdk.copies._lock import SyncLock
 from client_sdk.copies._models import Synced
 from client_sdk.copies._query import Parameters, run_query
 from client_sdk.copies._records import Declaration
+from client_sdk.copies._recover import Recovered, recover
+from client_sdk.copies._watch import WatchRun
 
 
 class Copies:
@@ -49,6 +52,14 @@ class Copies:
         copies = cls.__new__(cls)
         copies._open(CopyFile(None), clock)
         return copies
+
+    @staticmethod
+    def recover(path: str | os.PathLike[str]) -> Recovered:
+        """Makes a new file of what can be read of a damaged one, which is kept beside it.
+
+        Copies are declared again, and come whole with the next sync.
+        """
+        return recover(path)
 
     def _open(self, file: CopyFile, clock: Clock) -> None:
         self._file = file
@@ -163,6 +174,40 @@ class Copies:
             return (yield from SyncRun(self._file, session, wish).flow())
         finally:
             self._lock.release()
+
+    def watch(
+        self,
+        client: Client,
+        *,
+        only: Sequence[str] | None = None,
+        every: timedelta | None = None,
+        away: timedelta | None = None,
+    ) -> Generator[Synced, None, None]:
+        """Syncs whenever there is something new, for as long as it is iterated over.
+
+        Gives what changed each time, mostly one copy, and no more often than `every`. A
+        connection that is lost is taken up again, with the client's retries. Ends when every
+        copy was refused; closing it, or leaving the loop, ends the call.
+        """
+        wish = _wish(only, None, False, away)
+        return drive_each(self._watch(client._session, wish, every), client._transport)
+
+    async def watch_async(
+        self,
+        client: AsyncClient,
+        *,
+        only: Sequence[str] | None = None,
+        every: timedelta | None = None,
+        away: timedelta | None = None,
+    ) -> AsyncIterator[Synced]:
+        """The same, for `async for`."""
+        flow = self._watch(client._session, _wish(only, None, False, away), every)
+        async with aclosing(async_drive_each(flow, client._transport, [])) as rounds:
+            async for synced in rounds:
+                yield synced
+
+    def _watch(self, session: Session, wish: Wish, every: timedelta | None) -> Flow[None]:
+        return WatchRun(self._file, session, wish, every).flow()
 
     # ---- reading
 

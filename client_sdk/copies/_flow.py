@@ -150,8 +150,7 @@ class SyncRun:
 
     def _register(self) -> Flow[None]:
         for item in self._items:
-            unregistered = not item.declaration.handle and item.error is None
-            if item.can_register and (unregistered or item.is_gone):
+            if item.must_register:
                 yield from register(self._file, self._session, item)
 
     # ---- one call

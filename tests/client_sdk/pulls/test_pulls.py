@@ -35,7 +35,7 @@ from client_sdk import (
 from client_sdk._grpc_sync import GrpcTransport
 from client_sdk.pulls._memory import MemoryFile
 from client_sdk.pulls._sinks import FORMATS
-from tests.client_sdk.pulls.conftest import DEAR, TRADES, FakeClock, Place
+from tests.client_sdk.pulls.conftest import DEAR, NINE, TRADES, FakeClock, Place
 from tests.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
@@ -122,13 +122,18 @@ def test_another_window_is_the_pull_s_own(place: Place) -> None:
 
 
 def test_after_retention_the_answer_comes_whole(place: Place) -> None:
-    pull = place.pull(sql="SELECT symbol, count(*) AS n FROM trades GROUP BY symbol RANGE 1 HOUR")
-    place.trade(150)
-    pull_once(place.client, pull)
-    place.trade(160, 2 * 24 * 60)
-    report = pull_once(place.client, pull)
+    """Rows of a keyed stream may have ended and been forgotten since."""
+    place.client.define(
+        "CREATE STREAM seats (seat BIGINT, taken BOOLEAN, at TIMESTAMP) "
+        "ORDERED BY at RETAIN 1 DAY KEY (seat)"
+    )
+    pull = place.pull(sql="SELECT seat, taken FROM seats")
+    for day in (0, 2):
+        row = {"seat": 7, "taken": day == 2, "at": NINE + timedelta(days=day)}
+        place.client.publish("seats", [row])
+        report = pull_once(place.client, pull)
     assert (report.whole, report.reason, report.rows) == (True, "RETENTION", 1)
-    assert lines(pull.to) == ['"symbol","n"', '"IBM",1']
+    assert lines(pull.to) == ['"seat","taken"', "7,true"]
 
 
 # ---- registrations that come and go
