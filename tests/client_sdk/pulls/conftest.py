@@ -87,7 +87,7 @@ class FakeClock:
         return len(self.waits) >= self.stop_after
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
     folder = tmp_path_factory.mktemp("pulls") / "store"
     process = ServerProcess(folder, "--durability", "none")
