@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,12 +12,19 @@ import pyarrow.compute as pc
 _ROWS = 65_536
 
 
-def content_digest(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> str:
-    """Equal for equal names, types and rows. What lies under a NULL does not count."""
-    digest = hashlib.blake2b(schema.serialize(), digest_size=16)
+class Content(NamedTuple):
+    """The digest is equal for equal names, types and rows, whatever lies under a NULL."""
+
+    digest: str
+    rows: int
+
+
+def content_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Content:
+    digest, rows = hashlib.blake2b(schema.serialize(), digest_size=16), 0
     for batch in recut(schema, batches, _ROWS):
         digest.update(_canonical(batch).serialize())
-    return digest.hexdigest()
+        rows += batch.num_rows
+    return Content(digest.hexdigest(), rows)
 
 
 def recut(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import pyarrow as pa
-
-from client_sdk._exceptions import FileBusy
-from client_sdk.copies import Change, Copy, CopyState
-from client_sdk.pulls._content import content_digest
+from client_sdk.copies import Change, Copy
+from client_sdk.pulls._content import content_of
 from client_sdk.pulls._errors import OutputFailed
 from client_sdk.pulls._hook import run_hook
 from client_sdk.pulls._memory import Memory, MemoryFile
@@ -18,27 +14,23 @@ from client_sdk.pulls._pull import Pull
 from client_sdk.pulls._report import PullReport
 from client_sdk.pulls._sinks import Output, Sink, sink_for
 
-_ROWS = 65_536
-_TRIES = 20
-
 
 def deliver(copy: Copy, change: Change, pull: Pull, file: MemoryFile, memory: Memory) -> PullReport:
     """Writes the copy's answer at its NOW, where it is not what the output already has.
 
-    Raises OutputFailed; then the output is as it was.
+    The caller holds the copy at one moment. The rows are read twice, to compare and to write, and
+    are never all in memory but for a Delta table. Raises OutputFailed; then the output is as it
+    was.
     """
-    state, table = _answer(copy)
+    state = copy.state
     output = Output(
-        pull.name,
-        state.columns,
-        lambda: table.cast(output.schema).to_batches(max_chunksize=_ROWS),
-        state.now,
-        state.position,
+        pull.name, state.columns, lambda: copy.batches(state.now), state.now, state.position
     )
+    content = content_of(output.schema, output.batches())
     report = PullReport(
         pull,
         datetime.now(UTC),
-        rows=table.num_rows,
+        rows=content.rows,
         received=change.rows,
         removed=change.removed,
         whole=change.whole,
@@ -46,24 +38,14 @@ def deliver(copy: Copy, change: Change, pull: Pull, file: MemoryFile, memory: Me
         now=state.now,
         position=state.position,
     )
-    return _tell(_write(output, report, file, memory), file)
+    return _write(output, report, file, memory, f"{pull.format} {content.digest}")
 
 
-def _answer(copy: Copy) -> tuple[CopyState, pa.Table]:
-    """Both of one moment, also where another process syncs the same file."""
-    for _ in range(_TRIES):
-        state = copy.state
-        with suppress(ValueError):
-            table = copy.to_arrow(now=state.now)
-            if copy.state == state:
-                return state, table
-    raise FileBusy(f"{copy.name} keeps changing while it is read")
-
-
-def _write(output: Output, report: PullReport, file: MemoryFile, memory: Memory) -> PullReport:
+def _write(
+    output: Output, report: PullReport, file: MemoryFile, memory: Memory, content: str
+) -> PullReport:
     pull = report.pull
     sink = sink_for(pull.to, pull.format, pull.name)
-    content = f"{pull.format} {content_digest(output.schema, output.batches())}"
     changed = content != memory.content
     try:
         written = changed or pull.always or not memory.still_there(sink)
@@ -85,7 +67,7 @@ def _remembered(memory: Memory, sink: Sink) -> Memory:
     return replace(memory, stamp=stamp, fingerprint=sink.fingerprint())
 
 
-def _tell(report: PullReport, file: MemoryFile) -> PullReport:
+def tell(report: PullReport, file: MemoryFile) -> PullReport:
     """Runs the hook where there is a change it has not heard of."""
     memory, hook = file.load(), report.pull.hook
     if memory.told:

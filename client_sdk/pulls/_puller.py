@@ -128,7 +128,7 @@ class Puller:
         if report.error is not None and hopeless(report.error):
             del self._tables[report.name]
             self.given_up[report.name] = report.error
-            return report
+            return replace(report, given_up=True)
         wall, monotonic = self._clock.wall(), self._clock.monotonic()
         wait = table.done(wall, monotonic, failed=not report.ok, draw=draw)
         return replace(report, next_in=timedelta(seconds=wait))

@@ -18,7 +18,7 @@ class PullReport:
     `rows` are in the answer, which is of `position` and NOW; `received` came over the wire, and
     `removed` were named as gone. `whole` with its `reason` where all of it was sent. With an
     `error` the output is as it was, unless the error is a HookFailed. `next_in` is None where
-    there is no next time.
+    there is no next time, and `given_up` says that there was to be one.
     """
 
     pull: Pull
@@ -36,6 +36,7 @@ class PullReport:
     error: PsoupError | None = None
     hook: HookRun | None = None
     next_in: timedelta | None = None
+    given_up: bool = False
 
     @property
     def name(self) -> str:
@@ -67,5 +68,6 @@ class PullReport:
             "hook_error": None
             if self.hook is None or self.hook.error is None
             else self.hook.error.message,
+            "given_up": self.given_up,
             "next_in": None if self.next_in is None else round(self.next_in.total_seconds(), 3),
         }

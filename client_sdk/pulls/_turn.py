@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from client_sdk._client import Client
 from client_sdk._exceptions import PsoupError
 from client_sdk.copies import Change, Copies
-from client_sdk.pulls._deliver import deliver
-from client_sdk.pulls._errors import Incomplete
+from client_sdk.pulls._deliver import deliver, tell
+from client_sdk.pulls._errors import BadPull, Incomplete, OutputFailed
 from client_sdk.pulls._memory import Memory, MemoryFile
 from client_sdk.pulls._pull import Pull
 from client_sdk.pulls._report import PullReport
@@ -71,7 +71,10 @@ def pull_many(client: Client, pulls: Sequence[Pull]) -> list[PullReport]:
 
 
 def _take(work: _Work, stack: ExitStack) -> None:
-    sink_for(work.pull.to, work.pull.format, work.pull.name)
+    try:
+        sink_for(work.pull.to, work.pull.format, work.pull.name)
+    except BadPull as error:
+        raise OutputFailed(error.message) from error
     stack.enter_context(work.file)
     work.memory = work.file.load()
 
@@ -125,7 +128,10 @@ def _deliver(work: _Work, copies: Copies) -> None:
         raise change.error
     if change.status == "incomplete":
         raise Incomplete(f"the transfer of {work.pull.name} was cut; the next pull goes on")
-    work.report = deliver(copies[work.pull.name], change, work.pull, work.file, work.memory)
+    with copies.snapshot():
+        copy = copies[work.pull.name]
+        report = deliver(copy, change, work.pull, work.file, work.memory)
+    work.report = tell(report, work.file)
 
 
 def _report(work: _Work, at: datetime, seconds: float) -> PullReport:

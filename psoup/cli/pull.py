@@ -129,7 +129,9 @@ class Plan:
                 click.echo(line)
 
     def run(self, tell: Teller, changed_code: int) -> int:
-        """The exit code."""
+        """The exit code. Raises BadPull for an output that can't be one."""
+        for each in self.pulls:
+            sink_for(each.to, each.format, each.name)
         with Puller(self.pulls, on_report=tell, connect=self._client) as puller, _terminating():
             try:
                 if self.once:

@@ -60,6 +60,8 @@ def line_of(report: PullReport) -> str:
     else:
         parts.append("failed")
     parts.append(f"{report.seconds:.2f} s")
+    if report.given_up:
+        parts.append("given up")
     if report.next_in is not None:
         parts.append(f"next in {show_duration(report.next_in)}")
     return "  ".join(parts)

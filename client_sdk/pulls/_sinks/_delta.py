@@ -26,11 +26,12 @@ class DeltaSink:
         )
 
     def write(self, output: Output) -> None:
-        reader = pa.RecordBatchReader.from_batches(output.schema, output.batches())
+        # All at once: the writer takes batches in threads of its own, where a copy can't be read.
+        table = pa.Table.from_batches(output.batches(), output.schema)
         about = {"psoup.pull": output.name, "psoup.position": output.position.hex()}
         self._delta.write_deltalake(
             str(self._path),
-            reader,
+            table,
             mode="overwrite",
             schema_mode="overwrite",
             commit_properties=self._delta.CommitProperties(custom_metadata=about),

@@ -87,18 +87,35 @@ class FakeClock:
         return len(self.waits) >= self.stop_after
 
 
+class Server:
+    """A process that can be taken away, and comes back at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process = ServerProcess(folder, "--durability", "none")
+        self.address = self._process.address
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def start(self) -> None:
+        port = self.address.rpartition(":")[2]
+        self._process = ServerProcess(self.folder, "--durability", "none", "--port", port)
+
+    def stop(self) -> None:
+        self._process.stop()
+
+
 @pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
-    folder = tmp_path_factory.mktemp("pulls") / "store"
-    process = ServerProcess(folder, "--durability", "none")
-    yield process, folder
-    process.stop()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    started = Server(tmp_path_factory.mktemp("pulls") / "store")
+    yield started
+    started.stop()
 
 
 @pytest.fixture
-def place(server: tuple[ServerProcess, Path], tenant: str, tmp_path: Path) -> Iterator[Place]:
-    process, folder = server
-    store = Store(process.address, tenant=tenant)
+def place(server: Server, tenant: str, tmp_path: Path) -> Iterator[Place]:
+    store = Store(server.address, tenant=tenant)
     with store.client() as client:
         client.define(TRADES)
-        yield Place(client, store, tmp_path, folder)
+        yield Place(client, store, tmp_path, server.folder)

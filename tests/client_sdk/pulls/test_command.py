@@ -6,11 +6,23 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from client_sdk import (
+    BadPull,
+    ConnectionFailed,
+    ErrorDetail,
+    HookFailed,
+    NotFound,
+    OutputBusy,
+    PullReport,
+    Timeout,
+)
 from client_sdk.pulls._memory import MemoryFile
 from psoup.cli import cli
 from psoup.cli.pull_reports import code_of_all
@@ -140,8 +152,22 @@ def test_75_try_again_later(run: Run, place: Place) -> None:
     run("--sql", DEAR, "--to", place.folder / "a.csv", store=("--timeout", "0.001"), code=75)
 
 
-def test_of_several_the_gravest() -> None:
-    assert code_of_all([], 9) == 0
+def test_of_several_the_gravest(place: Place) -> None:
+    """0 and a change count only where nothing failed."""
+    fine = PullReport(place.pull(), datetime.now(UTC))
+    errors = [
+        BadPull("x"),
+        NotFound("x"),
+        HookFailed("x"),
+        ConnectionFailed("x"),
+        Timeout("x"),
+        OutputBusy("x"),
+    ]
+    reports = [replace(fine, error=error) for error in errors] + [replace(fine, changed=True), fine]
+    codes = [code_of_all(reports[first:], 9) for first in range(len(reports))]
+    assert codes == [2, 1, 5, 3, 75, 4, 9, 0]
+    stopping = ConnectionFailed("x", detail=ErrorDetail(reason="STOPPING"))
+    assert code_of_all([replace(fine, error=stopping)], 9) == 75
 
 
 # ---- a file of several

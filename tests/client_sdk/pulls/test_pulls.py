@@ -27,7 +27,6 @@ from client_sdk import (
     QueryProblem,
     Retry,
     Schedule,
-    Store,
     pull_many,
     pull_once,
     run_pulls,
@@ -35,8 +34,7 @@ from client_sdk import (
 from client_sdk._grpc_sync import GrpcTransport
 from client_sdk.pulls._memory import MemoryFile
 from client_sdk.pulls._sinks import FORMATS
-from tests.client_sdk.pulls.conftest import DEAR, NINE, TRADES, FakeClock, Place
-from tests.server.process import ServerProcess
+from tests.client_sdk.pulls.conftest import DEAR, NINE, FakeClock, Place, Server
 
 pytestmark = pytest.mark.process
 
@@ -337,38 +335,29 @@ def test_a_program_stops_its_own_run(place: Place) -> None:
     assert lines(place.folder / "dear.csv") == ['"symbol","price"']
 
 
-def test_a_store_that_is_down_and_comes_back(tmp_path: Path) -> None:
+def test_a_store_that_is_down_and_comes_back(place: Place, server: Server) -> None:
     """Back-off while it is away; then only what is new, from the token of before."""
-    process = ServerProcess(tmp_path / "store", "--durability", "none")
-    port = process.address.rpartition(":")[2]
-
-    def connect(store: Any) -> Client:
-        return Client(process.address, retry=Retry(attempts=1))
-
-    with connect(None) as client:
-        place = Place(client, Store(process.address), tmp_path, tmp_path / "store")
-        client.define(TRADES)
-        place.trade(150)
+    place.trade(150)
     reports: list[PullReport] = []
     clock = FakeClock()
     with Puller(
         [place.pull(schedule=EVERY)],
         on_report=reports.append,
-        connect=connect,
+        connect=lambda store: Client(store.target, tenant=store.tenant, retry=Retry(attempts=1)),
         clock=clock,
         draw=lambda: 0.0,
     ) as puller:
         puller.turn()
-        process.kill()
-        for wait in (900, 2.5, 5):
-            clock.wait(wait)
-            puller.turn()
-        process = ServerProcess(tmp_path / "store", "--durability", "none", "--port", port)
-        with connect(None) as client:
-            replace(place, client=client).trade(160)
+        server.kill()
+        try:
+            for wait in (900, 2.5, 5):
+                clock.wait(wait)
+                puller.turn()
+        finally:
+            server.start()
+        place.trade(160)
         while not puller.turn() or not reports[-1].ok:
             clock.wait(900)
-    process.stop()
     assert came(reports[0]) == (1, 1, True, True)
     assert all(isinstance(report.error, ConnectionFailed) for report in reports[1:4])
     waits = [report.next_in for report in reports[1:4]]

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_sdk.pulls import BadPull
-from client_sdk.pulls._content import content_digest
+from client_sdk.pulls._content import content_of
 from client_sdk.pulls._sinks import FORMATS, format_of, sink_for
 from tests.client_sdk.pulls.tables import COLUMNS, SCHEMA, holds, output_of, rows, same, table_of
 from tests.conftest import ROOT
@@ -187,11 +187,11 @@ def test_what_lies_under_a_null_does_not_count() -> None:
     plain = pa.array([1, None])
     schema = pa.schema([("n", pa.int64())])
     batches = [pa.record_batch([array], schema=schema) for array in (hidden, plain)]
-    assert len({content_digest(schema, [batch]) for batch in batches}) == 1
+    assert len({content_of(schema, [batch]) for batch in batches}) == 1
 
 
 def _digest(table: pa.Table, size: int) -> str:
-    return content_digest(SCHEMA, table.to_batches(max_chunksize=size))
+    return content_of(SCHEMA, table.to_batches(max_chunksize=size)).digest
 
 
 # ---- a writer that is killed
