@@ -77,7 +77,8 @@ class _File:
             self._fail(label, "to: missing; it says where the answer goes")
         values = {**_fitting(defaults, own), **own}
         try:
-            return _made(name, values, self._state(values, defaults), _store(values, self.store))
+            state, store = self._state(values, defaults), _store(values, self.store)
+            return _made(name, values, state, store, self.path.parent)
         except ValueError as error:
             self._fail(label, str(error))
 
@@ -135,7 +136,7 @@ def _store(values: Values, usual: Store) -> Store:
     )
 
 
-def _made(name: str, values: Values, state: Path, store: Store) -> Pull:
+def _made(name: str, values: Values, state: Path, store: Store, folder: Path) -> Pull:
     """Raises ValueError, whose message begins with a key."""
     schedule = {key: values[key] for key in _SCHEDULE if key in values}
     if schedule and "every" not in schedule:
@@ -146,16 +147,16 @@ def _made(name: str, values: Values, state: Path, store: Store) -> Pull:
         state=state,
         store=store,
         schedule=Schedule(**schedule) if schedule else None,
-        hook=_hook(values),
+        hook=_hook(values, folder),
         **{key: values[key] for key in _DIRECT if key in values},
     )
 
 
-def _hook(values: Values) -> Hook | None:
+def _hook(values: Values, folder: Path) -> Hook | None:
     details = {key: values[key] for key in values if key.startswith("on_change_")}
     if "on_change" not in values:
         if details:
             raise ValueError(f"{next(iter(details))}: needs on_change")
         return None
     renamed = {key.removeprefix("on_change_"): value for key, value in details.items()}
-    return Hook(values["on_change"], **renamed)
+    return Hook(values["on_change"], folder=folder, **renamed)

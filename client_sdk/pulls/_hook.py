@@ -32,25 +32,33 @@ def run_hook(hook: Hook, facts: Mapping[str, str]) -> HookRun:
     SIGTERM, and SIGKILL two seconds later.
     """
     begun = time.monotonic()
-    process = subprocess.Popen(
+    try:
+        process = _start(hook, facts)
+    except OSError as error:
+        return HookRun(0.0, HookFailed(f"on_change could not be started: {error}"))
+    try:
+        code = process.wait(hook.limit.total_seconds())
+        failed = None if code == 0 else _ending(code)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        failed = f"took longer than {show_duration(hook.limit)} and was ended"
+    except BaseException:
+        _end(process)
+        raise
+    failure = None if failed is None else HookFailed(f"on_change {failed}: {hook.command}")
+    return HookRun(time.monotonic() - begun, failure)
+
+
+def _start(hook: Hook, facts: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
         hook.command,
         shell=True,
+        cwd=hook.folder,
         env={**os.environ, **facts},
         stdin=subprocess.DEVNULL,
         stdout=2,
         start_new_session=True,
     )
-    try:
-        code = process.wait(hook.limit.total_seconds())
-        error = None if code == 0 else HookFailed(f"on_change {_ending(code)}: {hook.command}")
-    except subprocess.TimeoutExpired:
-        _end(process)
-        limit = show_duration(hook.limit)
-        error = HookFailed(f"on_change took longer than {limit} and was ended: {hook.command}")
-    except BaseException:
-        _end(process)
-        raise
-    return HookRun(time.monotonic() - begun, error)
 
 
 def _ending(code: int) -> str:

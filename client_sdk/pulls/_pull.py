@@ -33,11 +33,15 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A shell command to run after a change. With `must_succeed` its failure is the pull's."""
+    """A shell command to run after a change, in `folder` or where the process is.
+
+    With `must_succeed` its failure is the pull's.
+    """
 
     command: str
     limit: timedelta = timedelta(minutes=5)
     must_succeed: bool = False
+    folder: Path | None = None
 
 
 @dataclass(frozen=True)

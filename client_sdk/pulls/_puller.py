@@ -13,7 +13,7 @@ from types import TracebackType
 from client_sdk._client import Client
 from client_sdk._exceptions import PsoupError
 from client_sdk.pulls._clock import Clock, SystemClock
-from client_sdk.pulls._errors import BadPull, hopeless
+from client_sdk.pulls._errors import BadPull, hopeless, passes
 from client_sdk.pulls._pull import Pull, Store
 from client_sdk.pulls._report import PullReport
 from client_sdk.pulls._schedule import Timetable
@@ -114,7 +114,11 @@ class Puller:
 
     def _pull_group(self, pulls: list[Pull]) -> list[PullReport]:
         """One draw for all of them, so that they stay together."""
-        made = pull_many(self._client(pulls[0].store), pulls)
+        store = pulls[0].store
+        made = pull_many(self._client(store), pulls)
+        if any(report.error is not None and passes(report.error) for report in made):
+            # Its channel would wait longer and longer before it tries to connect again.
+            self._clients.pop(store).close()
         draw = self._draw()
         reports = [self._scheduled(report, draw) for report in made]
         for report in reports:

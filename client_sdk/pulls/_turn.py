@@ -43,6 +43,8 @@ class _Work:
                 step(self)
             except PsoupError as error:
                 self.error = error
+            except OSError as error:
+                self.error = OutputFailed(f"{self.pull.to}: {error}")
 
 
 def pull_once(client: Client, pull: Pull) -> PullReport:
@@ -56,6 +58,8 @@ def pull_once(client: Client, pull: Pull) -> PullReport:
 
 def pull_many(client: Client, pulls: Sequence[Pull]) -> list[PullReport]:
     """Pulls of one store with one state file. Errors are in the reports, in the same order."""
+    if len({(pull.store, pull.state_path.resolve()) for pull in pulls}) > 1:
+        raise ValueError("pulls made together have one store and one state file")
     begun, at = time.monotonic(), datetime.now(UTC)
     works = [_Work(pull, MemoryFile(pull.memory_path)) for pull in pulls]
     with ExitStack() as stack:

@@ -25,7 +25,7 @@ A store of your own; the first line in a terminal of its own:
 
 \b
 Exit codes: 0 done, 1 refused by the store, 2 wrong usage, 3 no store at the target,
-130 ended with Ctrl-C.
+130 ended with Ctrl-C. `psoup pull` has a few more.
 """
 
 

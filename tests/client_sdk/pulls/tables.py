@@ -31,7 +31,7 @@ COLUMNS = (
 SCHEMA = pa.schema([(column.name, column.arrow) for column in COLUMNS])
 _ODD = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
-texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
 rows = st.fixed_dictionaries(
     {
         "flag": st.none() | st.booleans(),
@@ -39,7 +39,9 @@ rows = st.fixed_dictionaries(
         "x": st.none() | st.floats(),
         "fee": st.none() | st.decimals(-(10**28), 10**28, places=9),
         "small": st.none() | st.decimals(-9999, 9999, places=0),
-        "name": st.none() | texts | st.sampled_from(["", 'a"b', "a,b", "a\r\nb", "NULL", "nan"]),
+        "name": st.none()
+        | texts
+        | st.sampled_from(["", "a\0b", 'a"b', "a,b", "a\r\nb", "NULL", "nan"]),
         "at": st.none() | st.datetimes(timezones=st.just(UTC)),
         "day": st.none() | st.dates(),
     }
@@ -119,6 +121,11 @@ def _sqlite(path: Path, name: str = "dear") -> pa.Table:
     for row in found:
         row["flag"] = None if row["flag"] is None else bool(row["flag"])
     return _plain(found)
+
+
+def read_sqlite(path: Path, name: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f'SELECT * FROM "{name}"').fetchall()
 
 
 def _delta(path: Path) -> pa.Table:

@@ -80,7 +80,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         priority=3,
         state=tmp_path / "pulls.toml.psoup",
         schedule=quarter,
-        hook=Hook("echo $PSOUP_ROWS", timedelta(minutes=1), must_succeed=True),
+        hook=Hook("echo $PSOUP_ROWS", timedelta(minutes=1), True, tmp_path),
         store=store,
     )
     assert fleet == Pull(

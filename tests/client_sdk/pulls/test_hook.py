@@ -96,6 +96,8 @@ def _is_zombie(pid: int) -> bool:
 def test_its_ending_by_a_signal_is_told(tmp_path: Path) -> None:
     run = run_hook(Hook("kill -9 $$"), {})
     assert "killed by signal 9" in str(run.error)
+    missing = run_hook(Hook("true", folder=tmp_path / "none"), {})
+    assert "could not be started" in str(missing.error)
 
 
 # ---- the memory beside an output

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import errno
 import json
 import os
+import secrets
+import tempfile
 import threading
 from collections.abc import Generator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from google.protobuf.message import Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from client_sdk import (
     BadPull,
@@ -22,11 +30,13 @@ from client_sdk import (
     NotFound,
     OutputBusy,
     OutputFailed,
+    Pull,
     Puller,
     PullReport,
     QueryProblem,
     Retry,
     Schedule,
+    Store,
     pull_many,
     pull_once,
     run_pulls,
@@ -34,7 +44,8 @@ from client_sdk import (
 from client_sdk._grpc_sync import GrpcTransport
 from client_sdk.pulls._memory import MemoryFile
 from client_sdk.pulls._sinks import FORMATS
-from tests.client_sdk.pulls.conftest import DEAR, NINE, FakeClock, Place, Server
+from tests.client_sdk.pulls.conftest import DEAR, NINE, TRADES, FakeClock, Place, Server
+from tests.client_sdk.pulls.tables import read_sqlite
 
 pytestmark = pytest.mark.process
 
@@ -132,6 +143,48 @@ def test_after_retention_the_answer_comes_whole(place: Place) -> None:
         report = pull_once(place.client, pull)
     assert (report.whole, report.reason, report.rows) == (True, "RETENTION", 1)
     assert lines(pull.to) == ['"seat","taken"', "7,true"]
+
+
+STEPS = st.sampled_from(["trade", "later", "pull", "output", "memory", "state", "edit", "client"])
+
+
+@settings(max_examples=25)
+@given(st.lists(STEPS, max_size=12), st.sampled_from(["dear.csv", "dear.parquet", "dear.db"]))
+def test_after_every_pull_the_output_is_the_answer(server: Server, steps, output) -> None:
+    """Whatever was lost, edited or restarted in between."""
+    store = Store(server.address, tenant=f"t{secrets.token_hex(8)}")
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        client = stack.enter_context(store.client())
+        client.define(TRADES)
+        registered = client.register(DEAR, key="dear")
+        place = Place(client, store, Path(folder), server.folder)
+        pull = place.pull(output, key="dear")
+        for number, step in enumerate([*steps, "pull"]):
+            if step in ("trade", "later"):
+                place.trade(100 + number, number * (1 if step == "trade" else 6))
+            elif step == "pull":
+                pull_once(place.client, pull)
+                assert contents(pull) == place.client.invoke(registered).rows
+            elif step == "client":
+                other = stack.enter_context(store.client())
+                other.position, place.client = place.client.position, other
+            elif step == "edit" and pull.to.exists():
+                pull.to.write_bytes(b"")
+            else:
+                lost = {"output": pull.to, "memory": pull.memory_path, "state": pull.state_path}
+                lost.get(step, pull.to).unlink(missing_ok=True)
+
+
+def contents(pull: Pull) -> list[dict[str, Any]]:
+    if pull.format == "parquet":
+        found: list[dict[str, Any]] = pyarrow.parquet.read_table(pull.to).to_pylist()
+        return found
+    if pull.format == "sqlite":
+        names = ("symbol", "price")
+        return [dict(zip(names, row, strict=True)) for row in read_sqlite(pull.to, pull.name)]
+    with pull.to.open() as file:
+        return [{**row, "price": float(row["price"])} for row in csv.DictReader(file)]
 
 
 # ---- registrations that come and go
@@ -242,7 +295,8 @@ def test_pulls_of_one_state_share_a_round_trip(place: Place) -> None:
 
 def test_an_output_in_use_is_left_alone(place: Place) -> None:
     place.trade(150)
-    pull, other = place.pull(), place.pull("other.csv")
+    state = place.folder / "all.psoup"
+    pull, other = place.pull(state=state), place.pull("other.csv", state=state)
     with MemoryFile(pull.memory_path):
         busy, fine = pull_many(place.client, [pull, other])
     assert isinstance(busy.error, OutputBusy) and fine.ok
@@ -258,6 +312,29 @@ def test_an_output_that_can_t_be_written_fails_and_then_recovers(place: Place) -
         pull_once(place.client, pull)
     pull.to.unlink()
     assert came(pull_once(place.client, pull)) == (1, 0, True, True)
+
+
+def test_a_full_disk_leaves_the_old_output(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    pull = place.pull()
+    place.trade(150)
+    pull_once(place.client, pull)
+    before = pull.to.read_bytes()
+    place.trade(160)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OutputFailed, match="No space left"):
+            pull_once(place.client, pull)
+    assert pull.to.read_bytes() == before
+    assert came(pull_once(place.client, pull)) == (2, 0, True, True)
+
+
+def test_pulls_made_together_have_one_state(place: Place) -> None:
+    with pytest.raises(ValueError, match="one state file"):
+        pull_many(place.client, [place.pull("a.csv"), place.pull("b.csv")])
 
 
 def test_pulls_in_each_other_s_way(place: Place) -> None:
