@@ -15,6 +15,7 @@ from client_sdk import Hook, HookFailed, OutputBusy, pull_once
 from client_sdk.pulls import _deliver
 from client_sdk.pulls._hook import run_hook
 from client_sdk.pulls._memory import Memory, MemoryFile
+from client_sdk.pulls._sinks._files import CsvSink
 from tests.client_sdk.pulls.conftest import Place
 from tests.conftest import ROOT
 
@@ -77,6 +78,35 @@ def test_a_change_it_did_not_hear_of_is_told_by_the_next_pull(
             pull_once(place.client, pull)
     report = pull_once(place.client, pull)
     assert (report.changed, report.written, len(told(place))) == (False, False, 1)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("of", "verb"), [(CsvSink, "write"), (MemoryFile, "save")])
+def test_cut_off_anywhere_the_next_pull_makes_it_good(
+    place: Place, monkeypatch: pytest.MonkeyPatch, of: type, verb: str, after: bool
+) -> None:
+    """Before or after any step that leaves something behind."""
+    pull = place.pull(hook=Hook(TELL))
+    place.trade(150)
+    pull_once(place.client, pull)
+    place.trade(160)
+    made = getattr(of, verb)
+
+    def cut(*arguments: object) -> None:
+        if after:
+            made(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(of, verb, cut)
+        with pytest.raises(KeyboardInterrupt):
+            pull_once(place.client, pull)
+    assert len(pull.to.read_text().splitlines()) in (2, 3)
+    pull_once(place.client, pull)
+    assert pull.to.read_text() == '"symbol","price"\n"IBM",150\n"IBM",160\n'
+    assert told(place)[-1].startswith("dear csv 2 ") and len(told(place)) == 2
+    assert not pull_once(place.client, pull).written and len(told(place)) == 2
 
 
 def test_past_its_limit_it_is_ended_with_all_it_started(tmp_path: Path) -> None:
