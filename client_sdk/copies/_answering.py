@@ -43,11 +43,11 @@ def batches_at(
     connection: sqlite3.Connection, record: Record, now: int | None, rows: int
 ) -> Iterator[pa.RecordBatch]:
     """The same, so many rows at a time."""
-    columns = version_of(record).shape.columns
+    version = version_of(record)
+    columns = version.shape.columns
     names = ", ".join(_tables.value_names(columns))
-    table = _tables.name_of(_tables.ROWS, record.copy_id)
     cursor = connection.execute(
-        f"SELECT {names} FROM {table} WHERE {visible(now)} ORDER BY {ORDER}"
+        f"SELECT {names} FROM {version.table} WHERE {visible(now)} ORDER BY {ORDER}"
     )
     while found := cursor.fetchmany(rows):
         series = zip(*found, strict=True)

@@ -63,11 +63,11 @@ def _views(
 
 
 def _select(record: Record, now: int | None) -> str:
-    columns = version_of(record).shape.columns
+    version = version_of(record)
+    columns = version.shape.columns
     names = zip(_tables.value_names(columns), columns, _distinct(columns), strict=True)
     values = ", ".join(f"{shown(stored, one)} AS {quoted(name)}" for stored, one, name in names)
-    table = _tables.name_of(_tables.ROWS, record.copy_id)
-    return f"SELECT {values} FROM main.{table} WHERE {visible(now)} ORDER BY {ORDER}"
+    return f"SELECT {values} FROM main.{version.table} WHERE {visible(now)} ORDER BY {ORDER}"
 
 
 def _distinct(columns: Sequence[Column]) -> list[str]:

@@ -45,11 +45,6 @@ class Record:
         return self.following or self.version
 
     @property
-    def base_table(self) -> str:
-        kind = _tables.ROWS if self.following is None else _tables.NEXT
-        return _tables.name_of(kind, self.copy_id)
-
-    @property
     def basis(self) -> tuple[bytes, bytes]:
         """What a transfer goes on from: it holds as long as this is the same."""
         return (
@@ -127,6 +122,16 @@ def redeclare(connection: sqlite3.Connection, declaration: Declaration) -> None:
     )
 
 
+def amend(connection: sqlite3.Connection, copy_id: int, **fields: Any) -> Declaration | None:
+    """Changes these fields of the declaration as it is now. None where the copy is gone."""
+    record = by_id(connection, copy_id)
+    if record is None:
+        return None
+    changed = replace(record.declaration, **fields)
+    redeclare(connection, changed)
+    return changed
+
+
 def put_versions(
     connection: sqlite3.Connection,
     copy_id: int,
@@ -148,19 +153,30 @@ def put_shown(connection: sqlite3.Connection, copy_id: int, now: int | None) -> 
 
 def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
     for copy_id in copy_ids:
-        _tables.drop_all(connection, copy_id)
+        _tables.drop_but(connection, copy_id)
         connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
         connection.execute("DELETE FROM _psoup_copies WHERE copy_id = ?", (copy_id,))
 
 
 def declare(connection: sqlite3.Connection, wanted: Declaration) -> None:
     """Raises ValueError where SQLite could not tell the name from another copy's."""
-    for record in records(connection):
+    for record in _namesakes(connection, wanted.name):
         if record.name == wanted.name:
             return _declare_again(connection, record, wanted)
-        if record.name.lower() == wanted.name.lower():
+        if record.name.casefold() == wanted.name.casefold():
             raise ValueError(f"{wanted.name!r} and {record.name!r} are one name in SQL")
     insert(connection, wanted)
+
+
+def _namesakes(connection: sqlite3.Connection, name: str) -> list[Record]:
+    """Those that have the name, but for case, in the row or in what was sealed."""
+    fragment = seal({"name": name}).partition("{")[2].rstrip("}")
+    rows = connection.execute(
+        f"SELECT {_FIELDS} FROM _psoup_copies WHERE lower(name) = lower(?1) "
+        "OR instr(declaration, ?2) OR instr(spare, ?2)",
+        (name, fragment),
+    )
+    return [_record(*row) for row in rows]
 
 
 def _declare_again(connection: sqlite3.Connection, record: Record, wanted: Declaration) -> None:
@@ -169,8 +185,7 @@ def _declare_again(connection: sqlite3.Connection, record: Record, wanted: Decla
         delete(connection, [record.copy_id])
         insert(connection, wanted)
     elif (before.priority, before.lease) != (wanted.priority, wanted.lease):
-        changed = replace(before, priority=wanted.priority, lease=wanted.lease)
-        redeclare(connection, changed)
+        amend(connection, record.copy_id, priority=wanted.priority, lease=wanted.lease)
 
 
 def forget(connection: sqlite3.Connection, name: str) -> None:
