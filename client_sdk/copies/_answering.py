@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from client_sdk.copies._encoding import restored
 from client_sdk.copies._records import Version
 from client_sdk.copies._shelf import Record
 
+_ROWS = 65_536
 ORDER = "sort_key, visible_from, row_id"
 
 
@@ -33,17 +35,26 @@ def visible(now: int | None) -> str:
 
 def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -> pa.Table:
     """In the order of the answer."""
+    batches = batches_at(connection, record, now, _ROWS)
+    return pa.Table.from_batches(batches, schema_of(version_of(record).shape.columns))
+
+
+def batches_at(
+    connection: sqlite3.Connection, record: Record, now: int | None, rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The same, so many rows at a time."""
     version = version_of(record)
     columns = version.shape.columns
     names = ", ".join(_tables.value_names(columns))
-    rows = connection.execute(
+    cursor = connection.execute(
         f"SELECT {names} FROM {version.table} WHERE {visible(now)} ORDER BY {ORDER}"
-    ).fetchall()
-    series = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
-    try:
-        arrays = [restored(values, one) for values, one in zip(series, columns, strict=True)]
-    except (ValueError, TypeError, ArithmeticError, OverflowError) as error:
-        raise FileDamaged(
-            f"{record.name} holds values that are none: {error}. The next sync repairs it"
-        ) from error
-    return pa.Table.from_arrays(arrays, schema=schema_of(columns))
+    )
+    while found := cursor.fetchmany(rows):
+        series = zip(*found, strict=True)
+        try:
+            arrays = [restored(values, one) for values, one in zip(series, columns, strict=True)]
+        except (ValueError, TypeError, ArithmeticError, OverflowError) as error:
+            raise FileDamaged(
+                f"{record.name} holds values that are none: {error}. The next sync repairs it"
+            ) from error
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))

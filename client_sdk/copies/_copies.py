@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -211,6 +212,12 @@ class Copies:
         return WatchRun(self._file, session, wish, every).flow()
 
     # ---- reading
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """What this thread reads inside is all of one moment, whatever other processes sync."""
+        with self._file.reading():
+            yield
 
     def query(
         self, sql: str, parameters: Parameters = (), *, now: datetime | None = None

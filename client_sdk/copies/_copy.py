@@ -11,7 +11,7 @@ import pyarrow as pa
 from client_sdk._answer import python_rows, to_pandas
 from client_sdk._columns import Column
 from client_sdk.copies import _shelf
-from client_sdk.copies._answering import answer_at, version_of
+from client_sdk.copies._answering import answer_at, batches_at, version_of
 from client_sdk.copies._clock import Hands
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._models import CopyState
@@ -60,6 +60,17 @@ class Copy:
         if now is None:
             self._hands.note(record, moment)
         return table, version_of(record).shape.columns
+
+    def batches(
+        self, now: datetime | None = None, *, rows: int = 65_536
+    ) -> Iterator[pa.RecordBatch]:
+        """The same a batch at a time, for answers larger than memory.
+
+        The file is held open at one moment until the last batch, so take them all, in one thread.
+        """
+        with self._file.reading() as connection:
+            record = _shelf.find(connection, self.name)
+            yield from batches_at(connection, record, self._hands.now(record, now), rows)
 
     def rows(self, now: datetime | None = None) -> list[dict[str, Any]]:
         """Timestamps are aware datetimes in UTC, decimals are Decimal, NULL is None."""

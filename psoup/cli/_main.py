@@ -8,7 +8,7 @@ from dataclasses import replace
 import click
 
 from client_sdk import DEFAULT_TARGET
-from psoup.cli import bench, explain, publish, queries, serve, status, streams
+from psoup.cli import bench, explain, publish, pull, queries, serve, status, streams
 from psoup.cli.connection import Connection
 from psoup.cli.problems import ProblemGroup
 
@@ -25,7 +25,7 @@ A store of your own; the first line in a terminal of its own:
 
 \b
 Exit codes: 0 done, 1 refused by the store, 2 wrong usage, 3 no store at the target,
-130 ended with Ctrl-C.
+130 ended with Ctrl-C. `psoup pull` has a few more.
 """
 
 
@@ -76,6 +76,7 @@ cli.add_command(queries.register)
 cli.add_command(queries.register_many)
 cli.add_command(queries.invoke)
 cli.add_command(queries.ask)
+cli.add_command(pull.pull)
 cli.add_command(explain.explain)
 cli.add_command(queries.list_)
 cli.add_command(queries.unregister)

@@ -11,7 +11,12 @@ from client_sdk import ConnectionFailed, PsoupError
 REFUSED = 1
 USAGE = 2
 NO_STORE = 3
+BUSY = 4
+HOOK_FAILED = 5
+# What sysexits.h calls EX_TEMPFAIL: the same command may well succeed later.
+TRY_LATER = 75
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 class Problem(click.ClickException):

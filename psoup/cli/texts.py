@@ -12,12 +12,11 @@ from typing import Any
 
 import click
 
+from client_sdk.pulls import parse_duration
 from psoup.cli.problems import fail
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DURATION = re.compile(r"(\d+)\s*([smhdw])")
 _HANDLE = re.compile(r"[0-9a-fA-F]{32}")
 
 
@@ -38,10 +37,10 @@ def instant(text: str) -> datetime:
 
 
 def duration(text: str) -> timedelta:
-    match = _DURATION.fullmatch(text.strip().lower())
-    if match is None:
-        fail(f"{text!r} is not a duration; write 90s, 15m, 12h, 30d or 4w")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        fail(str(error))
 
 
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:

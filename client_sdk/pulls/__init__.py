@@ -1,0 +1,65 @@
+"""Answers pulled on a schedule into files.
+
+    from client_sdk import Client, Pull, Schedule, pull_once, run_pulls
+
+    dear = Pull("dear", Path("dear.parquet"), key="dear", schedule=Schedule(timedelta(minutes=15)))
+    with Client("localhost:7181") as client:
+        pull_once(client, dear)          # now
+    run_pulls([dear])                    # until the end of time, or until `stop` is set
+
+A pull keeps an offline copy beside its output, so that only what changed is transferred, and
+writes the output only where the answer is another one. See docs/pulls.md.
+"""
+
+from __future__ import annotations
+
+from client_sdk.pulls._clock import Clock, SystemClock
+from client_sdk.pulls._durations import parse_duration, show_duration
+from client_sdk.pulls._errors import (
+    BadPull,
+    HookFailed,
+    Incomplete,
+    OutputBusy,
+    OutputFailed,
+    PullError,
+    hopeless,
+    passes,
+)
+from client_sdk.pulls._file import load_pulls
+from client_sdk.pulls._hook import HookRun
+from client_sdk.pulls._pull import Hook, Pull, Store, name_from
+from client_sdk.pulls._puller import Puller, run_pulls
+from client_sdk.pulls._report import PullReport
+from client_sdk.pulls._schedule import Schedule
+from client_sdk.pulls._sinks import FORMATS, format_of, sink_for
+from client_sdk.pulls._turn import pull_many, pull_once
+
+__all__ = [
+    "FORMATS",
+    "BadPull",
+    "Clock",
+    "Hook",
+    "HookFailed",
+    "HookRun",
+    "Incomplete",
+    "OutputBusy",
+    "OutputFailed",
+    "Pull",
+    "PullError",
+    "PullReport",
+    "Puller",
+    "Schedule",
+    "Store",
+    "SystemClock",
+    "format_of",
+    "hopeless",
+    "load_pulls",
+    "name_from",
+    "parse_duration",
+    "passes",
+    "pull_many",
+    "pull_once",
+    "run_pulls",
+    "show_duration",
+    "sink_for",
+]

@@ -1,0 +1,162 @@
+"""pulls.toml: several pulls in one file.
+
+    [defaults]                  # what holds for all of them
+    target = "localhost:7181"
+    every = "15m"
+
+    [pulls.dear]                # one table for each, named as the pull is
+    sql = "SELECT symbol, price FROM trades WHERE price > :least RANGE 10 MINUTES"
+    parameters = { least = 184.5 }
+    to = "dear.parquet"
+
+Paths are from the folder of the file. The state of all pulls of one store is one file, so that
+they share a round trip: `pulls.toml.psoup` for the store of [defaults].
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from client_sdk.pulls._errors import BadPull
+from client_sdk.pulls._fields import OWN, SHARED, Reader
+from client_sdk.pulls._pull import Hook, Pull, Store
+from client_sdk.pulls._puller import check_together
+from client_sdk.pulls._schedule import Schedule
+
+Values = dict[str, Any]
+_SCHEDULE = ("every", "jitter", "aligned", "backoff", "backoff_cap")
+_DIRECT = ("sql", "key", "handle", "parameters", "lease", "window", "priority", "format", "always")
+
+
+def load_pulls(path: Path | str, store: Store | None = None) -> tuple[Pull, ...]:
+    """The pulls of a file. `store` holds where neither a pull nor [defaults] says which.
+
+    Raises BadPull, whose message names the file, the table and the key.
+    """
+    return _File(Path(path), store or Store()).pulls()
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    store: Store
+
+    def pulls(self) -> tuple[Pull, ...]:
+        content = self._content()
+        self._known("", content, ("defaults", "pulls"))
+        defaults = self._read("defaults", content.get("defaults", {}), SHARED)
+        tables = content.get("pulls")
+        if not isinstance(tables, Mapping) or not tables:
+            self._fail("", "there is no pull in it; add a table [pulls.NAME]")
+        found = tuple(self._pull(name, table, defaults) for name, table in tables.items())
+        try:
+            check_together(found)
+        except BadPull as error:
+            self._fail("", error.message)
+        return found
+
+    def _content(self) -> Values:
+        try:
+            with self.path.open("rb") as file:
+                return tomllib.load(file)
+        except OSError as error:
+            self._fail("", f"can't be read: {error.strerror}")
+        except ValueError as error:
+            self._fail("", str(error))
+
+    def _pull(self, name: str, table: Any, defaults: Values) -> Pull:
+        label = f"pulls.{name}"
+        own = self._read(label, table, OWN | SHARED)
+        if "to" not in own:
+            self._fail(label, "to: missing; it says where the answer goes")
+        values = {**_fitting(defaults, own), **own}
+        try:
+            state, store = self._state(values, defaults), _store(values, self.store)
+            return _made(name, values, state, store, self.path.parent)
+        except ValueError as error:
+            self._fail(label, str(error))
+
+    def _read(self, label: str, table: Any, readers: Mapping[str, Reader]) -> Values:
+        if not isinstance(table, Mapping):
+            self._fail(label, "must be a table")
+        self._known(label, table, readers)
+        values = {}
+        for key, value in table.items():
+            try:
+                values[key] = readers[key](value, self.path.parent)
+            except ValueError as error:
+                self._fail(label, f"{key}: {error}")
+        return values
+
+    def _known(self, label: str, table: Mapping[str, Any], names: Iterable[str]) -> None:
+        known = list(names)
+        for key in table:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+                where = "" if label != "defaults" or key not in OWN else " in [defaults]"
+                self._fail(label, f"{key}: there is no such key{where}; {hint}")
+
+    def _state(self, values: Values, defaults: Values) -> Path:
+        """Given, or one for each store the file names."""
+        if "state" in values:
+            return Path(values["state"])
+        store, usual = _store(values, self.store), _store(defaults, self.store)
+        plain = self.path.with_name(f"{self.path.name}.psoup")
+        if (store.target, store.tenant, store.owner) == (usual.target, usual.tenant, usual.owner):
+            return plain
+        label = re.sub(r"[^A-Za-z0-9.]+", "-", f"{store.target} {store.tenant} {store.owner}")
+        return plain.with_name(f"{self.path.name}.{label}.psoup")
+
+    def _fail(self, label: str, message: str) -> NoReturn:
+        table = f" [{label}]" if label else ""
+        raise BadPull(f"{self.path}:{table} {message}") from None
+
+
+def _fitting(defaults: Values, own: Values) -> Values:
+    """The defaults that mean something for this pull: no lease without a text, and so on."""
+    named = defaults.keys() | own.keys()
+    needs = {"lease": "sql", **dict.fromkeys(_SCHEDULE, "every")}
+    needs |= {key: "on_change" for key in defaults if key.startswith("on_change_")}
+    return {key: value for key, value in defaults.items() if needs.get(key, key) in named}
+
+
+def _store(values: Values, usual: Store) -> Store:
+    return Store(
+        values.get("target", usual.target),
+        values.get("tenant", usual.tenant),
+        values.get("owner", usual.owner),
+        values["timeout"].total_seconds() if "timeout" in values else usual.timeout,
+    )
+
+
+def _made(name: str, values: Values, state: Path, store: Store, folder: Path) -> Pull:
+    """Raises ValueError, whose message begins with a key."""
+    schedule = {key: values[key] for key in _SCHEDULE if key in values}
+    if schedule and "every" not in schedule:
+        raise ValueError(f"{next(iter(schedule))}: needs every")
+    return Pull(
+        name,
+        values["to"],
+        state=state,
+        store=store,
+        schedule=Schedule(**schedule) if schedule else None,
+        hook=_hook(values, folder),
+        **{key: values[key] for key in _DIRECT if key in values},
+    )
+
+
+def _hook(values: Values, folder: Path) -> Hook | None:
+    details = {key: values[key] for key in values if key.startswith("on_change_")}
+    if "on_change" not in values:
+        if details:
+            raise ValueError(f"{next(iter(details))}: needs on_change")
+        return None
+    renamed = {key.removeprefix("on_change_"): value for key, value in details.items()}
+    return Hook(values["on_change"], folder=folder, **renamed)

@@ -1,0 +1,115 @@
+"""What is pulled, from where, into what, how often."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from client_sdk._client import DEFAULT_TARGET, DEFAULT_TIMEOUT, Client
+from client_sdk._values import Scalar
+from client_sdk.pulls._errors import BadPull
+from client_sdk.pulls._schedule import ZERO, Schedule
+from client_sdk.pulls._sinks import FORMATS, format_of
+
+_NAME = re.compile(r"(?!sqlite_)[A-Za-z][A-Za-z0-9_.-]{0,62}", re.IGNORECASE)
+_HANDLE = re.compile(r"[0-9a-fA-F]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Which store, as whom. Pulls of one store and one state file share a round trip."""
+
+    target: str = DEFAULT_TARGET
+    tenant: str = "main"
+    owner: str = "main"
+    timeout: float = DEFAULT_TIMEOUT
+
+    def client(self) -> Client:
+        return Client(self.target, tenant=self.tenant, owner=self.owner, timeout=self.timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A shell command to run after a change, in `folder` or where the process is.
+
+    With `must_succeed` its failure is the pull's.
+    """
+
+    command: str
+    limit: timedelta = timedelta(minutes=5)
+    must_succeed: bool = False
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Pull:
+    """An answer that is kept up to date in `to`.
+
+    What is pulled: `sql` is registered by the pull itself, with a client key kept in its state;
+    `key` names a registration of the store's owner, and with `sql` too it is made where there is
+    none; `handle` is one in hex. `state` is the offline copy, beside the output unless given.
+
+    Raises BadPull, whose message begins with the field, where that makes no sense.
+    """
+
+    name: str
+    to: Path
+    sql: str | None = None
+    key: str | None = None
+    handle: str | None = None
+    parameters: Mapping[str, Scalar] = field(default_factory=dict)
+    lease: timedelta | None = None
+    window: str | None = None
+    priority: int = 0
+    format: str = ""
+    state: Path | None = None
+    schedule: Schedule | None = None
+    always: bool = False
+    hook: Hook | None = None
+    store: Store = field(default_factory=Store)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise BadPull(
+                f"name: {self.name!r} can't be one; up to 63 letters, digits, _ . and -, the first "
+                "a letter, and not sqlite_"
+            )
+        object.__setattr__(self, "to", Path(self.to))
+        object.__setattr__(self, "format", self.format or format_of(self.to))
+        if self.format not in FORMATS:
+            raise BadPull(f"format: {self.format!r} is none; one of {', '.join(FORMATS)}")
+        if self.state_path.resolve() == self.to.resolve():
+            raise BadPull("state: can't be the output itself")
+        self._check_source()
+
+    def _check_source(self) -> None:
+        if self.handle is not None and (self.key is not None or self.sql is not None):
+            raise BadPull("handle: names a registration already; leave out key and sql")
+        if self.handle is None and self.key is None and self.sql is None:
+            raise BadPull("sql: missing; give sql, key or handle")
+        if self.handle is not None and not _HANDLE.fullmatch(self.handle):
+            raise BadPull(f"handle: {self.handle!r} is none; a handle is 32 hexadecimal digits")
+        if self.sql is None and (self.parameters or self.lease is not None):
+            raise BadPull("sql: missing; parameters and lease belong to a text")
+        if self.lease is not None and self.lease <= ZERO:
+            raise BadPull("lease: must be longer than nothing")
+
+    @property
+    def state_path(self) -> Path:
+        return self.state or self.to.with_name(f"{self.to.name}.psoup")
+
+    @property
+    def memory_path(self) -> Path:
+        """Beside the output: what was last written there, and who is writing."""
+        place = self.to.resolve()
+        own = f".{self.name}" if self.format == "sqlite" else ""
+        return place.with_name(f"{place.name}{own}.pull")
+
+
+def name_from(text: str) -> str:
+    """A name for a pull made of whatever there is."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:63]
+    return plain if _NAME.fullmatch(plain) else f"p_{plain}"[:63]

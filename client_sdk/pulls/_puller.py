@@ -1,0 +1,167 @@
+"""Pulls on their schedules, for as long as it runs."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+
+from client_sdk._client import Client
+from client_sdk._exceptions import PsoupError
+from client_sdk.pulls._clock import Clock, SystemClock
+from client_sdk.pulls._errors import BadPull, hopeless, passes
+from client_sdk.pulls._pull import Pull, Store
+from client_sdk.pulls._report import PullReport
+from client_sdk.pulls._schedule import Timetable
+from client_sdk.pulls._turn import pull_many
+
+Listener = Callable[[PullReport], None]
+Group = tuple[Store, Path]
+
+# The longest wait in one go: after a machine's sleep the wall clock is looked at this soon.
+GLANCE = 30.0
+
+
+class Puller:
+    """Makes each pull when it is due, those of one store and state file in one round trip.
+
+    The first of each is due at once. A pull that fails is tried again as its schedule says; one
+    that can't succeed, because its query is wrong, is given up. `on_report` hears of every pull;
+    what it raises ends the run. `connect` makes the client of a store, which the puller closes.
+    """
+
+    def __init__(
+        self,
+        pulls: Iterable[Pull],
+        *,
+        on_report: Listener | None = None,
+        connect: Callable[[Store], Client] = Store.client,
+        clock: Clock | None = None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.pulls = tuple(pulls)
+        check_together(self.pulls)
+        self._on_report = on_report or (lambda report: None)
+        self._connect = connect
+        self._clock = clock or SystemClock()
+        self._draw = draw
+        self._clients: dict[Store, Client] = {}
+        self._tables: dict[str, Timetable] = {}
+        self.given_up: dict[str, PsoupError] = {}
+
+    def once(self) -> list[PullReport]:
+        """Every pull, now, whatever its schedule."""
+        return self._pull(self.pulls)
+
+    def run(self) -> None:
+        """Until its clock says to stop, or every pull was given up.
+
+        Raises BadPull where a pull has no schedule.
+        """
+        self._begin()
+        while self._tables:
+            left = min(self._left(name) for name in self._tables)
+            if left > 0:
+                if self._clock.wait(min(left, GLANCE)):
+                    return
+            else:
+                self.turn()
+
+    def turn(self) -> list[PullReport]:
+        """Those that are due now."""
+        self._begin()
+        return self._pull([p for p in self.pulls if p.name in self._tables and self._due(p.name)])
+
+    def close(self) -> None:
+        while self._clients:
+            self._clients.popitem()[1].close()
+
+    def __enter__(self) -> Puller:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        if self._tables or self.given_up:
+            return
+        wall, monotonic = self._clock.wall(), self._clock.monotonic()
+        for pull in self.pulls:
+            if pull.schedule is None:
+                raise BadPull(f"{pull.name}: has no schedule; say how often, or pull it once")
+            self._tables[pull.name] = Timetable(pull.schedule, wall, monotonic)
+
+    def _left(self, name: str) -> float:
+        return self._tables[name].remaining(self._clock.wall(), self._clock.monotonic())
+
+    def _due(self, name: str) -> bool:
+        return self._left(name) == 0
+
+    def _pull(self, pulls: Iterable[Pull]) -> list[PullReport]:
+        groups: dict[Group, list[Pull]] = {}
+        for pull in pulls:
+            groups.setdefault((pull.store, pull.state_path.resolve()), []).append(pull)
+        return [report for group in groups.values() for report in self._pull_group(group)]
+
+    def _pull_group(self, pulls: list[Pull]) -> list[PullReport]:
+        """One draw for all of them, so that they stay together."""
+        store = pulls[0].store
+        made = pull_many(self._client(store), pulls)
+        if any(report.error is not None and passes(report.error) for report in made):
+            # Its channel would wait longer and longer before it tries to connect again.
+            self._clients.pop(store).close()
+        draw = self._draw()
+        reports = [self._scheduled(report, draw) for report in made]
+        for report in reports:
+            self._on_report(report)
+        return reports
+
+    def _scheduled(self, report: PullReport, draw: float) -> PullReport:
+        table = self._tables.get(report.name)
+        if table is None:
+            return report
+        if report.error is not None and hopeless(report.error):
+            del self._tables[report.name]
+            self.given_up[report.name] = report.error
+            return replace(report, given_up=True)
+        wall, monotonic = self._clock.wall(), self._clock.monotonic()
+        wait = table.done(wall, monotonic, failed=not report.ok, draw=draw)
+        return replace(report, next_in=timedelta(seconds=wait))
+
+    def _client(self, store: Store) -> Client:
+        if store not in self._clients:
+            self._clients[store] = self._connect(store)
+        return self._clients[store]
+
+
+def run_pulls(
+    pulls: Iterable[Pull],
+    *,
+    on_report: Listener | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Pulls until `stop` is set, from another thread or from `on_report`."""
+    with Puller(pulls, on_report=on_report, clock=SystemClock(stop)) as puller:
+        puller.run()
+
+
+def check_together(pulls: tuple[Pull, ...]) -> None:
+    """Raises BadPull where two of them would get in each other's way."""
+    names: set[str] = set()
+    outputs: dict[Path, Pull] = {}
+    for pull in pulls:
+        if pull.name.lower() in names:
+            raise BadPull(f"name: two pulls are called {pull.name}")
+        names.add(pull.name.lower())
+        other = outputs.setdefault(pull.to.resolve(), pull)
+        if other is not pull and {other.format, pull.format} != {"sqlite"}:
+            raise BadPull(f"to: {pull.to} is the output of {other.name} too")

@@ -1,0 +1,91 @@
+"""When a pull is due. Pure: instants come in as numbers, nothing here sleeps or looks at a clock.
+
+Two clocks are needed. The wall clock goes on while a machine sleeps, but somebody may set it; the
+monotonic clock never jumps, but stands still during sleep. A pull is due when **either** says so:
+
+- after sleep the wall clock is past the instant, so one pull is made at once, however many turns
+  were slept through;
+- where the wall clock was set back the monotonic one still counts to the end of the wait;
+- where it was set forward one pull comes early, which costs a round trip.
+
+Turns are at `origin + n * every`. The origin is the first pull, or with `aligned` 1970 in UTC, so
+that 15 minutes are the quarters of an hour whenever the process started. Turns that have passed
+when a pull ends are left out, never made up for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+
+ZERO = timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Every so often, each time up to `jitter` later, so that many clients don't come at once.
+
+    After a failure it is tried again after `backoff`, then twice that, and so on up to
+    `backoff_cap` (None: `every`), each pause drawn between half of itself and itself.
+    """
+
+    every: timedelta
+    jitter: timedelta = ZERO
+    aligned: bool = False
+    backoff: timedelta = timedelta(seconds=5)
+    backoff_cap: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.every <= ZERO:
+            raise ValueError("every: must be longer than nothing")
+        if not ZERO <= self.jitter < self.every:
+            raise ValueError("jitter: must be shorter than every")
+        if self.backoff <= ZERO:
+            raise ValueError("backoff: must be longer than nothing")
+        if self.backoff_cap is not None and self.backoff_cap < self.backoff:
+            raise ValueError("backoff_cap: must not be shorter than backoff")
+
+    def turn_after(self, wall: float, origin: float) -> float:
+        """The first turn later than `wall`."""
+        every = self.every.total_seconds()
+        start = 0.0 if self.aligned else origin
+        turn = start + (math.floor((wall - start) / every) + 1) * every
+        return turn if turn > wall else turn + every
+
+    def pause(self, failures: int, draw: float) -> float:
+        """Seconds after the nth failure in a row; `draw` is from [0, 1)."""
+        cap = self.every if self.backoff_cap is None else self.backoff_cap
+        doubled = self.backoff.total_seconds() * 2.0 ** min(failures - 1, 64)
+        return min(cap.total_seconds(), doubled) * (0.5 + draw / 2)
+
+
+class Timetable:
+    """Where one pull is in its schedule: due at once, and then as `done` says."""
+
+    def __init__(self, schedule: Schedule, wall: float, monotonic: float) -> None:
+        self.schedule = schedule
+        self.failures = 0
+        self._origin = wall
+        self._set(wall, monotonic, 0.0)
+
+    def remaining(self, wall: float, monotonic: float) -> float:
+        """Seconds until it is due; 0 where it is."""
+        left = min(self._wall_due - wall, self._monotonic_due - monotonic)
+        return max(0.0, left)
+
+    def done(self, wall: float, monotonic: float, *, failed: bool, draw: float) -> float:
+        """A pull has ended at this instant. Seconds until the next."""
+        if failed:
+            self.failures += 1
+            wait = self.schedule.pause(self.failures, draw)
+        else:
+            self.failures = 0
+            turn = self.schedule.turn_after(wall, self._origin)
+            wait = turn - wall + self.schedule.jitter.total_seconds() * draw
+        self._set(wall, monotonic, wait)
+        return wait
+
+    def _set(self, wall: float, monotonic: float, wait: float) -> None:
+        self._wall_due = wall + wait
+        self._monotonic_due = monotonic + wait

@@ -1,0 +1,56 @@
+"""Where an answer can be written: by format, each replacing its output all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from client_sdk.pulls._errors import BadPull
+from client_sdk.pulls._sinks._delta import DeltaSink
+from client_sdk.pulls._sinks._files import CsvSink, JsonLinesSink, JsonSink, ParquetSink
+from client_sdk.pulls._sinks._output import Output, Sink, Stamp
+from client_sdk.pulls._sinks._sqlite import ABOUT, SqliteSink
+
+FORMATS = ("parquet", "csv", "json", "jsonl", "sqlite", "delta")
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".sqlite": "sqlite",
+    ".sqlite3": "sqlite",
+    ".db": "sqlite",
+    ".delta": "delta",
+}
+_FILES = {"parquet": ParquetSink, "csv": CsvSink, "json": JsonSink, "jsonl": JsonLinesSink}
+
+
+def format_of(path: Path) -> str:
+    """By the suffix. Raises BadPull where it says nothing."""
+    found = SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        known = ", ".join(SUFFIXES)
+        raise BadPull(f"{path}: the format can't be told from the name; end it in {known}, or say")
+    return found
+
+
+def sink_for(path: Path, form: str, name: str) -> Sink:
+    """Raises BadPull where `path` can't be an output of that format."""
+    if not path.resolve().parent.is_dir():
+        raise BadPull(f"{path}: there is no folder {path.resolve().parent}")
+    if (form == "delta" and path.is_file()) or (form != "delta" and path.is_dir()):
+        kind = "a file" if path.is_file() else "a folder"
+        raise BadPull(f"{path} is {kind}, and {form} needs the other")
+    if form == "sqlite":
+        if name.lower() == ABOUT:
+            raise BadPull(f"{name} is taken by the table of pulls; name the pull otherwise")
+        return SqliteSink(path, name)
+    if form == "delta":
+        try:
+            return DeltaSink(path)
+        except ImportError as error:
+            raise BadPull(str(error)) from error
+    return _FILES[form](path)
+
+
+__all__ = ["FORMATS", "SUFFIXES", "Output", "Sink", "Stamp", "format_of", "sink_for"]

@@ -1,0 +1,131 @@
+"""What `psoup pull` says of each pull, and the exit code it all comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from client_sdk import PsoupError
+from client_sdk.pulls import (
+    BadPull,
+    HookFailed,
+    OutputBusy,
+    Pull,
+    PullReport,
+    passes,
+    show_duration,
+)
+from psoup.cli.output import as_json
+from psoup.cli.problems import (
+    BUSY,
+    HOOK_FAILED,
+    NO_STORE,
+    REFUSED,
+    TRY_LATER,
+    USAGE,
+    complain,
+    exit_code,
+    show,
+)
+
+# Of several pulls the code that asks most of whoever looks.
+_GRAVITY = (USAGE, REFUSED, HOOK_FAILED, NO_STORE, TRY_LATER, BUSY)
+
+
+class Teller:
+    """Results go to standard output; what failed, to standard error."""
+
+    def __init__(self, *, quiet: bool, lines: bool) -> None:
+        self._quiet = quiet
+        self._lines = lines
+
+    def __call__(self, report: PullReport) -> None:
+        if self._lines:
+            click.echo(as_json(report.as_dict()))
+            return
+        if report.error is not None:
+            show(report.error)
+        elif report.hook is not None and report.hook.error is not None:
+            complain(report.hook.error.message)
+        if not self._quiet or report.error is not None:
+            click.echo(line_of(report), err=report.error is not None)
+
+
+def line_of(report: PullReport) -> str:
+    parts = [f"{report.at:%Y-%m-%d %H:%M:%SZ}", report.name]
+    if report.position:
+        parts += [f"{report.rows:,} rows", _change(report)]
+        parts.append(f"-> {report.pull.to}" if report.written else f"{report.pull.to} is current")
+    else:
+        parts.append("failed")
+    parts.append(f"{report.seconds:.2f} s")
+    if report.given_up:
+        parts.append("given up")
+    if report.next_in is not None:
+        parts.append(f"next in {show_duration(report.next_in)}")
+    return "  ".join(parts)
+
+
+def _change(report: PullReport) -> str:
+    told = "changed" if report.changed else "unchanged"
+    came = f"{report.received:,} received"
+    if report.whole:
+        came += f", whole ({report.reason.lower().replace('_', ' ')})"
+    if report.removed:
+        came += f", {report.removed:,} removed"
+    return f"{told}: {came}"
+
+
+def code_of(error: PsoupError) -> int:
+    match error:
+        case BadPull():
+            return USAGE
+        case OutputBusy():
+            return BUSY
+        case HookFailed():
+            return HOOK_FAILED
+    code = exit_code(error)
+    return TRY_LATER if code == REFUSED and passes(error) else code
+
+
+def code_of_all(reports: Iterable[PullReport], changed_code: int) -> int:
+    """0 where all went well, or `changed_code` where one of them changed too."""
+    told = list(reports)
+    found = {code_of(report.error) for report in told if report.error is not None}
+    for code in _GRAVITY:
+        if code in found:
+            return code
+    return changed_code if any(report.changed for report in told) else 0
+
+
+def describe(pull: Pull) -> Iterable[str]:
+    """What would be done, for --check."""
+    yield f"{pull.name}: {_source(pull)}"
+    store = pull.store
+    yield f"  from      {store.target}, tenant {store.tenant}, owner {store.owner}"
+    yield f"  to        {pull.to} ({pull.format})"
+    yield f"  state     {pull.state_path}"
+    yield f"  schedule  {_schedule(pull)}"
+    if pull.hook is not None:
+        yield f"  on change {pull.hook.command} (at most {show_duration(pull.hook.limit)})"
+
+
+def _source(pull: Pull) -> str:
+    if pull.handle is not None:
+        return f"the registration {pull.handle}"
+    if pull.sql is None:
+        return f"the registration with key {pull.key!r}"
+    where = "" if pull.key is None else f" with key {pull.key!r}"
+    return f"registers{where}: {' '.join(pull.sql.split())}"
+
+
+def _schedule(pull: Pull) -> str:
+    plan = pull.schedule
+    if plan is None:
+        return "once"
+    aligned = " of the clock in UTC" if plan.aligned else " from the first one on"
+    jitter = f", up to {show_duration(plan.jitter)} later" if plan.jitter else ""
+    longest = show_duration(plan.backoff_cap or plan.every)
+    backoff = f"after a failure in {show_duration(plan.backoff)}, doubling up to {longest}"
+    return f"every {show_duration(plan.every)}{aligned}{jitter}; {backoff}"
