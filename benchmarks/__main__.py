@@ -18,6 +18,7 @@ from benchmarks import (
     publish,
     registrations,
     soak,
+    sync,
     windows,
 )
 from benchmarks.report import Report
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, Callable[[Path, bool], Report]] = {
     "kernel": kernel.run,
     "registrations": registrations.run,
     "paper": paper.run,
+    "sync": sync.run,
     "soak": soak.run,
 }
 
