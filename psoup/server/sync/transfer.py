@@ -28,6 +28,7 @@ Piece: TypeAlias = tuple[pb.SyncPart, int, int]
 # What a message costs beside its content.
 _FRAME = 5
 _FEW_REMOVED = 1000
+_PIECES_PER_TICKET = 64
 
 
 @dataclass(slots=True)
@@ -46,7 +47,8 @@ class Budget:
 
 @dataclass
 class Transfer:
-    """`token` is the newest the client was given; `found` is there once it is known.
+    """`token` is the newest the client was given; `found` is there once it is known. `ticket` says
+    whose turn it is among others.
 
     `quiet` is a transfer that tells the client nothing it does not know.
     """
@@ -55,6 +57,7 @@ class Transfer:
     tenant: str
     encoding: int
     job: Job
+    ticket: int = 0
     token: bytes = b""
     found: Difference | None = None
     done: bool = False
@@ -71,11 +74,12 @@ class Transfer:
         yield pb.SyncPart(begin=_begin(plan, found))
         for part in removed_parts(found.removed):
             yield part
-        left, cursor = found.lacking, 0
+        left, cursor, pieces = found.lacking, 0, 0
         while left:
             part, count, cursor = first or await self._piece(copier, cursor, budget)
-            first = None
-            left -= count
+            first, left, pieces = None, left - count, pieces + 1
+            if pieces % _PIECES_PER_TICKET == 0:
+                self.ticket = self.core.turns.ticket()
             yield part
             if left and cursor > self.job.claim.next_id:
                 self.token = self._write(Claim(self.job.claim.copy, self.job.target, cursor))
@@ -146,15 +150,17 @@ class Transfer:
         return part, len(chunk.ids), int(chunk.ids[-1]) + 1
 
     async def _compute(self, work: Callable[[Plan], T]) -> tuple[Plan, T]:
-        """In a thread, with a plan of now; again with the newest epoch where a file is gone."""
-        plan = await self._plan()
-        try:
+        """In a thread when it is its turn, with a plan of now; again with the newest epoch where a
+        file is gone."""
+        async with self.core.turns.turn(self.ticket):
+            plan = await self._plan()
+            try:
+                return plan, await self.core.in_thread(work, plan)
+            except (FileNotFoundError, CorruptStore):
+                await self.core.follower.refresh()
+            self.job = replace(self.job, moment=None)
+            plan = await self._plan()
             return plan, await self.core.in_thread(work, plan)
-        except (FileNotFoundError, CorruptStore):
-            await self.core.follower.refresh()
-        self.job = replace(self.job, moment=None)
-        plan = await self._plan()
-        return plan, await self.core.in_thread(work, plan)
 
     async def _plan(self) -> Plan:
         """While a follower opens its store anew it knows less for a moment."""
