@@ -19,6 +19,7 @@ from benchmarks import (
     registrations,
     soak,
     streams,
+    sync,
     windows,
 )
 from benchmarks.report import Report
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[Path, bool], Report]] = {
     "kernel": kernel.run,
     "registrations": registrations.run,
     "paper": paper.run,
+    "sync": sync.run,
     "soak": soak.run,
 }
 

@@ -26,7 +26,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """`ticks` are the x that get a label; by themselves where there are none."""
+    """`ticks` are the x that get a label, themselves or the one of `labels`; all that fit where
+    there are none."""
 
     title: str
     x_label: str
@@ -35,6 +36,7 @@ class Panel:
     x_log: bool = False
     y_log: bool = False
     ticks: Sequence[float] = ()
+    labels: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     else:
         axes.set_ylim(bottom=0)
     if panel.ticks:
-        axes.set_xticks(panel.ticks, [f"{tick:,.0f}" for tick in panel.ticks], fontsize=8)
+        labels = panel.labels or [f"{tick:,.0f}" for tick in panel.ticks]
+        axes.set_xticks(panel.ticks, labels, fontsize=8)
     axes.grid(True, which="both", alpha=0.25)
     if len(panel.series) > 1:
         axes.legend(

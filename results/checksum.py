@@ -49,6 +49,20 @@ class Digest:
         self._lanes += np.array(sums)
         return self
 
+    def plus(self, other: Digest) -> Digest:
+        """Of the numbers of both."""
+        return self._of(self._lanes + other._lanes)
+
+    def minus(self, other: Digest) -> Digest:
+        """Without the other's numbers, all of which are here."""
+        return self._of(self._lanes - other._lanes)
+
+    @classmethod
+    def _of(cls, lanes: Uint64s) -> Digest:
+        digest = cls()
+        digest._lanes = lanes
+        return digest
+
     @property
     def content(self) -> bytes:
         return self._lanes.astype("<u8").tobytes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,19 @@ class Region:
         later = self.since if since is None else max(since, self.since or since)
         sooner = self.until if until is None else min(until, self.until)
         return Region(later, sooner, self.lo, self.hi)
+
+    def minus(self, other: Region) -> list[Region]:
+        """The rows of it that the other does not hold, as disjoint regions; none of them empty."""
+        if self.empty or other.empty:
+            return [] if self.empty else [self]
+        level = self.narrowed(other.since, other.until)
+        parts = [
+            self.narrowed(until=other.since) if other.since is not None else None,
+            self.narrowed(since=other.until),
+            replace(level, hi=min(self.hi, other.lo)),
+            replace(level, lo=max(self.lo, other.hi)),
+        ]
+        return [part for part in parts if part is not None and not part.empty]
 
 
 def common(some: Int64s, others: Int64s) -> Int64s:

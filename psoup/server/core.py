@@ -15,6 +15,7 @@ from psoup.server.matchfiles import MatchCache
 from psoup.server.settings import Settings
 from psoup.server.summaries import Summaries
 from psoup.server.sync.tokens import Tokens, read_key
+from psoup.server.sync.turns import Turns
 from psoup.server.unregistered import Unregistered
 from psoup.store import Store
 from querystem.language import Shapes
@@ -47,6 +48,8 @@ class Core:
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = Leases(self.follower, self.appender, clock)
         self._threads = ThreadPoolExecutor(settings.workers, "answer")
+        # One thread is left for other answers, however many clients sync.
+        self.turns = Turns(max(1, settings.workers - 1))
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False
 

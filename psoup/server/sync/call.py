@@ -41,6 +41,7 @@ class Call:
         self._tenant = default_name(request.tenant, "tenant", core.settings)
         self._away = _away(request)
         self._signed = [_read(core, item.token) for item in request.items]
+        self._ticket = core.turns.ticket()
         self.transfers: dict[int, Transfer] = {}
 
     async def parts(self, deadline: Deadline) -> AsyncIterator[pb.SyncPart]:
@@ -72,7 +73,7 @@ class Call:
         try:
             if isinstance(job, Exception):
                 raise job
-            transfer = Transfer(self._core, self._tenant, self._request.encoding, job)
+            transfer = Transfer(self._core, self._tenant, self._request.encoding, job, self._ticket)
             self.transfers[index] = transfer
             if not budget.spent:
                 async for part in transfer.parts(budget):

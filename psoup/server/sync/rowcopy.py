@@ -23,11 +23,11 @@ from psoup.server.planning import matcher_of
 from psoup.server.sync.copier import Difference
 from psoup.server.sync.jobs import Job
 from psoup.server.sync.parts import Chunk
+from psoup.server.sync.rowset import RowSet
 from psoup.server.sync.tokens import Claim, Mark
 from psoup.v1 import psoup_pb2 as pb
 from querystem.shape import project
 from querystem.sortkeys import sort_keys
-from results.checksum import Digest
 from results.idruns import Mask, member, to_runs
 from results.visibility import entered, held, leaving, visible
 from results.window import TimeWindow
@@ -51,22 +51,21 @@ class RowCopier:
     def difference(self) -> Difference:
         if self._forgotten:
             return self._without_copy(pb.SYNC_REASON_RETENTION)
-        found = _Count(self.job.repair.have, self._counted is not None)
-        for ids, ts, _, _ in self._target_rows():
-            found.add(ids, self._lacking(ids, ts))
-        removed = np.empty(0, np.int64) if self.job.continued else self._removed(found)
+        total = self._target.total(self.core.summaries)
+        lacking = sum(len(places) for _, places in self._lacking())
+        removed = np.empty(0, np.int64) if self.job.continued else self._removed
         whole = self.job.claim.copy is None
-        reason = self.job.reason
-        if not whole and not self.job.continued and self._is_smaller_whole(found, removed):
+        kept = total.rows - lacking
+        if not whole and not self.job.continued and self._is_smaller_whole(kept, removed):
             return self._without_copy(pb.SYNC_REASON_SMALLER)
         return Difference(
             self.job,
             whole,
-            reason,
+            self.job.reason,
             removed,
-            found.lacking,
-            found.rows,
-            found.digest.content,
+            lacking,
+            total.rows,
+            total.digest.content,
             self._good_until,
         )
 
@@ -75,19 +74,18 @@ class RowCopier:
         fresh = replace(self.job, claim=Claim(), reason=reason)
         return self.renewed(self.plan, fresh).difference()
 
-    def _is_smaller_whole(self, found: _Count, removed: Int64s) -> bool:
+    def _is_smaller_whole(self, kept: int, removed: Int64s) -> bool:
+        """Whether the rows that need not be sent are less than what tells which are gone."""
         row = _LEAST_ROW + 8 * len(self.plan.query.outputs)
-        kept = (found.rows - found.lacking) * row + _COLUMNS_BYTES
-        return _RUN_BYTES * len(to_runs(removed)) > kept
+        return _RUN_BYTES * len(to_runs(removed)) > kept * row + _COLUMNS_BYTES
 
-    def _removed(self, found: _Count) -> Int64s:
+    @cached_property
+    def _removed(self) -> Int64s:
         """Rows of the copy that are no longer among the target's, and have not expired."""
-        gone = self._counted
-        if gone is not None:
-            gone = gone[~member(gone, found.all_ids)]
-        have = found.strangers
-        parts = [part for part in (gone, have) if part is not None]
-        return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+        gone, have = self._copy.minus(self._target).ids, self.job.repair.have
+        if have is None:
+            return gone
+        return np.union1d(gone, have[~member(have, self._target.ids)])
 
     @property
     def _good_until(self) -> int | None:
@@ -102,22 +100,18 @@ class RowCopier:
     def piece(self, cursor: int, limit: int) -> Chunk:
         chunks: list[Chunk] = []
         left = limit
-        for ids, ts, part, places in self._target_rows(cursor):
-            wanted = self._lacking(ids, ts)
-            chosen = places[wanted][: max(1, left // _LEAST_ROW)]
-            if not len(chosen):
-                continue
-            whole = self._chunk(part, chosen)
-            chunks.append(whole.cut(left))
+        for part, places in self._lacking(cursor):
+            chosen = places[: max(1, left // _LEAST_ROW)]
+            chunks.append(self._chunk(part, chosen).cut(left))
             left -= chunks[-1].nbytes
-            if left <= 0 or len(chunks[-1].ids) < len(places[wanted]):
+            if left <= 0 or len(chunks[-1].ids) < len(places):
                 break
         return _joined(chunks)
 
     def _chunk(self, part: Part, places: Int64s) -> Chunk:
         plan = self.plan
         ids, ts = part.ids[places], part.ts[places]
-        rows = self._selection.gather([(part, places)])
+        rows = self._gathered(part, places)
         window = plan.window
         retain = None if plan.keyed is not None else plan.schema.retain
         if isinstance(window, TimeWindow):
@@ -128,46 +122,35 @@ class RowCopier:
         keys = sort_keys(plan.query, rows, moments=slid)
         return Chunk(ids, begin, until, keys, project(plan.query, rows))
 
-    def _target_rows(self, low: int = 0) -> Iterator[tuple[Int64s, Int64s, Part, Int64s]]:
-        """Ids and ts of the target's rows from `low` on, and where they stand in a part."""
-        selection = self._selection
-        region = selection.choice.region
-        ids = selection.choice.ids
-        left = None if ids is None else ids[np.searchsorted(ids, low) :]
-        choice = Choice(replace(region, lo=max(region.lo, low)), left)
-        rest = replace(selection, choice=choice)
-        for part in rest.parts():
-            places = rest.places(part)
-            if len(places):
-                yield part.ids[places], part.ts[places], part, places
+    def _gathered(self, part: Part, places: Int64s) -> pa.RecordBatch:
+        return Selection(self.plan, self._matcher, NO_ROWS).gather([(part, places)])
 
-    @cached_property
-    def _selection(self) -> Selection:
-        return Selection(self.plan, self._matcher, self._choice(self.job.target))
+    def _lacking(self, low: int = 0) -> Iterator[tuple[Part, Int64s]]:
+        """Where the target's rows from `low` on stand that the client does not have."""
+        repair = self.job.repair
+        some = self._target if repair.asked else self._target.minus(self._copy)
+        for part, places in some.walk(low):
+            wanted = places[~self._had(part.ids[places], part.ts[places])]
+            if len(wanted):
+                yield part, wanted
 
-    @cached_property
-    def _matcher(self) -> Matcher:
-        return matcher_of(self.core, self.plan, Work(self.core.settings.compute_rows), Matcher)
-
-    # ---- what the client has
-
-    def _lacking(self, ids: Int64s, ts: Int64s) -> Mask:
+    def _had(self, ids: Int64s, ts: Int64s) -> Mask:
+        """Which of the rows are staged, or where some are to be repaired are whole."""
         claim, repair = self.job.claim, self.job.repair
-        had = self._had(claim.copy, ids, ts)
+        had = np.zeros(len(ids), np.bool_)
+        if repair.asked:
+            had = self._in_copy(ids, ts) & ~member(ids, repair.resend)
         if repair.have is not None:
             had &= member(ids, repair.have)
-        if len(repair.resend):
-            had &= ~member(ids, repair.resend)
         if claim.target is not None:
             had |= (ids < claim.next_id) & self._sent(claim.target, ts)
-        return ~had
+        return had
 
-    def _had(self, copy: Mark | None, ids: Int64s, ts: Int64s) -> Mask:
-        if copy is None or copy.now is None:
-            return np.zeros(len(ids), np.bool_)
-        if self._counted is not None:
-            return member(ids, self._counted)
-        return (ids < copy.high) & self._sent(copy, ts)
+    def _in_copy(self, ids: Int64s, ts: Int64s) -> Mask:
+        (choice,) = self._copy.choices
+        if choice.ids is not None:
+            return member(ids, choice.ids)
+        return choice.region.holds(ts, ids)
 
     def _sent(self, mark: Mark, ts: Int64s) -> Mask:
         """Which rows the mark's horizon reached."""
@@ -176,15 +159,21 @@ class RowCopier:
         return np.asarray(ts < entered(self.plan.window, mark.horizon))
 
     @cached_property
-    def _counted(self) -> Int64s | None:
-        """The rows of the copy that have not expired, where only looking at them tells which."""
-        copy = self.job.claim.copy
-        by_instant = isinstance(self.plan.window, TimeWindow) and self.plan.keyed is None
-        if by_instant or copy is None or copy.now is None:
-            return None
-        selection = Selection(self.plan, self._matcher, self._choice(copy))
-        found = [part.ids[selection.places(part)] for part in selection.parts()]
-        return np.concatenate([np.empty(0, np.int64), *found])
+    def _target(self) -> RowSet:
+        return self._rows(self.job.target)
+
+    @cached_property
+    def _copy(self) -> RowSet:
+        """The rows of the client's copy that have not expired."""
+        return self._rows(self.job.claim.copy)
+
+    def _rows(self, mark: Mark | None) -> RowSet:
+        choice = NO_ROWS if mark is None else self._choice(mark)
+        return RowSet(self.plan, self._matcher, (choice,))
+
+    @cached_property
+    def _matcher(self) -> Matcher:
+        return matcher_of(self.core, self.plan, Work(self.core.settings.compute_rows), Matcher)
 
     # ---- windows
 
@@ -218,39 +207,6 @@ class RowCopier:
         if self.plan.keyed is None or copy is None or copy.now is None or self._cut is None:
             return False
         return copy.now < self._cut
-
-
-class _Count:
-    """What a walk over the target's rows comes to."""
-
-    def __init__(self, have: Int64s | None, keeps_ids: bool) -> None:
-        self.rows = 0
-        self.lacking = 0
-        self.digest = Digest()
-        self._have = have
-        self._keeps_ids = keeps_ids
-        self._seen = None if have is None else np.zeros(len(have), np.bool_)
-        self._ids: list[Int64s] = []
-
-    def add(self, ids: Int64s, lacking: Mask) -> None:
-        self.rows += len(ids)
-        self.lacking += int(lacking.sum())
-        self.digest.add(ids.view(np.uint64))
-        if self._keeps_ids:
-            self._ids.append(ids)
-        if self._have is not None and self._seen is not None:
-            self._seen |= member(self._have, ids)
-
-    @property
-    def all_ids(self) -> Int64s:
-        return np.concatenate([np.empty(0, np.int64), *self._ids])
-
-    @property
-    def strangers(self) -> Int64s | None:
-        """What the client has and should not."""
-        if self._have is None or self._seen is None:
-            return None
-        return self._have[~self._seen]
 
 
 def _joined(chunks: list[Chunk]) -> Chunk:

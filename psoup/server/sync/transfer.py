@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from psoup.server.core import Core
 from psoup.server.describing import columns_message, pattern_message
@@ -22,8 +22,13 @@ from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
 
+# The next rows, how many they are, and the id after them.
+Piece: TypeAlias = tuple[pb.SyncPart, int, int]
+
 # What a message costs beside its content.
 _FRAME = 5
+_FEW_REMOVED = 1000
+_PIECES_PER_TICKET = 64
 
 
 @dataclass(slots=True)
@@ -42,7 +47,8 @@ class Budget:
 
 @dataclass
 class Transfer:
-    """`token` is the newest the client was given; `found` is there once it is known.
+    """`token` is the newest the client was given; `found` is there once it is known. `ticket` says
+    whose turn it is among others.
 
     `quiet` is a transfer that tells the client nothing it does not know.
     """
@@ -51,6 +57,7 @@ class Transfer:
     tenant: str
     encoding: int
     job: Job
+    ticket: int = 0
     token: bytes = b""
     found: Difference | None = None
     done: bool = False
@@ -60,17 +67,19 @@ class Transfer:
     async def parts(self, budget: Budget) -> AsyncIterator[pb.SyncPart]:
         """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
         self.core.leases.contact(self.job.item.handle)
-        plan, (copier, found) = await self._compute(self._open)
+        plan, (copier, found, first) = await self._compute(lambda plan: self._open(plan, budget))
         self.found, self.job = found, found.job
         self.refreshed = plan.query.refresh is not None
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         yield pb.SyncPart(begin=_begin(plan, found))
         for part in removed_parts(found.removed):
             yield part
-        left, cursor = found.lacking, 0
+        left, cursor, pieces = found.lacking, 0, 0
         while left:
-            part, count, cursor = await self._piece(copier, cursor, budget)
-            left -= count
+            part, count, cursor = first or await self._piece(copier, cursor, budget)
+            first, left, pieces = None, left - count, pieces + 1
+            if pieces % _PIECES_PER_TICKET == 0:
+                self.ticket = self.core.turns.ticket()
             yield part
             if left and cursor > self.job.claim.next_id:
                 self.token = self._write(Claim(self.job.claim.copy, self.job.target, cursor))
@@ -121,34 +130,40 @@ class Transfer:
         told = copy is not None and copy.now == self.job.target.now
         return told or by_clock(plan) or not by_rows(plan)
 
-    def _open(self, plan: Plan) -> tuple[Copier, Difference]:
+    def _open(self, plan: Plan, budget: Budget) -> tuple[Copier, Difference, Piece | None]:
+        """With the first piece, unless what is removed comes before it and takes of the budget."""
         kind = RowCopier if by_rows(plan) else ResultCopier
         copier = kind(self.core, plan, self.job)
-        return copier, copier.difference()
+        found = copier.difference()
+        if not found.lacking or len(found.removed) > _FEW_REMOVED:
+            return copier, found, None
+        copier = copier if found.job is copier.job else copier.renewed(plan, found.job)
+        return copier, found, self._make(plan, copier, 0, budget)
 
-    async def _piece(
-        self, copier: Copier, cursor: int, budget: Budget
-    ) -> tuple[pb.SyncPart, int, int]:
-        """The next rows, how many they are, and the id after them."""
-        limit = max(1, min(self.core.settings.sync_bytes, budget.left))
-
-        def make(plan: Plan) -> tuple[pb.SyncPart, int, int]:
-            chunk = copier.renewed(plan, self.job).piece(cursor, limit)
-            part = row_part(chunk, plan.query.columns, self.encoding)
-            return part, len(chunk.ids), int(chunk.ids[-1]) + 1
+    async def _piece(self, copier: Copier, cursor: int, budget: Budget) -> Piece:
+        def make(plan: Plan) -> Piece:
+            return self._make(plan, copier.renewed(plan, self.job), cursor, budget)
 
         return (await self._compute(make))[1]
 
+    def _make(self, plan: Plan, copier: Copier, cursor: int, budget: Budget) -> Piece:
+        limit = max(1, min(self.core.settings.sync_bytes, budget.left))
+        chunk = copier.piece(cursor, limit)
+        part = row_part(chunk, plan.query.columns, self.encoding)
+        return part, len(chunk.ids), int(chunk.ids[-1]) + 1
+
     async def _compute(self, work: Callable[[Plan], T]) -> tuple[Plan, T]:
-        """In a thread, with a plan of now; again with the newest epoch where a file is gone."""
-        plan = await self._plan()
-        try:
+        """In a thread when it is its turn, with a plan of now; again with the newest epoch where a
+        file is gone."""
+        async with self.core.turns.turn(self.ticket):
+            plan = await self._plan()
+            try:
+                return plan, await self.core.in_thread(work, plan)
+            except (FileNotFoundError, CorruptStore):
+                await self.core.follower.refresh()
+            self.job = replace(self.job, moment=None)
+            plan = await self._plan()
             return plan, await self.core.in_thread(work, plan)
-        except (FileNotFoundError, CorruptStore):
-            await self.core.follower.refresh()
-        self.job = replace(self.job, moment=None)
-        plan = await self._plan()
-        return plan, await self.core.in_thread(work, plan)
 
     async def _plan(self) -> Plan:
         """While a follower opens its store anew it knows less for a moment."""

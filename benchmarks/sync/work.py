@@ -1,0 +1,109 @@
+"""The server's own work for a sync, in this process and without gRPC: what does it grow with?"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from benchmarks import workload
+from benchmarks.report import Report
+from benchmarks.sync.calls import sync_request
+from benchmarks.sync.changes import KEYED, SLIDING, keyed_rows
+from psoup.server.core import Core
+from psoup.server.proposals import Define
+from psoup.server.publishing import publish
+from psoup.server.registering import register
+from psoup.server.settings import Settings
+from psoup.server.sync.call import sync
+from psoup.store import Store
+from psoup.v1 import psoup_pb2 as pb
+from querystem.language import CreateStream, parse_statement
+from tests.server.process import ipc
+
+CHANGED = (0, 1)
+BATCH = 100_000
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A query over a stream, whose answer has as many rows as the stream is given."""
+
+    title: str
+    stream: str
+    definition: str
+    sql: str
+    rows: Callable[[int, int, int], pa.Table]
+
+
+def _sliding(first: int, count: int, answer: int) -> pa.Table:
+    return SLIDING.rows(first, count)
+
+
+KINDS = (
+    Kind(
+        "sliding window",
+        SLIDING.name,
+        SLIDING.stream,
+        "SELECT lane, station, speed, at FROM traffic WHERE speed >= 0 RANGE {} MILLISECONDS",
+        _sliding,
+    ),
+    Kind("current rows by key", KEYED.name, KEYED.stream, KEYED.sql, keyed_rows),
+    Kind(
+        "groups",
+        KEYED.name,
+        KEYED.stream.replace(" KEY (meter)", ""),
+        "SELECT meter, count(*) AS n, avg(reading) AS mean FROM meters GROUP BY meter",
+        keyed_rows,
+    ),
+)
+
+
+def measure(report: Report, folder: Path, quick: bool) -> None:
+    sizes = (10_000,) if quick else (10_000, 1_000_000)
+    for kind in KINDS:
+        for size in sizes:
+            place = folder / f"{kind.title}-{size}"
+            found = asyncio.run(_measured(kind, place, size, 5 if quick else 10))
+            for changed, seconds in found.items():
+                what = f"server's work, {kind.title}: {changed} of {size:,} rows changed"
+                report.add(what, seconds * 1e3, "ms of a processor")
+
+
+async def _measured(kind: Kind, folder: Path, size: int, rounds: int) -> dict[int, float]:
+    """The least processor time, by changed rows."""
+    settings = Settings(store=folder, durability="none")
+    core = Core(Store.open(folder, create=True, sync=False), settings)
+    await core.start()
+    statement = parse_statement(kind.definition, max_columns=100, max_text=10_000)
+    assert isinstance(statement, CreateStream)
+    await core.appender.submit(Define("main", "main", statement.schema))
+    registered, _ = await register(core, pb.RegisterRequest(sql=kind.sql.format(size)))
+    (handle,) = registered.handles
+    for batch in workload.batches(kind.rows(0, size, size), BATCH):
+        await publish(core, pb.PublishRequest(stream=kind.stream, arrow=ipc(batch)))
+    token, _ = await _sync(core, handle, b"")
+    published, found = size, {}
+    for changed in CHANGED:
+        taken = []
+        for _ in range(rounds):
+            if changed:
+                rows = ipc(kind.rows(published, changed, size))
+                await publish(core, pb.PublishRequest(stream=kind.stream, arrow=rows))
+                published += changed
+            token, seconds = await _sync(core, handle, token)
+            taken.append(seconds)
+        found[changed] = min(taken)
+    await core.stop()
+    return found
+
+
+async def _sync(core: Core, handle: bytes, token: bytes) -> tuple[bytes, float]:
+    request = pb.SyncRequest.FromString(sync_request(handle, token))
+    began = time.process_time()
+    parts = [part async for part in sync(core, request, 60.0)]
+    return parts[-1].end.token, time.process_time() - began
