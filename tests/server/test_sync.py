@@ -89,6 +89,20 @@ def test_arrow_for_many_rows_values_for_few(server: ServerProcess) -> None:
     assert copy.sound() and copy.answer(copy.now) == [(n, "some text") for n in range(1003)]
 
 
+def test_pieces_fit_into_what_any_client_receives(server: ServerProcess) -> None:
+    """Also where a few rows are much larger than the others, and values than they are stored."""
+    columns = [f"c{n}" for n in range(250)]
+    server.define(f"CREATE STREAM wide (t TEXT, {', '.join(f'{c} BOOLEAN' for c in columns)})")
+    texts = ["x" * 900_000] * 8 + [""] * 2500
+    flags = {name: [True] * len(texts) for name in columns}
+    server.publish("wide", pa.table({"t": texts, **flags}))
+    handle = server.register("SELECT * FROM wide").handle
+    for encoding in (pb.ENCODING_UNSPECIFIED, pb.ENCODING_ARROW):
+        parts = parts_of(server, pb.SyncItem(handle=handle), encoding=encoding)
+        assert max(part.ByteSize() for part in parts) < 2 << 20
+        assert parts[-1].end.row_count == len(texts)
+
+
 def test_a_sliding_window_sends_no_removals(server: ServerProcess) -> None:
     server.define("CREATE STREAM e (a BIGINT, at TIMESTAMP) ORDERED BY at")
     handle = server.register("SELECT a FROM e RANGE 10 SECONDS").handle

@@ -1,0 +1,397 @@
+"""A client in another language: what it copies is what the store would answer.
+
+It knows the proto file and docs/protocol.md; nothing in it is shared with the Python code.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client_sdk import Client
+from tests.examples.typescript import (
+    EPOCH,
+    Driver,
+    Refused,
+    Told,
+    assert_same,
+    build,
+    instant,
+    unit_tests,
+)
+from tests.server.process import ServerProcess
+
+pytestmark = pytest.mark.process
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def driver(target: Path) -> Iterator[Driver]:
+    driver = Driver(target)
+    yield driver
+    driver.close()
+
+
+@pytest.fixture(scope="module")
+def server(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path_factory.mktemp("typescript") / "store")
+    yield server
+    server.stop()
+
+
+_tenants = itertools.count()
+
+
+@dataclass
+class Pair:
+    """Both clients of one store, as a tenant of their own."""
+
+    driver: Driver
+    address: str
+    client: Client
+    path: Path
+    handle: bytes = b""
+
+    def register(self, sql: str) -> None:
+        """The TypeScript client registers; the Python one learns the handle from the store."""
+        self.driver.run(
+            "register", self.path, sql, "--address", self.address, "--tenant", self.tenant
+        )
+        *_, last = self.client.registrations()
+        self.handle = last.handle
+
+    @property
+    def tenant(self) -> str:
+        return self.path.parent.name
+
+    def sync(self, *options: object) -> Told:
+        """Afterwards its rows are those of a fresh answer."""
+        told = self.driver.told("sync", self.path, *options)
+        assert_same(told, self.client, self.handle)
+        return told
+
+    def lines(self) -> list[list[Any]]:
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+    def write(self, lines: list[list[Any]]) -> None:
+        self.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture
+def pair(driver: Driver, server: ServerProcess, tmp_path: Path) -> Iterator[Pair]:
+    tenant = f"tenant-{next(_tenants)}"
+    (tmp_path / tenant).mkdir()
+    with Client(server.address, tenant=tenant) as client:
+        yield Pair(driver, server.address, client, tmp_path / tenant / "copy.jsonl")
+
+
+def test_checksums_ids_and_files_by_its_own_tests(target: Path) -> None:
+    run = unit_tests(target)
+    assert run.returncode == 0 and "# fail 0" in run.stdout, run.stdout
+
+
+# ---- answers
+
+EVERY_TYPE = (
+    "CREATE STREAM every (b BOOLEAN, i BIGINT, d DOUBLE, m DECIMAL(38,10), t TEXT,"
+    " at TIMESTAMP, day DATE)"
+)
+ODD_ROWS: list[dict[str, str | None]] = [
+    {"b": "true", "i": "9223372036854775807", "d": "-0", "m": "-1234567890123456789.0123456789"},
+    {"b": "false", "i": "-9223372036854775808", "d": "NaN", "t": "🜁 𝔸 \U0010ffff ﬁ"},
+    {"d": "5e-324", "m": "9999999999999999999999999999.9999999999", "t": ""},
+    {"d": "-Infinity", "at": "-62135596800000000", "day": "0001-01-01", "m": "-0.5"},
+    {"d": "0", "at": "253402300799999999", "day": "9999-12-31", "t": 'a\t"b"\\\n\u0000\u2028'},
+    {"i": "9007199254740993", "at": "-1", "day": "1969-12-31"},
+]
+
+
+def test_every_type_comes_and_goes_unharmed(pair: Pair) -> None:
+    pair.client.define(EVERY_TYPE)
+    rows = pair.path.parent / "rows.jsonl"
+    names = ("b", "i", "d", "m", "t", "at", "day")
+    rows.write_text("".join(json.dumps(dict.fromkeys(names) | row) + "\n" for row in ODD_ROWS))
+    publish = ("publish", "every", rows, "--address", pair.address, "--tenant", pair.tenant)
+    identity = ("--publisher", "desk", "--sequence", 1)
+    assert pair.driver.run(*publish, *identity) == ["6 rows in every"]
+    assert pair.driver.run(*publish, *identity) == ["6 rows in every, taken before"]
+    pair.register("SELECT * FROM every ORDER BY d DESC NULLS FIRST, t NULLS FIRST, i")
+    assert len(pair.sync().rows) == 6
+    more: list[dict[str, Any]] = [{"d": 1e300, "t": "🜂"}, {"d": None}, {"d": -1e-300}]
+    pair.client.publish("every", [dict.fromkeys(names) | row for row in more])
+    assert len(pair.sync().rows) == 9
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT a, b FROM s RANGE 10 SECONDS",
+        "SELECT b, a FROM s ORDER BY b DESC, a BEGIN NOW - 9 SECONDS END NOW - 3 SECONDS",
+        "SELECT a FROM s ROWS 5",
+        "SELECT a, b FROM s ROWS 2 PARTITION BY b",
+        "SELECT b, count(*) AS n, sum(d) AS total, min(a) AS least FROM s GROUP BY b ROWS 7",
+        "SELECT DISTINCT b FROM s ORDER BY b DESC RANGE 4 SECONDS",
+        "SELECT avg(d) AS d FROM s RANGE 3 SECONDS",
+        "SELECT a, d FROM s ORDER BY d DESC NULLS FIRST, a LIMIT 4",
+        "SELECT a FROM s RANGE 20 SECONDS REFRESH EVERY 5 SECONDS",
+    ],
+)
+def test_a_copy_follows_its_answer(pair: Pair, select: str) -> None:
+    pair.client.define(
+        "CREATE STREAM s (a BIGINT, b TEXT, d DOUBLE, at TIMESTAMP) ORDERED BY at RETAIN 1 MINUTE"
+    )
+    pair.register(select)
+    chance = random.Random(select)
+    pair.sync()
+    for step in range(8):
+        pair.client.publish("s", [_event(chance, 4 * step, n) for n in range(chance.randrange(6))])
+        told = pair.sync()
+    assert told.rows
+
+
+def _event(chance: random.Random, second: int, number: int) -> dict[str, Any]:
+    at = START + (second + chance.randrange(4)) * SECOND
+    d = chance.choice([None, -0.0, 0.5, 1e16, -1e16, float(number)])
+    return {"a": 100 * second + number, "b": chance.choice(["x", "y", None]), "d": d, "at": at}
+
+
+def test_keys_are_updated_and_deleted(pair: Pair) -> None:
+    pair.client.define("CREATE STREAM k (id BIGINT, v TEXT) KEY (id)")
+    pair.register("SELECT id, v FROM k WHERE v <> 'hidden' ORDER BY v, id")
+    pair.client.publish("k", [{"id": n, "v": f"v{n}"} for n in range(20)])
+    assert len(pair.sync().rows) == 20
+    pair.client.publish("k", [{"id": 3, "v": "w"}, {"id": 4, "v": "hidden"}])
+    assert ["3", "w"] in pair.sync().rows
+    pair.client.delete("k", [{"id": 0}, {"id": 3}])
+    assert len(pair.sync().rows) == 17
+
+
+# ---- time
+
+
+def test_rows_come_and_go_by_the_clock_alone(pair: Pair) -> None:
+    pair.client.define("CREATE STREAM c (a BIGINT)")
+    pair.register("SELECT a FROM c BEGIN NOW - 1500 MILLISECONDS END NOW - 500 MILLISECONDS")
+    for a in range(5):
+        pair.client.publish("c", [{"a": a}])
+    assert pair.sync().rows == []
+    kept = pair.path.read_bytes()
+    synced = instant(pair.driver.told("rows", pair.path).summary["synced"])
+    assert synced is not None
+    time.sleep(1.7)
+    counts = []
+    for later in (0, 300, 500, 510, 800, 1490, 1500, 1600):
+        now = (synced + timedelta(milliseconds=later) - EPOCH) // timedelta(microseconds=1)
+        told = pair.driver.told("rows", pair.path, "--now", now)
+        counts.append(len(assert_same(told, pair.client, pair.handle)))
+    assert 0 in counts and 5 in counts
+    assert pair.driver.told("rows", pair.path).rows == []
+    assert pair.path.read_bytes() == kept, "no message was needed"
+
+
+# ---- cut and resumed
+
+
+def _many(pair: Pair, select: str, count: int = 1500) -> None:
+    pair.client.define("CREATE STREAM m (a BIGINT, t TEXT)")
+    pair.register(select)
+    pair.client.publish("m", [{"a": n, "t": f"text number {n}"} for n in range(count)])
+
+
+@pytest.mark.parametrize(
+    "select", ["SELECT a, t FROM m", "SELECT t, sum(a) AS a FROM m GROUP BY t ORDER BY a DESC"]
+)
+def test_a_transfer_in_many_calls(pair: Pair, select: str) -> None:
+    _many(pair, select)
+    options = ("--budget", 15_000, "--calls", 1)
+    calls = 0
+    while pair.driver.run("sync", pair.path, *options) == ["there is more to come: sync again"]:
+        pair.client.publish("m", [{"a": -calls, "t": "more"}])
+        calls += 1
+        with pytest.raises(Refused, match="no copy yet"):
+            pair.driver.run("rows", pair.path)
+    assert calls >= 3
+    assert len(pair.driver.told("rows", pair.path).rows) == 1500, "the answer of the first call"
+    told = pair.sync("--budget", 500)
+    assert len(told.rows) == (1500 + calls if select.startswith("SELECT a") else 1501)
+
+
+def test_killed_in_the_middle(pair: Pair, target: Path) -> None:
+    _many(pair, "SELECT a, t FROM m ORDER BY t DESC")
+    main = target / "build" / "src" / "main.js"
+    command = ["node", str(main), "sync", str(pair.path), "--budget", "6000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    staged = _wait_for(lambda: sum(line[0] == "staged row" for line in pair.lines()))
+    process.send_signal(signal.SIGKILL)
+    output, _ = process.communicate()
+    assert output == b"" and staged and pair.lines()[-1][0] == "staged row"
+    assert len(pair.sync().rows) == 1500
+
+
+def _wait_for(found: Callable[[], int]) -> int:
+    for _ in range(2000):
+        if number := found():
+            return number
+        time.sleep(0.01)
+    raise AssertionError("nothing came")
+
+
+def test_servers_come_and_go(pair: Pair, target: Path, tmp_path: Path) -> None:
+    """A watch lives through the death of its server, and is brought what came meanwhile."""
+    first = ServerProcess(tmp_path / "store")
+    port = first.address.rpartition(":")[2]
+    pair.address, pair.client = first.address, Client(first.address, tenant=pair.tenant)
+    _many(pair, "SELECT a, t FROM m WHERE a < 5")
+    main = str(target / "build" / "src" / "main.js")
+    watching = subprocess.Popen(
+        ["node", main, "watch", str(pair.path), "--json", "--rounds", "2"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    _wait_for(lambda: sum(line[0] == "row" for line in pair.lines()))
+    first.kill()
+    second = ServerProcess(tmp_path / "store", "--port", port)
+    pair.client.publish("m", [{"a": -1, "t": "new"}])
+    output, _ = watching.communicate(timeout=60)
+    lines = [json.loads(line) for line in output.splitlines()]
+    assert [len(line) for line in lines if isinstance(line, list)] == [2] * (5 + 6)
+    assert len(pair.sync().rows) == 6
+    pair.client.close()
+    second.stop()
+
+
+# ---- damage
+
+
+@pytest.mark.parametrize(
+    "select", ["SELECT a, t FROM m", "SELECT t, count(*) AS n FROM m GROUP BY t"]
+)
+def test_damage_is_found_and_mended(pair: Pair, select: str) -> None:
+    _many(pair, select, 40)
+    right = pair.sync().rows
+    kept = pair.lines()
+    for name, damage in DAMAGES.items():
+        lines = copy.deepcopy(kept)
+        damage(lines)
+        pair.write(lines)
+        if name not in UNSEEN:
+            shown = pair.driver.run("rows", pair.path)
+            assert shown[0] == "the copy is damaged; the next sync mends it", name
+        assert pair.sync().rows == right, name
+        assert "damaged" not in pair.driver.run("rows", pair.path)[0], name
+
+
+def _flip_value(lines: list[list[Any]]) -> None:
+    lines[5][-1] = "7" if lines[5][-1] != "7" else "8"
+
+
+def _drop(lines: list[list[Any]]) -> None:
+    del lines[6:9]
+
+
+def _add(lines: list[list[Any]]) -> None:
+    """With a checksum that is right for another row only."""
+    lines.append([*lines[7][:1], "12345678901", *lines[7][2:]])
+
+
+def _end(lines: list[list[Any]]) -> None:
+    lines[5][3] = "1"
+
+
+def _checksum(lines: list[list[Any]]) -> None:
+    lines[4][5] = str(int(lines[4][5]) ^ 1 << 40)
+
+
+def _id(lines: list[list[Any]]) -> None:
+    lines[4][1] = "999999"
+
+
+def _unreadable(lines: list[list[Any]]) -> None:
+    lines[4] = ["", "not a row"]
+
+
+def _head(lines: list[list[Any]]) -> None:
+    lines[1][2]["end"]["rowCount"] = "41"
+
+
+def _token(lines: list[list[Any]]) -> None:
+    lines[1][1] = lines[1][1][::-1]
+
+
+def _everything(lines: list[list[Any]]) -> None:
+    for line in lines[2:]:
+        line[5] = "1"
+
+
+DAMAGES: dict[str, Callable[[list[list[Any]]], None]] = {
+    "value": _flip_value,
+    "dropped": _drop,
+    "added": _add,
+    "interval": _end,
+    "checksum": _checksum,
+    "id": _id,
+    "line": _unreadable,
+    "head": _head,
+    "seal": _token,
+    "all": _everything,
+}
+# Without its head there is no copy to show: the next sync brings the whole answer.
+UNSEEN = {"head", "seal"}
+
+
+def test_a_repair_that_is_cut_goes_on(pair: Pair) -> None:
+    _many(pair, "SELECT a, t FROM m")
+    right = pair.sync().rows
+    lines = pair.lines()
+    pair.write([*lines[:100], *lines[1300:]])
+    options = ("--budget", 20_000, "--calls", 1)
+    calls = 1
+    while pair.driver.run("sync", pair.path, *options)[0].startswith("there is more"):
+        calls += 1
+    assert 3 <= calls < 20
+    assert pair.driver.told("rows", pair.path).rows == right
+
+
+# ---- refusals
+
+
+def test_what_can_t_be_answered_is_told(pair: Pair) -> None:
+    pair.client.define("CREATE STREAM gone (a BIGINT)")
+    with pytest.raises(Refused, match="UNKNOWN_COLUMN"):
+        pair.register("SELECT b FROM gone")
+    pair.register("SELECT a FROM gone")
+    pair.client.publish("gone", [{"a": 1}])
+    pair.sync()
+    pair.client.define("DROP STREAM gone")
+    with pytest.raises(Refused, match="STREAM_DROPPED"):
+        pair.driver.run("sync", pair.path)
+    assert pair.driver.run("rows", pair.path)[:2] == ["a", "1"], "the copy is as it was"
+
+
+def test_watch_tells_of_every_round(pair: Pair) -> None:
+    _many(pair, "SELECT count(*) AS n FROM m", 3)
+    timer = threading.Timer(0.5, lambda: pair.client.publish("m", [{"a": 9, "t": ""}]))
+    timer.start()
+    lines = pair.driver.run("watch", pair.path, "--rounds", 2, "--json")
+    timer.join()
+    assert [json.loads(line) for line in lines[::2]] == [["3"], ["4"]]
