@@ -5,8 +5,7 @@ It knows the proto file and docs/protocol.md; nothing in it is shared with the P
 
 from __future__ import annotations
 
-import copy
-import itertools
+import contextlib
 import json
 import random
 import re
@@ -15,8 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,12 +23,10 @@ import pytest
 
 from client_sdk import Client
 from tests.docs.markdown import blocks, read
+from tests.examples.conftest import Pair
 from tests.examples.typescript import (
-    Driver,
     Refused,
-    Told,
     assert_same,
-    build,
     unit_tests,
 )
 from tests.server.process import ServerProcess
@@ -39,71 +35,6 @@ pytestmark = pytest.mark.process
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("built"))
-
-
-@pytest.fixture(scope="module")
-def driver(target: Path) -> Iterator[Driver]:
-    driver = Driver(target)
-    yield driver
-    driver.close()
-
-
-@pytest.fixture(scope="module")
-def server(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path_factory.mktemp("typescript") / "store")
-    yield server
-    server.stop()
-
-
-_tenants = itertools.count()
-
-
-@dataclass
-class Pair:
-    """Both clients of one store, as a tenant of their own."""
-
-    driver: Driver
-    address: str
-    client: Client
-    path: Path
-    handle: bytes = b""
-
-    def register(self, sql: str) -> None:
-        """The TypeScript client registers; the Python one learns the handle from the store."""
-        self.driver.run(
-            "register", self.path, sql, "--address", self.address, "--tenant", self.tenant
-        )
-        *_, last = self.client.registrations()
-        self.handle = last.handle
-
-    @property
-    def tenant(self) -> str:
-        return self.path.parent.name
-
-    def sync(self, *options: object) -> Told:
-        """Afterwards its rows are those of a fresh answer."""
-        told = self.driver.told("sync", self.path, *options)
-        assert_same(told, self.client, self.handle)
-        return told
-
-    def lines(self) -> list[list[Any]]:
-        return [json.loads(line) for line in self.path.read_text().splitlines()]
-
-    def write(self, lines: list[list[Any]]) -> None:
-        self.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-@pytest.fixture
-def pair(driver: Driver, server: ServerProcess, tmp_path: Path) -> Iterator[Pair]:
-    tenant = f"tenant-{next(_tenants)}"
-    (tmp_path / tenant).mkdir()
-    with Client(server.address, tenant=tenant) as client:
-        yield Pair(driver, server.address, client, tmp_path / tenant / "copy.jsonl")
 
 
 def test_checksums_ids_and_files_by_its_own_tests(target: Path) -> None:
@@ -235,17 +166,11 @@ def test_rows_come_and_go_by_the_clock_alone(pair: Pair) -> None:
 # ---- cut and resumed
 
 
-def _many(pair: Pair, select: str, count: int = 1500) -> None:
-    pair.client.define("CREATE STREAM m (a BIGINT, t TEXT)")
-    pair.register(select)
-    pair.client.publish("m", [{"a": n, "t": f"text number {n}"} for n in range(count)])
-
-
 @pytest.mark.parametrize(
     "select", ["SELECT a, t FROM m", "SELECT t, sum(a) AS a FROM m GROUP BY t ORDER BY a DESC"]
 )
 def test_a_transfer_in_many_calls(pair: Pair, select: str) -> None:
-    _many(pair, select)
+    pair.publish_numbers(select)
     options = ("--budget", 15_000, "--calls", 1)
     calls = 0
     while pair.driver.run("sync", pair.path, *options) == ["there is more to come: sync again"]:
@@ -260,7 +185,7 @@ def test_a_transfer_in_many_calls(pair: Pair, select: str) -> None:
 
 
 def test_killed_in_the_middle(pair: Pair, target: Path) -> None:
-    _many(pair, "SELECT a, t FROM m ORDER BY t DESC")
+    pair.publish_numbers("SELECT a, t FROM m ORDER BY t DESC")
     main = target / "build" / "src" / "main.js"
     command = ["node", str(main), "sync", str(pair.path), "--budget", "6000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -281,118 +206,25 @@ def _wait_for(found: Callable[[], int]) -> int:
 
 def test_servers_come_and_go(pair: Pair, target: Path, tmp_path: Path) -> None:
     """A watch lives through the death of its server, and is brought what came meanwhile."""
-    first = ServerProcess(tmp_path / "store")
-    port = first.address.rpartition(":")[2]
-    pair.address, pair.client = first.address, Client(first.address, tenant=pair.tenant)
-    _many(pair, "SELECT a, t FROM m WHERE a < 5")
-    main = str(target / "build" / "src" / "main.js")
-    watching = subprocess.Popen(
-        ["node", main, "watch", str(pair.path), "--json", "--rounds", "2"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    _wait_for(lambda: sum(line[0] == "row" for line in pair.lines()))
-    first.kill()
-    second = ServerProcess(tmp_path / "store", "--port", port)
-    pair.client.publish("m", [{"a": -1, "t": "new"}])
-    output, _ = watching.communicate(timeout=60)
-    lines = [json.loads(line) for line in output.splitlines()]
-    assert [len(line) for line in lines if isinstance(line, list)] == [2] * (5 + 6)
-    assert len(pair.sync().rows) == 6
-    pair.client.close()
-    second.stop()
-
-
-# ---- damage
-
-
-@pytest.mark.parametrize(
-    "select", ["SELECT a, t FROM m", "SELECT t, count(*) AS n FROM m GROUP BY t"]
-)
-def test_damage_is_found_and_mended(pair: Pair, select: str) -> None:
-    _many(pair, select, 40)
-    right = pair.sync().rows
-    kept = pair.lines()
-    for name, damage in DAMAGES.items():
-        lines = copy.deepcopy(kept)
-        damage(lines)
-        pair.write(lines)
-        if name not in UNSEEN:
-            shown = pair.driver.run("rows", pair.path)
-            assert shown[0] == "the copy is damaged; the next sync mends it", name
-        assert pair.sync().rows == right, name
-        assert "damaged" not in pair.driver.run("rows", pair.path)[0], name
-
-
-def _flip_value(lines: list[list[Any]]) -> None:
-    lines[5][-1] = "7" if lines[5][-1] != "7" else "8"
-
-
-def _drop(lines: list[list[Any]]) -> None:
-    del lines[6:9]
-
-
-def _add(lines: list[list[Any]]) -> None:
-    """With a checksum that is right for another row only."""
-    lines.append([*lines[7][:1], "12345678901", *lines[7][2:]])
-
-
-def _end(lines: list[list[Any]]) -> None:
-    lines[5][3] = "1"
-
-
-def _checksum(lines: list[list[Any]]) -> None:
-    lines[4][5] = str(int(lines[4][5]) ^ 1 << 40)
-
-
-def _id(lines: list[list[Any]]) -> None:
-    lines[4][1] = "999999"
-
-
-def _unreadable(lines: list[list[Any]]) -> None:
-    lines[4] = ["", "not a row"]
-
-
-def _head(lines: list[list[Any]]) -> None:
-    lines[1][2]["end"]["rowCount"] = "41"
-
-
-def _token(lines: list[list[Any]]) -> None:
-    lines[1][1] = lines[1][1][::-1]
-
-
-def _everything(lines: list[list[Any]]) -> None:
-    for line in lines[2:]:
-        line[5] = "1"
-
-
-DAMAGES: dict[str, Callable[[list[list[Any]]], None]] = {
-    "value": _flip_value,
-    "dropped": _drop,
-    "added": _add,
-    "interval": _end,
-    "checksum": _checksum,
-    "id": _id,
-    "line": _unreadable,
-    "head": _head,
-    "seal": _token,
-    "all": _everything,
-}
-# Without its head there is no copy to show: the next sync brings the whole answer.
-UNSEEN = {"head", "seal"}
-
-
-def test_a_repair_that_is_cut_goes_on(pair: Pair) -> None:
-    _many(pair, "SELECT a, t FROM m")
-    right = pair.sync().rows
-    lines = pair.lines()
-    pair.write([*lines[:100], *lines[1300:]])
-    options = ("--budget", 20_000, "--calls", 1)
-    calls = 1
-    while pair.driver.run("sync", pair.path, *options)[0].startswith("there is more"):
-        calls += 1
-    assert 3 <= calls < 20
-    assert pair.driver.told("rows", pair.path).rows == right
+    with contextlib.ExitStack() as ending:
+        first = ServerProcess(tmp_path / "store")
+        ending.callback(first.stop)
+        port = first.address.rpartition(":")[2]
+        pair.address = first.address
+        pair.client = ending.enter_context(Client(first.address, tenant=pair.tenant))
+        pair.publish_numbers("SELECT a, t FROM m WHERE a < 5")
+        main = str(target / "build" / "src" / "main.js")
+        command = ["node", main, "watch", str(pair.path), "--json", "--rounds", "2"]
+        watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        _wait_for(lambda: sum(line[0] == "row" for line in pair.lines()))
+        first.kill()
+        second = ServerProcess(tmp_path / "store", "--port", port)
+        ending.callback(second.stop)
+        pair.client.publish("m", [{"a": -1, "t": "new"}])
+        output, _ = watching.communicate(timeout=60)
+        rounds = [json.loads(line) for line in output.splitlines()]
+        assert [len(line) for line in rounds if isinstance(line, list)] == [2] * (5 + 6)
+        assert len(pair.sync().rows) == 6
 
 
 # ---- refusals
@@ -412,7 +244,7 @@ def test_what_can_t_be_answered_is_told(pair: Pair) -> None:
 
 
 def test_watch_tells_of_every_round(pair: Pair) -> None:
-    _many(pair, "SELECT count(*) AS n FROM m", 3)
+    pair.publish_numbers("SELECT count(*) AS n FROM m", 3)
     timer = threading.Timer(0.5, lambda: pair.client.publish("m", [{"a": 9, "t": ""}]))
     timer.start()
     lines = pair.driver.run("watch", pair.path, "--rounds", 2, "--json")

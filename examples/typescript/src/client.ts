@@ -53,9 +53,10 @@ export class Refused extends Error {
   }
 }
 
-const MAY_PASS = new Set([Code.Unavailable, Code.Aborted]);
+/** A connection that breaks in the middle of a stream is told as canceled. */
+const MAY_PASS = new Set([Code.Unavailable, Code.Aborted, Code.Canceled]);
 const MOST_FAILURES = 6;
-const LONGEST_PAUSE = 10_000;
+const LONGEST_PAUSE = 5_000;
 const SILENCE = 90_000;
 
 export class Client {
