@@ -126,6 +126,8 @@ def test_groups_change_and_go_by_their_key(server: ServerProcess) -> None:
     server.publish("g", pa.table({"a": [1000], "b": ["0007"]}))
     before = copy.rows_received
     parts = recharge(server, handle, copy)
+    own = pb.Row(values=[pb.Value(text="0007"), pb.Value(bigint=1007)]).ByteSize()
+    assert size_of(parts) <= 3 * own + 200
     assert begin_of(parts).mode == pb.SYNC_MODE_UNSPECIFIED
     assert (copy.rows_received - before, copy.removed_received) == (1, 1)
     assert copy.answer(copy.now)[6] == ("0007", 1007)
@@ -272,6 +274,25 @@ def test_priorities_and_a_budget(server: ServerProcess) -> None:
     assert order == [1, 0, 2]
     assert len({copy.end.position for copy in copies if copy.end}) == 1
     assert [len(copy.rows) for copy in copies] == [4000, 3999, 3998]
+
+
+def test_removals_are_cut_and_resumed_too(server: ServerProcess) -> None:
+    server.define(SQL)
+    texts = [f"{n:06}" for n in range(4000)]
+    server.publish("s", pa.table({"a": range(4000), "b": texts}))
+    handle = server.register("SELECT b, count(*) AS n FROM s GROUP BY b ROWS 4000").handle
+    copy = Copy()
+    recharge(server, handle, copy)
+    last = server.publish("s", pa.table({"a": [0] * 1500, "b": ["one"] * 1500})).position
+    copy.removed_received = calls = 0
+    while copy.end is None or copy.end.position != last:
+        parts = parts_of(server, item_of(handle, copy), byte_budget=3000)
+        assert size_of(parts) < 4000 and begin_of(parts).continued == (calls > 0)
+        for part in parts:
+            copy.take(part)
+        calls += 1
+    assert copy.sound() and copy.removed_received == 1500 and calls > 4
+    assert copy.answer(copy.now) == [*((text, 1) for text in texts[1500:]), ("one", 1500)]
 
 
 # ---- repair

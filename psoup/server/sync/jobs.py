@@ -59,7 +59,14 @@ class Job:
     @property
     def continued(self) -> bool:
         """Whether some of the target has been sent."""
-        return self.claim.target is not None and self.claim.next_id > 0
+        return self.claim.target is not None and self.claim.next_id != 0
+
+    def unsent(self, removed: Int64s) -> Int64s:
+        """Of the ids to remove those that were not sent yet."""
+        if not self.continued:
+            return removed
+        next_id = self.claim.next_id
+        return removed[:0] if next_id > 0 else removed[np.searchsorted(removed, -next_id) :]
 
     def restarted(self, target: Mark) -> Job:
         """From the copy, towards another target."""

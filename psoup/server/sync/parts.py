@@ -20,7 +20,8 @@ from results.visibility import FOR_EVER, SINCE_EVER
 
 # Up to here typed values are smaller than Arrow with its schema.
 _FEW_ROWS = 32
-_RUNS_PER_MESSAGE = 20_000
+# How many to skip, which may be anything, and how many to take.
+_RUN_BYTES = 12
 # Of a row its id, interval and checksum; of a typed value what stands before it.
 _ROW_BYTES = 32
 _VALUE_BYTES = 4
@@ -97,11 +98,12 @@ def row_part(chunk: Chunk, columns: Sequence[Column], encoding: int) -> pb.SyncP
     return pb.SyncPart(rows=pb.SyncRows(rows=_typed(chunk, columns)))
 
 
-def removed_parts(ids: Int64s) -> Iterator[pb.SyncPart]:
-    """In as many messages as they need."""
-    for start in range(0, len(ids), _RUNS_PER_MESSAGE):
-        runs = to_runs(ids[start : start + _RUNS_PER_MESSAGE])
-        yield pb.SyncPart(removed=pb.Ids(runs=runs))
+def removed_piece(ids: Int64s, limit: int) -> tuple[pb.SyncPart, int]:
+    """The first of the ids, in a message of about `limit` bytes, and how many they are."""
+    fitting = max(1, limit // _RUN_BYTES)
+    breaks = np.flatnonzero(np.diff(ids) != 1) + 1
+    count = int(breaks[fitting - 1]) if fitting <= len(breaks) else len(ids)
+    return pb.SyncPart(removed=pb.Ids(runs=to_runs(ids[:count]))), count
 
 
 def _arrow(chunk: Chunk) -> bytes:

@@ -54,8 +54,8 @@ class RowCopier:
         found = _Count(self.job.repair.have, self._counted is not None)
         for ids, ts, _, _ in self._target_rows():
             found.add(ids, self._lacking(ids, ts))
-        removed = np.empty(0, np.int64) if self.job.continued else self._removed(found)
         whole = self.job.claim.copy is None
+        removed = np.empty(0, np.int64) if whole else self.job.unsent(self._removed(found))
         reason = self.job.reason
         if not whole and not self.job.continued and self._is_smaller_whole(found, removed):
             return self._without_copy(pb.SYNC_REASON_SMALLER)
