@@ -1,9 +1,7 @@
-"""Sync and Watch through servers as processes: bytes, tokens, restarts, repair, cuts."""
+"""Sync through servers as processes: bytes, tokens, restarts, repair, cuts."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,42 +15,9 @@ from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy, runs_of
 from tests.server.conftest import Start
 from tests.server.process import ServerProcess, detail, rows_of
+from tests.server.syncing import SQL, begin_of, item_of, numbers, parts_of, recharge, size_of
 
 pytestmark = pytest.mark.process
-
-SQL = "CREATE STREAM s (a BIGINT, b TEXT)"
-
-
-def numbers(first: int, count: int) -> pa.Table:
-    return pa.table(
-        {"a": pa.array(range(first, first + count)), "b": pa.array(["some text"] * count)}
-    )
-
-
-def parts_of(server: ServerProcess, *items: pb.SyncItem, **fields: Any) -> list[pb.SyncPart]:
-    request = pb.SyncRequest(tenant=server.tenant, items=items, **fields)
-    return list(server.stub.Sync(request, timeout=30))
-
-
-def item_of(handle: bytes, copy: Copy, **fields: Any) -> pb.SyncItem:
-    return pb.SyncItem(handle=handle, token=copy.resume or copy.token, **fields)
-
-
-def recharge(server: ServerProcess, handle: bytes, copy: Copy, **fields: Any) -> list[pb.SyncPart]:
-    parts = parts_of(server, item_of(handle, copy, **fields))
-    for part in parts:
-        copy.take(part)
-    assert copy.sound() and not copy.damaged()
-    return parts
-
-
-def begin_of(parts: list[pb.SyncPart]) -> pb.SyncBegin:
-    return parts[0].begin
-
-
-def size_of(parts: list[pb.SyncPart]) -> int:
-    """With the five bytes gRPC puts before each message."""
-    return sum(part.ByteSize() + 5 for part in parts)
 
 
 # ---- bytes
@@ -192,6 +157,7 @@ def test_an_item_that_can_t_be_answered_does_not_stop_the_others(server: ServerP
         pb.SyncRequest(items=[pb.SyncItem()], byte_budget=-1),
         pb.SyncRequest(items=[pb.SyncItem()], encoding=7),  # type: ignore[arg-type]
         pb.SyncRequest(items=[pb.SyncItem()], away=Duration(seconds=-1)),
+        pb.SyncRequest(items=[pb.SyncItem(have=pb.Ids(runs=[0, 30_000_000]))] * 2),
     ],
 )
 def test_requests_that_are_none(server: ServerProcess, request_: pb.SyncRequest) -> None:
@@ -319,82 +285,3 @@ def test_damage_is_repaired_with_what_differs(server: ServerProcess, select: str
     recharge(server, handle, copy, have=runs_of({*copy.rows, 2**61}))
     assert copy.rows_received == before + 3 and copy.removed_received == 1
     assert copy.answer(copy.now) == right
-
-
-# ---- watching
-
-
-def test_watch_brings_what_is_new_and_beats(server: ServerProcess) -> None:
-    server.define(SQL)
-    handle = server.register("SELECT a FROM s").handle
-    quiet = server.register("SELECT a FROM s WHERE a < 0").handle
-    request = pb.WatchRequest(
-        sync=pb.SyncRequest(
-            tenant=server.tenant, items=[pb.SyncItem(handle=one) for one in (handle, quiet)]
-        ),
-        beat=Duration(seconds=1),
-    )
-    call = server.stub.Watch(request, timeout=60)
-    copies = {0: Copy(), 1: Copy()}
-    _take_ends(call, copies, 2)
-    for number in range(3):
-        server.publish("s", numbers(number, 1))
-        assert _take_ends(call, copies, 1) == [0]
-    assert copies[0].answer(copies[0].now) == [(0,), (1,), (2,)]
-    assert next(call).HasField("beat")
-    call.cancel()
-
-
-def _take_ends(call: Iterator[pb.SyncPart], copies: dict[int, Copy], count: int) -> list[int]:
-    """Until so many items have ended; which ones."""
-    ended: list[int] = []
-    while len(ended) < count:
-        part = next(call)
-        if part.HasField("beat"):
-            continue
-        copies[part.item].take(part)
-        if part.HasField("end"):
-            ended.append(part.item)
-    return ended
-
-
-def test_a_long_poll_ends_with_the_first_news(server: ServerProcess) -> None:
-    server.define(SQL)
-    handle = server.register("SELECT count(*) AS n FROM s").handle
-    copy = Copy()
-    recharge(server, handle, copy)
-    request = pb.WatchRequest(
-        sync=pb.SyncRequest(tenant=server.tenant, items=[item_of(handle, copy)]), rounds=1
-    )
-    timer = threading.Timer(0.3, lambda: server.publish("s", numbers(0, 4)))
-    timer.start()
-    for part in server.stub.Watch(request, timeout=60):
-        copy.take(part)
-    timer.join()
-    assert copy.answer(copy.now) == [(4,)]
-
-
-def test_watch_ends_when_the_server_stops(start: Start) -> None:
-    server = start()
-    server.define(SQL)
-    handle = server.register("SELECT a FROM s").handle
-    request = pb.WatchRequest(sync=pb.SyncRequest(items=[pb.SyncItem(handle=handle)]))
-    call = server.stub.Watch(request, timeout=60)
-    copy = Copy()
-    _take_ends(call, {0: copy}, 1)
-    server._process.terminate()
-    assert list(call) == []
-    assert server.stop() == 0
-
-
-def test_an_aggregate_that_time_changes_is_watched(server: ServerProcess) -> None:
-    server.define(SQL)
-    server.publish("s", numbers(0, 4))
-    handle = server.register("SELECT count(*) AS n FROM s RANGE 2 SECONDS").handle
-    request = pb.WatchRequest(
-        sync=pb.SyncRequest(tenant=server.tenant, items=[pb.SyncItem(handle=handle)]), rounds=2
-    )
-    copy = Copy()
-    for part in server.stub.Watch(request, timeout=60):
-        copy.take(part)
-    assert copy.answer(copy.now) == [(0,)]

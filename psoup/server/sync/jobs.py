@@ -18,8 +18,8 @@ from querystem.refresh import RefreshEvery
 from results.idruns import Int64s, from_runs
 from results.window import TimeWindow, Window, window_to_json
 
-# Ids a client may name in `have` or `resend`.
-_MOST_IDS = 50_000_000
+# Ids a client may name in `have` and `resend`, of all items of a call: a few bytes can name many.
+MOST_IDS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +193,6 @@ def _shape(plan: Plan, item: pb.SyncItem) -> str:
 
 def _ids(ids: pb.Ids, field: str) -> Int64s:
     try:
-        return from_runs(ids.runs, _MOST_IDS) if ids.runs else np.empty(0, np.int64)
+        return from_runs(ids.runs, MOST_IDS) if ids.runs else np.empty(0, np.int64)
     except ValueError as problem:
         raise BadRequest(f"{field}: {problem}", field=field) from None

@@ -34,7 +34,7 @@ async def watch(core: Core, request: pb.WatchRequest) -> AsyncIterator[pb.SyncPa
             said = True
             yield part
         rounds += said
-        if request.rounds and rounds >= request.rounds:
+        if not watcher.items or (request.rounds and rounds >= request.rounds):
             return
         spoke = time.monotonic() if said else spoke
         await watcher.pause(began + every if said else began, spoke + beat)
