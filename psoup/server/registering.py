@@ -153,13 +153,14 @@ def check_text(core: Core, text: str) -> None:
 def _lease(core: Core, lease: Duration | None) -> int:
     if lease is None:
         return core.settings.default_lease * SECOND
-    if not 0 < lease.seconds + lease.nanos / 1e9 <= _MAX_LEASE:
+    micros = lease.seconds * SECOND + lease.nanos // 1000
+    if not 0 < micros <= _MAX_LEASE * SECOND:
         raise BadRequest(
             "a lease is longer than nothing and shorter than a hundred years",
             field="lease",
             got=f"{lease.seconds} seconds",
         )
-    return lease.seconds * SECOND + lease.nanos // 1000
+    return micros
 
 
 class _Given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,13 +16,14 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
 from psoup.server.answering import invoke
 from psoup.server.core import Core
-from psoup.server.errors import NotReached, RegistrationExpired, UnknownHandle
+from psoup.server.errors import BadRequest, NotReached, RegistrationExpired, UnknownHandle
 from psoup.server.leases import TICK
 from psoup.server.proposals import Define, ExpireOne, RenewOne, UnregisterOne, find_registration
 from psoup.server.publishing import publish
 from psoup.server.registering import register
 from psoup.server.settings import Settings
 from psoup.server.sync.call import sync
+from psoup.server.sync.watch import watch
 from psoup.store import Expire, Renew, Store, Tick
 from psoup.store.leases import QUIET, REMEMBERED, Expired, Leases
 from psoup.v1 import psoup_pb2 as pb
@@ -103,6 +105,13 @@ async def test_nobody_asks_and_it_ends(world: World) -> None:
             find_registration(core.follower.state, "another", handle)
 
 
+@pytest.mark.parametrize("lease", [Duration(), Duration(nanos=999), Duration(seconds=2**40)])
+async def test_a_lease_is_some_time(world: World, lease: Duration) -> None:
+    async with world.server() as core:
+        with pytest.raises(BadRequest, match="a lease is longer than nothing"):
+            await register(core, pb.RegisterRequest(sql="SELECT a FROM s", lease=lease))
+
+
 async def test_an_outage_does_not_count(world: World) -> None:
     async with world.server() as core:
         handle = await _register(core)
@@ -130,6 +139,23 @@ async def test_contact_renews_at_most_thirty_times_a_lease(world: World, contact
         await core.appender.drain()
         assert 2 <= len(_events(core, Renew)) <= 2 * 30
         assert await core.leases.expire() == 0
+
+
+async def test_who_watches_is_there_though_nothing_is_said(world: World) -> None:
+    async with world.server() as core:
+        handle = await _register(core, 3 * SECOND)
+        items = [pb.SyncItem(handle=handle)]
+        request = pb.WatchRequest(sync=pb.SyncRequest(items=items), beat=Duration(seconds=3600))
+        parts = watch(core, request)
+        assert [(await anext(parts)).WhichOneof("part") for _ in range(2)] == ["begin", "end"]
+        waiting = asyncio.ensure_future(anext(parts))
+        world.clock += 2 * SECOND
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if _events(core, Renew):
+                break
+        assert len(_events(core, Renew)) == 1
+        waiting.cancel()
 
 
 async def test_the_client_is_told_until_when(world: World) -> None:

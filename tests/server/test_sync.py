@@ -1,9 +1,7 @@
-"""Sync and Watch through servers as processes: bytes, tokens, restarts, repair, cuts."""
+"""Sync through servers as processes: bytes, tokens, restarts, repair, cuts."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,42 +15,9 @@ from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy, runs_of
 from tests.server.conftest import Start
 from tests.server.process import ServerProcess, detail, rows_of
+from tests.server.syncing import SQL, begin_of, item_of, numbers, parts_of, recharge, size_of
 
 pytestmark = pytest.mark.process
-
-SQL = "CREATE STREAM s (a BIGINT, b TEXT)"
-
-
-def numbers(first: int, count: int) -> pa.Table:
-    return pa.table(
-        {"a": pa.array(range(first, first + count)), "b": pa.array(["some text"] * count)}
-    )
-
-
-def parts_of(server: ServerProcess, *items: pb.SyncItem, **fields: Any) -> list[pb.SyncPart]:
-    request = pb.SyncRequest(tenant=server.tenant, items=items, **fields)
-    return list(server.stub.Sync(request, timeout=30))
-
-
-def item_of(handle: bytes, copy: Copy, **fields: Any) -> pb.SyncItem:
-    return pb.SyncItem(handle=handle, token=copy.resume or copy.token, **fields)
-
-
-def recharge(server: ServerProcess, handle: bytes, copy: Copy, **fields: Any) -> list[pb.SyncPart]:
-    parts = parts_of(server, item_of(handle, copy, **fields))
-    for part in parts:
-        copy.take(part)
-    assert copy.sound() and not copy.damaged()
-    return parts
-
-
-def begin_of(parts: list[pb.SyncPart]) -> pb.SyncBegin:
-    return parts[0].begin
-
-
-def size_of(parts: list[pb.SyncPart]) -> int:
-    """With the five bytes gRPC puts before each message."""
-    return sum(part.ByteSize() + 5 for part in parts)
 
 
 # ---- bytes
@@ -89,6 +54,20 @@ def test_arrow_for_many_rows_values_for_few(server: ServerProcess) -> None:
     assert copy.sound() and copy.answer(copy.now) == [(n, "some text") for n in range(1003)]
 
 
+def test_pieces_fit_into_what_any_client_receives(server: ServerProcess) -> None:
+    """Also where a few rows are much larger than the others, and values than they are stored."""
+    columns = [f"c{n}" for n in range(250)]
+    server.define(f"CREATE STREAM wide (t TEXT, {', '.join(f'{c} BOOLEAN' for c in columns)})")
+    texts = ["x" * 900_000] * 8 + [""] * 2500
+    flags = {name: [True] * len(texts) for name in columns}
+    server.publish("wide", pa.table({"t": texts, **flags}))
+    handle = server.register("SELECT * FROM wide").handle
+    for encoding in (pb.ENCODING_UNSPECIFIED, pb.ENCODING_ARROW):
+        parts = parts_of(server, pb.SyncItem(handle=handle), encoding=encoding)
+        assert max(part.ByteSize() for part in parts) < 2 << 20
+        assert parts[-1].end.row_count == len(texts)
+
+
 def test_a_sliding_window_sends_no_removals(server: ServerProcess) -> None:
     server.define("CREATE STREAM e (a BIGINT, at TIMESTAMP) ORDERED BY at")
     handle = server.register("SELECT a FROM e RANGE 10 SECONDS").handle
@@ -112,6 +91,8 @@ def test_groups_change_and_go_by_their_key(server: ServerProcess) -> None:
     server.publish("g", pa.table({"a": [1000], "b": ["0007"]}))
     before = copy.rows_received
     parts = recharge(server, handle, copy)
+    own = pb.Row(values=[pb.Value(text="0007"), pb.Value(bigint=1007)]).ByteSize()
+    assert size_of(parts) <= 3 * own + 200
     assert begin_of(parts).mode == pb.SYNC_MODE_UNSPECIFIED
     assert (copy.rows_received - before, copy.removed_received) == (1, 1)
     assert copy.answer(copy.now)[6] == ("0007", 1007)
@@ -176,6 +157,7 @@ def test_an_item_that_can_t_be_answered_does_not_stop_the_others(server: ServerP
         pb.SyncRequest(items=[pb.SyncItem()], byte_budget=-1),
         pb.SyncRequest(items=[pb.SyncItem()], encoding=7),  # type: ignore[arg-type]
         pb.SyncRequest(items=[pb.SyncItem()], away=Duration(seconds=-1)),
+        pb.SyncRequest(items=[pb.SyncItem(have=pb.Ids(runs=[0, 30_000_000]))] * 2),
     ],
 )
 def test_requests_that_are_none(server: ServerProcess, request_: pb.SyncRequest) -> None:
@@ -260,6 +242,25 @@ def test_priorities_and_a_budget(server: ServerProcess) -> None:
     assert [len(copy.rows) for copy in copies] == [4000, 3999, 3998]
 
 
+def test_removals_are_cut_and_resumed_too(server: ServerProcess) -> None:
+    server.define(SQL)
+    texts = [f"{n:06}" for n in range(4000)]
+    server.publish("s", pa.table({"a": range(4000), "b": texts}))
+    handle = server.register("SELECT b, count(*) AS n FROM s GROUP BY b ROWS 4000").handle
+    copy = Copy()
+    recharge(server, handle, copy)
+    last = server.publish("s", pa.table({"a": [0] * 1500, "b": ["one"] * 1500})).position
+    copy.removed_received = calls = 0
+    while copy.end is None or copy.end.position != last:
+        parts = parts_of(server, item_of(handle, copy), byte_budget=3000)
+        assert size_of(parts) < 4000 and begin_of(parts).continued == (calls > 0)
+        for part in parts:
+            copy.take(part)
+        calls += 1
+    assert copy.sound() and copy.removed_received == 1500 and calls > 4
+    assert copy.answer(copy.now) == [*((text, 1) for text in texts[1500:]), ("one", 1500)]
+
+
 # ---- repair
 
 
@@ -284,82 +285,3 @@ def test_damage_is_repaired_with_what_differs(server: ServerProcess, select: str
     recharge(server, handle, copy, have=runs_of({*copy.rows, 2**61}))
     assert copy.rows_received == before + 3 and copy.removed_received == 1
     assert copy.answer(copy.now) == right
-
-
-# ---- watching
-
-
-def test_watch_brings_what_is_new_and_beats(server: ServerProcess) -> None:
-    server.define(SQL)
-    handle = server.register("SELECT a FROM s").handle
-    quiet = server.register("SELECT a FROM s WHERE a < 0").handle
-    request = pb.WatchRequest(
-        sync=pb.SyncRequest(
-            tenant=server.tenant, items=[pb.SyncItem(handle=one) for one in (handle, quiet)]
-        ),
-        beat=Duration(seconds=1),
-    )
-    call = server.stub.Watch(request, timeout=60)
-    copies = {0: Copy(), 1: Copy()}
-    _take_ends(call, copies, 2)
-    for number in range(3):
-        server.publish("s", numbers(number, 1))
-        assert _take_ends(call, copies, 1) == [0]
-    assert copies[0].answer(copies[0].now) == [(0,), (1,), (2,)]
-    assert next(call).HasField("beat")
-    call.cancel()
-
-
-def _take_ends(call: Iterator[pb.SyncPart], copies: dict[int, Copy], count: int) -> list[int]:
-    """Until so many items have ended; which ones."""
-    ended: list[int] = []
-    while len(ended) < count:
-        part = next(call)
-        if part.HasField("beat"):
-            continue
-        copies[part.item].take(part)
-        if part.HasField("end"):
-            ended.append(part.item)
-    return ended
-
-
-def test_a_long_poll_ends_with_the_first_news(server: ServerProcess) -> None:
-    server.define(SQL)
-    handle = server.register("SELECT count(*) AS n FROM s").handle
-    copy = Copy()
-    recharge(server, handle, copy)
-    request = pb.WatchRequest(
-        sync=pb.SyncRequest(tenant=server.tenant, items=[item_of(handle, copy)]), rounds=1
-    )
-    timer = threading.Timer(0.3, lambda: server.publish("s", numbers(0, 4)))
-    timer.start()
-    for part in server.stub.Watch(request, timeout=60):
-        copy.take(part)
-    timer.join()
-    assert copy.answer(copy.now) == [(4,)]
-
-
-def test_watch_ends_when_the_server_stops(start: Start) -> None:
-    server = start()
-    server.define(SQL)
-    handle = server.register("SELECT a FROM s").handle
-    request = pb.WatchRequest(sync=pb.SyncRequest(items=[pb.SyncItem(handle=handle)]))
-    call = server.stub.Watch(request, timeout=60)
-    copy = Copy()
-    _take_ends(call, {0: copy}, 1)
-    server._process.terminate()
-    assert list(call) == []
-    assert server.stop() == 0
-
-
-def test_an_aggregate_that_time_changes_is_watched(server: ServerProcess) -> None:
-    server.define(SQL)
-    server.publish("s", numbers(0, 4))
-    handle = server.register("SELECT count(*) AS n FROM s RANGE 2 SECONDS").handle
-    request = pb.WatchRequest(
-        sync=pb.SyncRequest(tenant=server.tenant, items=[pb.SyncItem(handle=handle)]), rounds=2
-    )
-    copy = Copy()
-    for part in server.stub.Watch(request, timeout=60):
-        copy.take(part)
-    assert copy.answer(copy.now) == [(0,)]

@@ -9,7 +9,7 @@ from psoup.server.answering import Deadline, reach
 from psoup.server.core import Core
 from psoup.server.errors import FAMILIES, BadRequest, code_of, detail_of
 from psoup.server.names import default_name
-from psoup.server.sync.jobs import Job, aim, make_job, plan_of
+from psoup.server.sync.jobs import MOST_IDS, Job, aim, make_job, plan_of
 from psoup.server.sync.tokens import Claim, Signed, Unusable
 from psoup.server.sync.transfer import Budget, Transfer
 from psoup.server.values import BadValue, to_micros
@@ -130,6 +130,9 @@ def _check(request: pb.SyncRequest) -> None:
         raise BadRequest(
             f"a Sync has from 1 to {MOST_ITEMS:,} items, not {len(request.items):,}", field="items"
         )
+    named = sum(sum(ids.runs[1::2]) for one in request.items for ids in (one.have, one.resend))
+    if named > MOST_IDS:
+        raise BadRequest(f"have and resend name more than {MOST_IDS:,} ids", field="items")
     if request.encoding not in pb.Encoding.values():
         raise BadRequest("an encoding this server does not know", field="encoding")
     if request.byte_budget < 0:

@@ -18,8 +18,8 @@ from querystem.refresh import RefreshEvery
 from results.idruns import Int64s, from_runs
 from results.window import TimeWindow, Window, window_to_json
 
-# Ids a client may name in `have` or `resend`.
-_MOST_IDS = 50_000_000
+# Ids a client may name in `have` and `resend`, of all items of a call: a few bytes can name many.
+MOST_IDS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,14 @@ class Job:
     @property
     def continued(self) -> bool:
         """Whether some of the target has been sent."""
-        return self.claim.target is not None and self.claim.next_id > 0
+        return self.claim.target is not None and self.claim.next_id != 0
+
+    def unsent(self, removed: Int64s) -> Int64s:
+        """Of the ids to remove those that were not sent yet."""
+        if not self.continued:
+            return removed
+        next_id = self.claim.next_id
+        return removed[:0] if next_id > 0 else removed[np.searchsorted(removed, -next_id) :]
 
     def restarted(self, target: Mark) -> Job:
         """From the copy, towards another target."""
@@ -186,6 +193,6 @@ def _shape(plan: Plan, item: pb.SyncItem) -> str:
 
 def _ids(ids: pb.Ids, field: str) -> Int64s:
     try:
-        return from_runs(ids.runs, _MOST_IDS) if ids.runs else np.empty(0, np.int64)
+        return from_runs(ids.runs, MOST_IDS) if ids.runs else np.empty(0, np.int64)
     except ValueError as problem:
         raise BadRequest(f"{field}: {problem}", field=field) from None

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from datastem.schema import Column
 from datastem.types import TIMESTAMP
@@ -19,7 +20,11 @@ from results.visibility import FOR_EVER, SINCE_EVER
 
 # Up to here typed values are smaller than Arrow with its schema.
 _FEW_ROWS = 32
-_RUNS_PER_MESSAGE = 20_000
+# How many to skip, which may be anything, and how many to take.
+_RUN_BYTES = 12
+# Of a row its id, interval and checksum; of a typed value what stands before it.
+_ROW_BYTES = 32
+_VALUE_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,19 @@ class Chunk:
             self.ids, self.visible_from, self.visible_until, self.sort_keys, self.rows
         )
 
+    @cached_property
+    def sizes(self) -> Int64s:
+        """About how many bytes each row takes in a message, in whichever encoding is larger."""
+        width = _ROW_BYTES + sum(_width(column.type) for column in self.rows.columns)
+        sizes = np.full(len(self.ids), width, np.int64)
+        texts = [column for column in self.rows.columns if _is_text(column.type)]
+        for column in (self.sort_keys, *texts):
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        return sizes
+
     @property
     def nbytes(self) -> int:
-        return int(self.rows.nbytes + self.sort_keys.nbytes + 32 * len(self.ids))
+        return int(self.sizes.sum())
 
     def slice(self, start: int, length: int) -> Chunk:
         stop = start + length
@@ -64,9 +79,17 @@ class Chunk:
 
     def cut(self, limit: int) -> Chunk:
         """Its first rows, of about `limit` bytes, at least one."""
-        count = len(self.ids)
-        fitting = int(count * limit / max(self.nbytes, 1))
-        return self if fitting >= count else self.slice(0, max(1, fitting))
+        some = self.slice(0, max(1, limit // _ROW_BYTES))
+        fitting = int(np.searchsorted(np.cumsum(some.sizes), limit, side="right"))
+        return some.slice(0, max(1, fitting))
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _width(type_: pa.DataType) -> int:
+    return _VALUE_BYTES + (0 if _is_text(type_) else type_.bit_width // 8)
 
 
 def row_part(chunk: Chunk, columns: Sequence[Column], encoding: int) -> pb.SyncPart:
@@ -75,11 +98,12 @@ def row_part(chunk: Chunk, columns: Sequence[Column], encoding: int) -> pb.SyncP
     return pb.SyncPart(rows=pb.SyncRows(rows=_typed(chunk, columns)))
 
 
-def removed_parts(ids: Int64s) -> Iterator[pb.SyncPart]:
-    """In as many messages as they need."""
-    for start in range(0, len(ids), _RUNS_PER_MESSAGE):
-        runs = to_runs(ids[start : start + _RUNS_PER_MESSAGE])
-        yield pb.SyncPart(removed=pb.Ids(runs=runs))
+def removed_piece(ids: Int64s, limit: int) -> tuple[pb.SyncPart, int]:
+    """The first of the ids, in a message of about `limit` bytes, and how many they are."""
+    fitting = max(1, limit // _RUN_BYTES)
+    breaks = np.flatnonzero(np.diff(ids) != 1) + 1
+    count = int(breaks[fitting - 1]) if fitting <= len(breaks) else len(ids)
+    return pb.SyncPart(removed=pb.Ids(runs=to_runs(ids[:count]))), count
 
 
 def _arrow(chunk: Chunk) -> bytes:

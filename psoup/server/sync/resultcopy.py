@@ -62,8 +62,8 @@ class ResultCopier:
         if whole and job.claim.copy is not None:
             gone = self._copy is None
             reason = pb.SYNC_REASON_RETENTION if gone else pb.SYNC_REASON_SMALLER
-        elif not whole and not job.continued:
-            removed = self._removed
+        elif not whole:
+            removed = job.unsent(self._removed)
         return Difference(
             job.without_copy(reason) if whole else job,
             whole,

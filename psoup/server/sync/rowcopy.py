@@ -53,8 +53,8 @@ class RowCopier:
             return self._without_copy(pb.SYNC_REASON_RETENTION)
         total = self._target.total(self.core.summaries)
         lacking = sum(len(places) for _, places in self._lacking())
-        removed = np.empty(0, np.int64) if self.job.continued else self._removed
         whole = self.job.claim.copy is None
+        removed = np.empty(0, np.int64) if whole else self.job.unsent(self._removed)
         kept = total.rows - lacking
         if not whole and not self.job.continued and self._is_smaller_whole(kept, removed):
             return self._without_copy(pb.SYNC_REASON_SMALLER)

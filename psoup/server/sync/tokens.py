@@ -55,7 +55,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the client has: the copy, if any, and of `target` what has an id below `next_id`."""
+    """What the client has: the copy, if any, and of `target` what has an id below `next_id`.
+
+    Removals come before rows: while they do `next_id` is −n, and those of ids below n were sent.
+    """
 
     copy: Mark | None = None
     target: Mark | None = None

@@ -12,7 +12,7 @@ from psoup.server.errors import UnknownHandle
 from psoup.server.invoke import Plan
 from psoup.server.sync.copier import Copier, Difference
 from psoup.server.sync.jobs import Job, by_clock, by_rows, plan_of
-from psoup.server.sync.parts import removed_parts, row_part
+from psoup.server.sync.parts import removed_piece, row_part
 from psoup.server.sync.resultcopy import ResultCopier
 from psoup.server.sync.rowcopy import RowCopier
 from psoup.server.sync.tokens import Claim
@@ -72,8 +72,15 @@ class Transfer:
         self.refreshed = plan.query.refresh is not None
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         yield pb.SyncPart(begin=_begin(plan, found))
-        for part in removed_parts(found.removed):
+        removed = found.removed
+        while len(removed):
+            part, count = removed_piece(removed, self._room(budget))
+            next_id, removed = int(removed[count - 1]) + 1, removed[count:]
             yield part
+            if len(removed) or (found.lacking and budget.spent):
+                yield self._resume(-next_id)
+                if budget.spent:
+                    return
         left, cursor, pieces = found.lacking, 0, 0
         while left:
             part, count, cursor = first or await self._piece(copier, cursor, budget)
@@ -82,14 +89,21 @@ class Transfer:
                 self.ticket = self.core.turns.ticket()
             yield part
             if left and cursor > self.job.claim.next_id:
-                self.token = self._write(Claim(self.job.claim.copy, self.job.target, cursor))
-                yield pb.SyncPart(resume=self.token)
+                yield self._resume(cursor)
                 if budget.spent:
                     return
         self.done = True
         self.token = self._write(Claim(self.job.target))
         await self.core.leases.renewed(self.job.item.handle)
         yield pb.SyncPart(end=self._end(plan, found))
+
+    def _resume(self, next_id: int) -> pb.SyncPart:
+        self.token = self._write(Claim(self.job.claim.copy, self.job.target, next_id))
+        return pb.SyncPart(resume=self.token)
+
+    def _room(self, budget: Budget) -> int:
+        """The bytes of the next message."""
+        return max(1, min(self.core.settings.sync_bytes, budget.left))
 
     async def held(self) -> pb.SyncPart:
         """A token that holds the target; where some of it was sent, the one that says how much."""
@@ -101,8 +115,7 @@ class Transfer:
                 lambda plan: ResultCopier(self.core, plan, self.job).target
             )
             self.job = replace(self.job, target=target, moment=None)
-        self.token = self._write(Claim(self.job.claim.copy, self.job.target))
-        return pb.SyncPart(resume=self.token)
+        return self._resume(0)
 
     def is_behind(self) -> bool:
         """Whether there may be something new: rows, a later NOW of theirs, or time enough."""
@@ -147,8 +160,7 @@ class Transfer:
         return (await self._compute(make))[1]
 
     def _make(self, plan: Plan, copier: Copier, cursor: int, budget: Budget) -> Piece:
-        limit = max(1, min(self.core.settings.sync_bytes, budget.left))
-        chunk = copier.piece(cursor, limit)
+        chunk = copier.piece(cursor, self._room(budget))
         part = row_part(chunk, plan.query.columns, self.encoding)
         return part, len(chunk.ids), int(chunk.ids[-1]) + 1
 

@@ -20,6 +20,7 @@ from psoup.v1 import psoup_pb2 as pb
 _SECOND = 1_000_000
 _LEAST_EVERY = 0.1
 _LEAST_BEAT, _DEFAULT_BEAT = 1.0, 30.0
+_LEAST_CONTACT, _MOST_CONTACT = 1.0, 60.0
 
 
 async def watch(core: Core, request: pb.WatchRequest) -> AsyncIterator[pb.SyncPart]:
@@ -27,19 +28,22 @@ async def watch(core: Core, request: pb.WatchRequest) -> AsyncIterator[pb.SyncPa
     every = _seconds(request, "every", _LEAST_EVERY, _LEAST_EVERY)
     beat = _seconds(request, "beat", _LEAST_BEAT, _DEFAULT_BEAT)
     watcher = Watcher(core, request.sync)
-    rounds, spoke = 0, time.monotonic()
+    rounds, spoke, met = 0, time.monotonic(), time.monotonic()
     while watcher.items and not core.closing:
         began, said = time.monotonic(), False
         async for part in watcher.round():
             said = True
             yield part
         rounds += said
-        if request.rounds and rounds >= request.rounds:
+        if not watcher.items or (request.rounds and rounds >= request.rounds):
             return
         spoke = time.monotonic() if said else spoke
-        await watcher.pause(began + every if said else began, spoke + beat)
-        if time.monotonic() >= spoke + beat:
+        meet = met + watcher.contact_seconds
+        await watcher.pause(began + every if said else began, min(spoke + beat, meet))
+        if time.monotonic() >= meet:
             watcher.contact()
+            met = time.monotonic()
+        if time.monotonic() >= spoke + beat:
             spoke = time.monotonic()
             now = from_instant(max(core.clock(), core.follower.state.clock))
             yield pb.SyncPart(beat=pb.SyncBeat(now=now))
@@ -90,6 +94,14 @@ class Watcher:
         """Who watches is there, also where there is nothing to say."""
         for one in self.items.values():
             self._core.leases.contact(one.item.handle)
+
+    @property
+    def contact_seconds(self) -> float:
+        """How often to do so: some times in the shortest lease."""
+        registrations = self._core.follower.state.registrations
+        found = (registrations.get(one.item.handle) for one in self.items.values())
+        shortest = min((one.lease for one in found if one), default=0)
+        return max(_LEAST_CONTACT, min(_MOST_CONTACT, shortest / _SECOND / 3))
 
     async def pause(self, least: float, most: float) -> None:
         """Until something is due, not before one instant nor after the other."""

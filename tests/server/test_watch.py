@@ -1,0 +1,106 @@
+"""Watch through servers as processes: news, beats, and when it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from psoup.v1 import psoup_pb2 as pb
+from tests.oracle.copy import Copy
+from tests.server.conftest import Start
+from tests.server.process import ServerProcess
+from tests.server.syncing import SQL, item_of, numbers, recharge
+
+pytestmark = pytest.mark.process
+
+
+def test_watch_brings_what_is_new_and_beats(server: ServerProcess) -> None:
+    server.define(SQL)
+    handle = server.register("SELECT a FROM s").handle
+    quiet = server.register("SELECT a FROM s WHERE a < 0").handle
+    request = pb.WatchRequest(
+        sync=pb.SyncRequest(
+            tenant=server.tenant, items=[pb.SyncItem(handle=one) for one in (handle, quiet)]
+        ),
+        beat=Duration(seconds=1),
+    )
+    call = server.stub.Watch(request, timeout=60)
+    copies = {0: Copy(), 1: Copy()}
+    _take_ends(call, copies, 2)
+    for number in range(3):
+        server.publish("s", numbers(number, 1))
+        assert _take_ends(call, copies, 1) == [0]
+    assert copies[0].answer(copies[0].now) == [(0,), (1,), (2,)]
+    assert next(call).HasField("beat")
+    call.cancel()
+
+
+def _take_ends(call: Iterator[pb.SyncPart], copies: dict[int, Copy], count: int) -> list[int]:
+    """Until so many items have ended; which ones."""
+    ended: list[int] = []
+    while len(ended) < count:
+        part = next(call)
+        if part.HasField("beat"):
+            continue
+        copies[part.item].take(part)
+        if part.HasField("end"):
+            ended.append(part.item)
+    return ended
+
+
+def test_a_long_poll_ends_with_the_first_news(server: ServerProcess) -> None:
+    server.define(SQL)
+    handle = server.register("SELECT count(*) AS n FROM s").handle
+    copy = Copy()
+    recharge(server, handle, copy)
+    request = pb.WatchRequest(
+        sync=pb.SyncRequest(tenant=server.tenant, items=[item_of(handle, copy)]), rounds=1
+    )
+    timer = threading.Timer(0.3, lambda: server.publish("s", numbers(0, 4)))
+    timer.start()
+    for part in server.stub.Watch(request, timeout=60):
+        copy.take(part)
+    timer.join()
+    assert copy.answer(copy.now) == [(4,)]
+
+
+def test_watch_ends_with_its_last_item(server: ServerProcess) -> None:
+    """What can't be answered is told so once; when nothing is left there is no more to wait for."""
+    server.define(SQL)
+    handle, copy = server.register("SELECT a FROM s").handle, Copy()
+    items = [pb.SyncItem(handle=b"x" * 16), pb.SyncItem(handle=handle)]
+    request = pb.WatchRequest(sync=pb.SyncRequest(tenant=server.tenant, items=items))
+    call = server.stub.Watch(request, timeout=20)
+    assert next(call).refused.detail.reason == "UNKNOWN_HANDLE"
+    _take_ends(call, {1: copy}, 1)
+    server.define("DROP STREAM s")
+    assert [part.refused.detail.reason for part in call] == ["STREAM_DROPPED"]
+
+
+def test_watch_ends_when_the_server_stops(start: Start) -> None:
+    server = start()
+    server.define(SQL)
+    handle = server.register("SELECT a FROM s").handle
+    request = pb.WatchRequest(sync=pb.SyncRequest(items=[pb.SyncItem(handle=handle)]))
+    call = server.stub.Watch(request, timeout=60)
+    copy = Copy()
+    _take_ends(call, {0: copy}, 1)
+    server._process.terminate()
+    assert list(call) == []
+    assert server.stop() == 0
+
+
+def test_an_aggregate_that_time_changes_is_watched(server: ServerProcess) -> None:
+    server.define(SQL)
+    server.publish("s", numbers(0, 4))
+    handle = server.register("SELECT count(*) AS n FROM s RANGE 2 SECONDS").handle
+    request = pb.WatchRequest(
+        sync=pb.SyncRequest(tenant=server.tenant, items=[pb.SyncItem(handle=handle)]), rounds=2
+    )
+    copy = Copy()
+    for part in server.stub.Watch(request, timeout=60):
+        copy.take(part)
+    assert copy.answer(copy.now) == [(0,)]
