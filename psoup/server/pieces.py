@@ -101,7 +101,7 @@ def _width(columns: tuple[Column, ...]) -> int | None:
     types = [column.type.arrow for column in columns]
     if not all(pa.types.is_primitive(type_) for type_ in types):
         return None
-    return sum(type_.bit_width // 8 + 1 for type_ in types)
+    return sum(int(type_.bit_width) // 8 + 1 for type_ in types)
 
 
 def _slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
