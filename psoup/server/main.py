@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import re
 import signal
@@ -122,6 +123,8 @@ async def serve(settings: Settings) -> None:
         lifeline.end_with_stdin()
     server = Server(settings)
     await server.start()
+    # What is there now stays: no collection needs to look at it again.
+    gc.freeze()
     print(f"server ready on {settings.host}:{server.port}", flush=True)
     await asked.wait()
     await server.stop()

@@ -33,6 +33,9 @@ def pieces(
 ) -> Iterator[Message]:
     """Messages of about `limit` bytes, made one by one, of one batch or more."""
     if encoding == pb.ENCODING_ARROW:
+        if len(batches) == 1 and (whole := _whole(batches[0], tuple(columns), limit)):
+            yield whole
+            return
         # Made by hand, because a message would copy the rows twice more.
         yield from _arrow(batches, limit, framed=True)
         return
@@ -50,7 +53,7 @@ def arrow_pieces(batches: Sequence[pa.RecordBatch], limit: int) -> Iterator[byte
 def _arrow(batches: Sequence[pa.RecordBatch], limit: int, framed: bool) -> Iterator[bytes]:
     room = max(limit - _FRAME, limit // 2, 1)
     parts = (part.serialize() for batch in batches for part in _slices(batch, room))
-    waiting, size = [_beginning(batches[0].schema)], 0
+    waiting, size = [batches[0].schema.serialize()], 0
     for part in chain(parts, [_END]):
         if size and size + len(part) > limit:
             yield from _cut(waiting, limit, framed)
@@ -81,28 +84,31 @@ def _prefix(size: int) -> bytes:
     return bytes(varint)
 
 
-@lru_cache(maxsize=4096)
-def _beginning(schema: pa.Schema) -> Any:
-    """How an IPC stream of these columns begins."""
-    return schema.serialize()
-
-
-@lru_cache(maxsize=4096)
-def _width(schema: pa.Schema) -> int | None:
-    """Bytes a row takes at most; None where that depends on its values."""
-    if not all(pa.types.is_primitive(type_) for type_ in schema.types):
+def _whole(rows: pa.RecordBatch, columns: tuple[Column, ...], limit: int) -> bytes | None:
+    """A small answer in one message. To ask a batch for its size takes longer than to make it."""
+    width = _width(columns)
+    if width is None or width * rows.num_rows + 2 * _FRAME > limit:
         return None
-    return sum(type_.bit_width // 8 + 1 for type_ in schema.types)
+    batch = rows.serialize() if rows.num_rows else b""
+    content = rows.schema.serialize(), batch, _END
+    size = sum(map(len, content))
+    return None if size > limit else b"".join([_prefix(size), *content])
+
+
+@lru_cache(maxsize=4096)
+def _width(columns: tuple[Column, ...]) -> int | None:
+    """Bytes a row takes at most; None where that depends on its values."""
+    types = [column.type.arrow for column in columns]
+    if not all(pa.types.is_primitive(type_) for type_ in types):
+        return None
+    return sum(int(type_.bit_width) // 8 + 1 for type_ in types)
 
 
 def _slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
     """Of about `limit` bytes on average. No rows, no slices."""
     if not rows.num_rows:
         return
-    width = _width(rows.schema)
-    small = width is not None and width * rows.num_rows <= limit
-    # To ask a batch for its size takes longer than to make a small one.
-    count = 1 if small else -(-int(rows.nbytes) // limit)
+    count = -(-int(rows.nbytes) // limit)
     if count < 2:
         yield rows
         return

@@ -6,13 +6,14 @@ hundred numbers take to add.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from datastem.types import BIGINT, DOUBLE, Kind
+from datastem.types import BIGINT, DOUBLE, Kind, Type
 from querystem.aggregate.rounding import quotient
 from querystem.aggregate.terms import DOUBLE_UNIT, double_total
 from querystem.expressions import ColumnRef
@@ -37,13 +38,19 @@ def few(grouping: Grouping, rows: int, bits: Bits) -> pa.RecordBatch | None:
     if grouping.keys or rows > MOST_FEW:
         return None
     try:
-        arrays = [
-            pa.array([_value(one, rows, bits)], one.type.arrow) for one in grouping.aggregates
-        ]
+        arrays = [_array(_value(one, rows, bits), one.type) for one in grouping.aggregates]
     except _Unfit:
         return None
     names = [aggregate_name(number) for number in range(len(arrays))]
     return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _array(value: int | float | None, type_: Type) -> pa.Array:
+    """Of one value; five times as fast as Arrow finds out by itself."""
+    if value is None:
+        return pa.nulls(1, type_.arrow)
+    content = struct.pack("<d" if type_.kind is Kind.DOUBLE else "<q", value)
+    return pa.Array.from_buffers(type_.arrow, 1, [None, pa.py_buffer(content)])
 
 
 def _value(aggregate: Aggregate, rows: int, bits: Bits) -> int | float | None:
