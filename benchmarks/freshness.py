@@ -171,7 +171,7 @@ def _synced_write(folder: Path) -> None:
 
 
 def _report(rounds: int, trickle: Trickle, watch: EpochWatch, jobs: Times) -> Report:
-    setting = f"{PER_SECOND} batches of {BATCH_ROWS:,} rows a second, {QUERIES} queries"
+    setting = f"{PER_SECOND} batches of {BATCH_ROWS:,} rows a second, {QUERIES:,} queries"
     report = Report("freshness", f"{setting}, {rounds} batches, two servers")
     instants = [watch.when(token) for token in trickle.positions]
     epochs = [at - began for at, began in zip(instants, trickle.began, strict=True) if at]
