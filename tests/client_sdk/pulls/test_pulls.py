@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
@@ -231,6 +232,24 @@ def test_a_dropped_stream_leaves_the_output_alone(place: Place) -> None:
     with pytest.raises(NotFound, match="no stream trades"):
         pull_once(place.client, pull)
     assert lines(pull.to) == ['"symbol","price"', '"IBM",150']
+
+
+def test_a_snapshot_is_of_one_moment_and_batches_are_the_answer(place: Place) -> None:
+    """Two processes on one file, as two openings of it."""
+    for number in range(5):
+        place.trade(150 + number)
+    pull = place.pull()
+    pull_once(place.client, pull)
+    with Copies(pull.state_path) as copies:
+        copy = copies["dear"]
+        with copies.snapshot():
+            before = copy.to_arrow()
+            place.trade(160)
+            pull_once(place.client, pull)
+            batches = list(copy.batches(rows=2))
+        assert [batch.num_rows for batch in batches] == [2, 2, 1]
+        assert pa.Table.from_batches(batches) == before
+        assert sum(batch.num_rows for batch in copy.batches()) == 6
 
 
 def test_the_state_is_an_ordinary_copy(place: Place) -> None:
