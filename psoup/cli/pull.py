@@ -67,7 +67,13 @@ def span(option: str, help: str) -> Callable[[Any], Any]:
 @click.option("--hook-must-succeed", is_flag=True, help="Its failure is the pull's.")
 @click.option("--file", "-f", type=FILE, metavar="PULLS.TOML", help="Several pulls.")
 @click.option("--once", is_flag=True, help="Each pull once, for cron and systemd timers.")
-@click.option("--changed-code", type=click.IntRange(0, 255), default=0, metavar="N")
+@click.option(
+    "--changed-code",
+    type=click.IntRange(0, 255),
+    default=0,
+    metavar="N",
+    help="End with N where an answer of --once changed.",
+)
 @click.option("--check", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--quiet", "-q", is_flag=True, help="Say only what went wrong.")
 @click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
@@ -86,8 +92,7 @@ def pull(
     """Keep the answer of a query up to date in a file.
 
     Transfers only what changed, and writes only where the answer is another one; whoever reads
-    the file sees the old answer or the new one. --changed-code N ends with N instead of 0 where
-    an answer of --once changed.
+    the file sees the old answer or the new one.
 
     \b
     psoup pull dear --every 15m --to dear.parquet

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from client_sdk import Client, Pull, Store
+from client_sdk import Client, Pull, PullReport, Store
 from datastem.instants import SECOND
 from psoup.server.core import Core
 from psoup.server.settings import Settings
@@ -63,6 +63,15 @@ async def _expire(folder: Path) -> int:
         return await core.leases.expire()
     finally:
         await core.stop()
+
+
+def came(report: PullReport) -> tuple[int, int, bool, bool]:
+    """Rows in the answer, rows received, whether it changed, whether it was written."""
+    return report.rows, report.received, report.changed, report.written
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
 
 
 @dataclass
