@@ -39,6 +39,7 @@ from tests.oracle.answers import naive_answer
 from tests.oracle.copy import Copy, runs_of
 from tests.oracle.keyed import Keyed
 from tests.oracle.refresh import Event, History
+from tests.server.computing import Computed, computed
 from tests.server.epochs import HandMadeEngine
 from tests.server.process import ipc
 
@@ -110,6 +111,7 @@ class Standing:
     window: str = ""
     copy: Copy = field(default_factory=Copy)
     base_rows: bool = False
+    computed: Computed | None = None
     clock: int = 0
 
 
@@ -220,11 +222,13 @@ class Recharge(RuleBasedStateMachine):
         text = f"{select.format(name, where)} {window} {trigger}"
         registered, _ = self._run(register(self.cores[0], pb.RegisterRequest(sql=text)))
         query = bind_query(text, lambda name: self.tables[name].schema)
+        answer = computed(text, query, table.schema, other) if base_rows else None
+        other = answer.sync_window if answer else other
         if base_rows and (query.refresh or not slides(query)):
             query = base_query(query, table.schema)
         if other:
             query = replace(query, window=bind_window(other, table.schema))
-        return Standing(registered.handles[0], query, table, other, base_rows=base_rows)
+        return Standing(registered.handles[0], query, table, other, Copy(), base_rows, answer)
 
     @rule(
         server=st.integers(0, 1),
@@ -349,13 +353,19 @@ class Recharge(RuleBasedStateMachine):
 
     def _check_refreshed(self, one: Standing, position: Position) -> None:
         """At the position, as of some clock that this store had meanwhile."""
-        schemas = {name: table.schema for name, table in self.tables.items()}
-        events = [event for at, event in self.events if at <= position]
-        asked = History(schemas, events, one.clock).ask(one.query)
+        asked = self._history(position, one.clock).ask(one.query)
         assert (one.copy.now, one.copy.answer(one.copy.now)) == (asked.now, asked.answer)
+
+    def _history(self, position: Position, clock: int) -> History:
+        schemas = {name: table.schema for name, table in self.tables.items()}
+        return History(schemas, [event for at, event in self.events if at <= position], clock)
 
     def _same(self, one: Standing, rows: list[dict[str, Any]], now: int | None) -> None:
         assert one.copy.answer(now) == self._naive(one, rows, now), (one.query, now)
+        if one.computed is not None and one.copy.end is not None:
+            position = self.cores[0].store.positions.decode(one.copy.end.position)
+            history = self._history(position, 0 if now is None else now)
+            assert one.computed.got(one.copy, now) == one.computed.expected(history, rows, now)
 
     def _naive(self, one: Standing, rows: list[dict[str, Any]], now: int | None) -> list[Any]:
         schema, keyed = one.table.schema, one.table.keyed

@@ -1,0 +1,1 @@
+"""Copies of answers that a client keeps while it is away."""
