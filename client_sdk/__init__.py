@@ -24,16 +24,24 @@ from client_sdk._columns import Column
 from client_sdk._exceptions import (
     Conflict,
     ConnectionFailed,
+    CopyError,
     ErrorDetail,
+    FileBusy,
+    FileDamaged,
+    FileFull,
     InvalidRequest,
     LimitExceeded,
+    LocalQueryProblem,
     NotFound,
+    NotSynced,
     PreconditionFailed,
     PsoupError,
     QueryProblem,
     RowProblem,
     ServerError,
     Timeout,
+    UnknownCopy,
+    WrongFile,
 )
 from client_sdk._explanation import ExplainedRun, Explanation, Factor, StoredMatches
 from client_sdk._mock import MockTransport, answer
@@ -51,6 +59,7 @@ from client_sdk._publishing import PublishedMany
 from client_sdk._requests import SEEN, Knowledge
 from client_sdk._retry import Retry
 from client_sdk._transport import AsyncTransport, Transport
+from client_sdk.copies import Change, Copies, Copy, CopyState, Synced
 
 __all__ = [
     "DEFAULT_TARGET",
@@ -94,4 +103,17 @@ __all__ = [
     "Timeout",
     "Transport",
     "answer",
+    "CopyError",
+    "FileBusy",
+    "FileDamaged",
+    "FileFull",
+    "LocalQueryProblem",
+    "NotSynced",
+    "UnknownCopy",
+    "WrongFile",
+    "Change",
+    "Copies",
+    "Copy",
+    "CopyState",
+    "Synced",
 ]

@@ -14,7 +14,7 @@ from client_sdk._columns import Column, schema_of
 from client_sdk._exceptions import ServerError
 from client_sdk._models import columns_of
 from client_sdk._pieces import PieceReader
-from client_sdk._time import moment, span
+from client_sdk._time import optional_moment, span
 from client_sdk._values import from_rows
 from psoup.v1 import psoup_pb2 as pb
 
@@ -51,9 +51,9 @@ class AnswerHeader:
     def from_wire(cls, message: pb.AnswerHeader) -> AnswerHeader:
         return AnswerHeader(
             position=message.position,
-            now=_instant(message, "now"),
-            window_begin=_instant(message, "window_begin"),
-            window_end=_instant(message, "window_end"),
+            now=optional_moment(message, "now"),
+            window_begin=optional_moment(message, "window_begin"),
+            window_end=optional_moment(message, "window_end"),
             row_count=message.row_count,
             columns=columns_of(message.columns),
             computed_rows=message.computed_rows,
@@ -62,12 +62,8 @@ class AnswerHeader:
             behind=span(message.behind),
             elapsed=span(message.elapsed),
             notes=tuple(message.notes),
-            refreshed_at=_instant(message, "refreshed_at"),
+            refreshed_at=optional_moment(message, "refreshed_at"),
         )
-
-
-def _instant(message: pb.AnswerHeader, name: str) -> datetime | None:
-    return moment(getattr(message, name)) if message.HasField(name) else None
 
 
 @dataclass(frozen=True)
@@ -79,31 +75,39 @@ class Answer(AnswerHeader):
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """Timestamps are aware datetimes in UTC, decimals are Decimal, NULL is None."""
-        names = [column.name for column in self.columns]
-        values = [
-            _python_values(array, column)
-            for array, column in zip(self._table.columns, self.columns, strict=True)
-        ]
-        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+        return python_rows(self._table, self.columns)
 
     def to_arrow(self) -> pa.Table:
         return self._table
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame; pandas is not part of the base install."""
-        try:
-            import pandas  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "to_pandas() needs pandas: pip install pandas; to_arrow() works without"
-            ) from error
-        return self._table.to_pandas()
+        return to_pandas(self._table)
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows)
+
+
+def python_rows(table: pa.Table, columns: tuple[Column, ...]) -> list[dict[str, Any]]:
+    names = [column.name for column in columns]
+    values = [
+        _python_values(array, column) for array, column in zip(table.columns, columns, strict=True)
+    ]
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def to_pandas(table: pa.Table) -> Any:
+    """Raises ImportError that says what to install."""
+    try:
+        import pandas  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "to_pandas() needs pandas: pip install pandas; to_arrow() works without"
+        ) from error
+    return table.to_pandas()
 
 
 def _python_values(array: pa.ChunkedArray, column: Column) -> list[Any]:

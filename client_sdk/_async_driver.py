@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
 from client_sdk._answer import collect
@@ -12,6 +13,9 @@ from client_sdk._effects import (
     Effect,
     Finish,
     Flow,
+    Give,
+    Hear,
+    Listen,
     Open,
     Pause,
     Read,
@@ -26,10 +30,28 @@ T = TypeVar("T")
 
 async def async_drive(flow: Flow[T], transport: AsyncTransport) -> T:
     """The flow's result. What is still open when it ends, well or not, is cancelled."""
+    outcome: list[T] = []
+    steps = async_drive_each(flow, transport, outcome)
+    try:
+        async for _ in steps:
+            pass
+    finally:
+        await steps.aclose()
+    return outcome[0]
+
+
+async def async_drive_each(
+    flow: Flow[T], transport: AsyncTransport, outcome: list[T]
+) -> AsyncGenerator[Any, None]:
+    """What the flow gives on its way; its result is put into `outcome`."""
     hands = _AsyncHands(transport)
     try:
         effect = next(flow)
         while True:
+            if isinstance(effect, Give):
+                yield effect.value
+                effect = flow.send(None)
+                continue
             try:
                 result = await hands.do(effect)
             except PsoupError as error:
@@ -37,8 +59,7 @@ async def async_drive(flow: Flow[T], transport: AsyncTransport) -> T:
             else:
                 effect = flow.send(result)
     except StopIteration as end:
-        value: T = end.value
-        return value
+        outcome.append(end.value)
     finally:
         flow.close()
         await hands.drop()
@@ -48,6 +69,7 @@ class _AsyncHands:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
         self._line: AsyncDuplex | None = None
+        self._heard: AsyncGenerator[Any, None] | None = None
 
     async def do(self, effect: Effect) -> Any:
         match effect:
@@ -58,6 +80,12 @@ class _AsyncHands:
                 return collect([message async for message in stream])
             case Begin(method, request, timeout):
                 return await self._begin(method, request, timeout)
+            case Listen(method, request, timeout):
+                await self.drop()
+                self._heard = self._transport.async_stream(method, request, timeout)
+            case Hear():
+                assert self._heard is not None, "a flow listens first"
+                return await anext(self._heard, None)
             case Pause(seconds):
                 await asyncio.sleep(seconds)
             case _:
@@ -88,3 +116,6 @@ class _AsyncHands:
         if self._line is not None:
             await self._line.cancel()
             self._line = None
+        if self._heard is not None:
+            await self._heard.aclose()
+            self._heard = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from typing import Any, TypeVar
 
 from client_sdk._answer import collect
@@ -12,6 +13,9 @@ from client_sdk._effects import (
     Effect,
     Finish,
     Flow,
+    Give,
+    Hear,
+    Listen,
     Open,
     Pause,
     Read,
@@ -26,10 +30,27 @@ T = TypeVar("T")
 
 def drive(flow: Flow[T], transport: Transport) -> T:
     """The flow's result. What is still open when it ends, well or not, is cancelled."""
+    steps = drive_each(flow, transport)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    finally:
+        steps.close()
+
+
+def drive_each(flow: Flow[T], transport: Transport) -> Generator[Any, None, T]:
+    """What the flow gives on its way, then its result. Closing it ends the flow and its calls."""
     hands = _Hands(transport)
     try:
         effect = next(flow)
         while True:
+            if isinstance(effect, Give):
+                yield effect.value
+                effect = flow.send(None)
+                continue
             try:
                 result = hands.do(effect)
             except PsoupError as error:
@@ -48,6 +69,7 @@ class _Hands:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._line: Duplex | None = None
+        self._heard: Generator[Any, None, None] | None = None
 
     def do(self, effect: Effect) -> Any:
         match effect:
@@ -57,6 +79,12 @@ class _Hands:
                 return collect(self._transport.stream(method, request, timeout))
             case Begin(method, request, timeout):
                 return self._begin(method, request, timeout)
+            case Listen(method, request, timeout):
+                self.drop()
+                self._heard = self._transport.stream(method, request, timeout)
+            case Hear():
+                assert self._heard is not None, "a flow listens first"
+                return next(self._heard, None)
             case Pause(seconds):
                 time.sleep(seconds)
             case _:
@@ -87,3 +115,6 @@ class _Hands:
         if self._line is not None:
             self._line.cancel()
             self._line = None
+        if self._heard is not None:
+            self._heard.close()
+            self._heard = None

@@ -69,9 +69,32 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Listen:
+    """Opens a call whose messages Hear then gives; an earlier one is dropped."""
+
+    method: str
+    request: Message
+    timeout: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hear:
+    """The next message of the call, or None after the last."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     seconds: float
 
 
-Effect: TypeAlias = Unary | Collect | Begin | Open | Write | Read | Finish | Pause
+@dataclass(frozen=True, slots=True)
+class Give:
+    """Something for whoever iterates over the flow, which goes on when it is asked for more."""
+
+    value: Any
+
+
+Effect: TypeAlias = (
+    Unary | Collect | Begin | Open | Write | Read | Finish | Listen | Hear | Pause | Give
+)
 Flow: TypeAlias = Generator[Effect, Any, T]

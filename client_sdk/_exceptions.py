@@ -10,7 +10,15 @@
     ├── Conflict               the name, key or sequence is taken by something else
     ├── PreconditionFailed     right in itself, but not in the state the store is in
     ├── LimitExceeded          larger than the server, or this client, accepts
-    └── ServerError            the server failed, or broke the protocol
+    ├── ServerError            the server failed, or broke the protocol
+    └── CopyError              a file of offline copies, or a copy in it; nothing was sent
+        ├── UnknownCopy        no copy of that name is kept; a KeyError too
+        ├── NotSynced          the copy is kept, but has not come yet
+        ├── LocalQueryProblem  the SQL of `query` is wrong, or would write
+        ├── FileBusy           another process or thread holds the file for too long
+        ├── FileFull           the disk is full; the copies are as they were
+        ├── FileDamaged        the file can't be read; `Copies.recover` saves what can be
+        └── WrongFile          another program's file, or a newer version's
 
 Misuse of the SDK itself (a handle of 5 bytes, a sequence without a publisher) is ValueError or
 TypeError, raised before anything is sent.
@@ -119,3 +127,40 @@ class LimitExceeded(PsoupError):
 
 class ServerError(PsoupError):
     code = "INTERNAL"
+
+
+class CopyError(PsoupError):
+    code = "FAILED_PRECONDITION"
+
+
+class UnknownCopy(CopyError, KeyError):
+    """`KeyError` quotes what it is given; this says it plainly."""
+
+    code = "NOT_FOUND"
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NotSynced(CopyError):
+    pass
+
+
+class LocalQueryProblem(CopyError):
+    code = "INVALID_ARGUMENT"
+
+
+class FileBusy(CopyError):
+    code = "ABORTED"
+
+
+class FileFull(CopyError):
+    code = "RESOURCE_EXHAUSTED"
+
+
+class FileDamaged(CopyError):
+    code = "DATA_LOSS"
+
+
+class WrongFile(CopyError):
+    pass

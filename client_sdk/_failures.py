@@ -68,11 +68,11 @@ def detail_of(metadata: Iterable[tuple[str, str | bytes]]) -> ErrorDetail:
             for packed in status_pb2.Status.FromString(value).details:
                 found = pb.ErrorDetail()
                 if packed.Unpack(found):
-                    return _detail(found)
+                    return detail_from(found)
     return ErrorDetail()
 
 
-def _detail(message: pb.ErrorDetail) -> ErrorDetail:
+def detail_from(message: pb.ErrorDetail) -> ErrorDetail:
     return ErrorDetail(
         reason=message.reason,
         line=message.line,

@@ -19,10 +19,12 @@ from client_sdk._models import (
     StoreStatus,
     Stream,
     columns_of,
+    pattern_name,
 )
 from client_sdk._requests import register_many_request, register_request
 from client_sdk._retry import Repeat, retrying
 from client_sdk._session import HandleLike, Session, handle_bytes
+from client_sdk._time import optional_moment
 from client_sdk._values import Scalar
 from psoup.v1 import psoup_pb2 as pb
 
@@ -74,6 +76,8 @@ def register(
         created=reply.created,
         columns=columns_of(reply.columns),
         notes=tuple(reply.notes),
+        pattern=pattern_name(reply.pattern),
+        lease_until=optional_moment(reply, "lease_until"),
     )
 
 

@@ -8,13 +8,19 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from client_sdk._columns import Column, schema_of
-from client_sdk._time import moment, span
+from client_sdk._time import moment, optional_moment, span
 from client_sdk._values import Scalar, from_value
 from psoup.v1 import psoup_pb2 as pb
 
 
 def columns_of(messages: object) -> tuple[Column, ...]:
     return tuple(Column(item.name, item.type) for item in messages)  # type: ignore[attr-defined]
+
+
+def pattern_name(pattern: pb.UpdatePattern) -> str:
+    """MON, WKS, WK or STR; empty where the server does not say."""
+    name = pb.UpdatePattern.Name(pattern).removeprefix("UPDATE_PATTERN_")
+    return "" if name == "UNSPECIFIED" else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class Stream:
             retain=span(message.retain) if message.HasField("retain") else None,
             ahead=span(message.ahead),
             row_count=message.row_count,
-            now=moment(message.now) if message.HasField("now") else None,
+            now=optional_moment(message, "now"),
             sql=message.sql,
             registration_count=message.registration_count,
             key=tuple(message.key),
@@ -68,13 +74,19 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What `register` gives. `created` is False where the key was known already."""
+    """What `register` gives. `created` is False where the key was known already.
+
+    `pattern` is what can happen to rows of the answer: MON, WKS, WK or STR. The registration may
+    end if nobody asks for it until `lease_until`.
+    """
 
     handle: bytes
     position: bytes
     created: bool
     columns: tuple[Column, ...]
     notes: tuple[str, ...]
+    pattern: str = ""
+    lease_until: datetime | None = None
 
     @property
     def hex(self) -> str:
@@ -115,6 +127,8 @@ class Registration:
     stream_rows: int
     refresh: str
     trigger_id: int | None
+    pattern: str = ""
+    lease_until: datetime | None = None
 
     @property
     def hex(self) -> str:
@@ -139,6 +153,8 @@ class Registration:
             stream_rows=message.stream_rows,
             refresh=message.refresh,
             trigger_id=message.trigger_id or None,
+            pattern=pattern_name(message.pattern),
+            lease_until=optional_moment(message, "lease_until"),
         )
 
 
@@ -187,7 +203,7 @@ class StoreStatus:
             registration_count=message.registration_count,
             predicate_count=message.predicate_count,
             epoch=message.epoch,
-            epoch_at=moment(message.epoch_at) if message.HasField("epoch_at") else None,
+            epoch_at=optional_moment(message, "epoch_at"),
             behind_rows=message.behind_rows,
             behind=span(message.behind),
             backfill_rows=message.backfill_rows,

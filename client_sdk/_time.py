@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,13 +20,25 @@ def utc(moment: datetime) -> datetime:
 
 
 def timestamp(moment: datetime) -> Timestamp:
-    micros = (utc(moment) - _EPOCH) // _MICROSECOND
-    seconds, rest = divmod(micros, 1_000_000)
+    seconds, rest = divmod(to_micros(moment), 1_000_000)
     return Timestamp(seconds=seconds, nanos=rest * 1000)
 
 
 def moment(stamp: Timestamp) -> datetime:
     return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+
+
+def optional_moment(message: Message, field: str) -> datetime | None:
+    return moment(getattr(message, field)) if message.HasField(field) else None
+
+
+def to_micros(instant: datetime) -> int:
+    """Microseconds since 1970."""
+    return (utc(instant) - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
 
 
 def duration(span: timedelta) -> Duration:

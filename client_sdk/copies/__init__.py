@@ -1,1 +1,15 @@
-"""Copies of answers that a client keeps while it is away."""
+"""Copies of answers that a client keeps while it is away.
+
+`_copies` and `_copy` are what a program sees. `_flow` is a sync and `_watch` a watch, of `_items`,
+over effects as everything in the SDK. `_apply` puts what came into the file in transactions;
+`_file` is SQLite, `_shelf` and `_records` what it remembers of each copy, `_tables` the rows,
+`_encoding` and `_checksum` their values. `_repair` finds what is damaged.
+"""
+
+from __future__ import annotations
+
+from client_sdk.copies._copies import Copies
+from client_sdk.copies._copy import Copy
+from client_sdk.copies._models import Change, CopyState, Synced
+
+__all__ = ["Change", "Copies", "Copy", "CopyState", "Synced"]

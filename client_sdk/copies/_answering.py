@@ -1,0 +1,49 @@
+"""From the rows of a copy to the answer at an instant: the one place where that is done."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pyarrow as pa
+
+from client_sdk._columns import schema_of
+from client_sdk._exceptions import FileDamaged, NotSynced
+from client_sdk.copies import _tables
+from client_sdk.copies._encoding import restored
+from client_sdk.copies._records import Version
+from client_sdk.copies._shelf import Record
+
+ORDER = "sort_key, visible_from, row_id"
+
+
+def version_of(record: Record) -> Version:
+    """Raises NotSynced."""
+    if record.version is None:
+        raise NotSynced(f"{record.name} has not been synced yet, or its state is damaged: sync")
+    return record.version
+
+
+def visible(now: int | None) -> str:
+    """The condition on rows of the answer at that instant; without one no row that has a begin."""
+    if now is None:
+        return "visible_from IS NULL"
+    begun = f"(visible_from IS NULL OR visible_from <= {now})"
+    return f"{begun} AND (visible_until IS NULL OR visible_until > {now})"
+
+
+def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -> pa.Table:
+    """In the order of the answer."""
+    columns = version_of(record).shape.columns
+    names = ", ".join(_tables.value_names(columns))
+    table = _tables.name_of(_tables.ROWS, record.copy_id)
+    rows = connection.execute(
+        f"SELECT {names} FROM {table} WHERE {visible(now)} ORDER BY {ORDER}"
+    ).fetchall()
+    series = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
+    try:
+        arrays = [restored(values, one) for values, one in zip(series, columns, strict=True)]
+    except (ValueError, TypeError, ArithmeticError, OverflowError) as error:
+        raise FileDamaged(
+            f"{record.name} holds values that are none: {error}. The next sync repairs it"
+        ) from error
+    return pa.Table.from_arrays(arrays, schema=schema_of(columns))

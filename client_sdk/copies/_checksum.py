@@ -1,0 +1,202 @@
+"""Checksums of rows and digests of answers, as docs/protocol.md defines them.
+
+Rows are lists of values as the file holds them, so that what is checked is what is stored. Plain
+integers: for 100,000 rows of a file most of the time goes into reading them anyway.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from operator import mul
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from client_sdk._columns import Column
+
+ALL = 2**64 - 1
+SINCE_EVER, FOR_EVER = -(2**63), 2**63 - 1
+# row_id, visible_from, visible_until, sort_key, checksum; then the values.
+HEAD = 5
+
+_STEP = 0x9E3779B97F4A7C15
+_LANES = (_STEP, 0xC2B2AE3D27D4EB4F)
+_NAN = 0x7FF8000000000000
+_DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<Q")
+
+StoredRow: TypeAlias = Sequence[Any]
+_Cells: TypeAlias = list[Iterable[int]]
+
+
+def _mix(x: int) -> int:
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & ALL
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & ALL
+    return x ^ (x >> 31)
+
+
+class _Factors:
+    """What the words of a sum are multiplied with; made as far as they are needed."""
+
+    def __init__(self) -> None:
+        self._made: list[int] = []
+
+    def of(self, count: int) -> list[int]:
+        """At least so many."""
+        while len(self._made) < count:
+            self._made.append(_mix((len(self._made) + 1) * _STEP & ALL) | 1)
+        return self._made
+
+
+_FACTORS = _Factors()
+
+
+def sum_of_bytes(content: bytes) -> int:
+    count = (len(content) + 3) // 4
+    words = struct.unpack(f"<{count}I", content.ljust(4 * count, b"\0"))
+    total: int = sum(map(mul, _FACTORS.of(count), words))
+    return total & ALL
+
+
+class Checksums:
+    """For rows of certain columns."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        """Raises ValueError for a type this version does not know."""
+        self._kinds = [_KINDS[column.kind](column) for column in columns]
+        self._count = HEAD + sum(kind.width for kind in self._kinds)
+        self._pack = struct.Struct(f"<{self._count}Q").pack
+        self._words = struct.Struct(f"<{2 * self._count}I").unpack
+
+    def of(self, rows: Sequence[StoredRow]) -> list[int]:
+        """Raises TypeError, ValueError or AttributeError for a value that is none of its type."""
+        if not rows:
+            return []
+        ids, begins, ends, keys, _, *values = zip(*rows, strict=True)
+        cells: _Cells = [
+            [row_id & ALL for row_id in ids],
+            [(SINCE_EVER if begin is None else begin) & ALL for begin in begins],
+            [(FOR_EVER if end is None else end) & ALL for end in ends],
+            [len(key) for key in keys],
+            [sum_of_bytes(key) for key in keys],
+        ]
+        for kind, column in zip(self._kinds, values, strict=True):
+            cells += kind.cells(column)
+        factors = _FACTORS.of(2 * self._count)
+        pack, words = self._pack, self._words
+        return [sum(map(mul, factors, words(pack(*row)))) & ALL for row in zip(*cells, strict=True)]
+
+    def wrong(self, rows: Sequence[StoredRow]) -> list[int]:
+        """The ids of rows that are not what their checksum says."""
+        try:
+            found = self.of(rows)
+        except _BAD_VALUES:
+            return [row[0] for row in rows if not self._is_right(row)]
+        return [
+            row[0]
+            for row, checksum in zip(rows, found, strict=True)
+            if row[HEAD - 1] != signed(checksum)
+        ]
+
+    def _is_right(self, row: StoredRow) -> bool:
+        try:
+            return bool(row[HEAD - 1] == signed(self.of([row])[0]))
+        except _BAD_VALUES:
+            return False
+
+
+_BAD_VALUES = (TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
+
+
+def signed(number: int) -> int:
+    """The same 64 bits as SQLite's integers have them."""
+    return number - 2**64 if number >= 2**63 else number
+
+
+def digest(numbers: Sequence[int]) -> bytes:
+    """Of row ids or checksums, signed or not."""
+    if not numbers:
+        return bytes(16)
+    content = pa.array(numbers, pa.int64()).view(pa.uint64())
+    return b"".join(_lane(content, lane).to_bytes(8, "little") for lane in _LANES)
+
+
+def _lane(numbers: pa.Array, lane: int) -> int:
+    x = pc.bit_wise_xor(numbers, pa.scalar(lane, pa.uint64()))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = pc.multiply(_folded(x, shift), pa.scalar(factor, pa.uint64()))
+    return int(pc.sum(_folded(x, 31)).as_py())
+
+
+def _folded(x: pa.Array, shift: int) -> pa.Array:
+    return pc.bit_wise_xor(x, pc.shift_right(x, pa.scalar(shift, pa.uint64())))
+
+
+# ---- the cells of a column
+
+
+class _Kind:
+    """One cell that says whether there is a value, then those of the value."""
+
+    width = 2
+
+    def __init__(self, column: Column) -> None:
+        pass
+
+    def cells(self, values: Sequence[Any]) -> _Cells:
+        known = [0 if value is None else 1 for value in values]
+        return [known, *self.of(values)]
+
+    def of(self, values: Sequence[Any]) -> _Cells:
+        return [[0 if value is None else value & ALL for value in values]]
+
+
+class _Doubles(_Kind):
+    def of(self, values: Sequence[Any]) -> _Cells:
+        return [[0 if value is None else _bits(value) for value in values]]
+
+
+def _bits(value: Any) -> int:
+    if value == "NaN":
+        return _NAN
+    bits: int = _BITS.unpack(_DOUBLE.pack(value))[0]
+    return bits
+
+
+class _Texts(_Kind):
+    width = 3
+
+    def of(self, values: Sequence[Any]) -> _Cells:
+        contents = [b"" if value is None else value.encode() for value in values]
+        return [[len(content) for content in contents], [sum_of_bytes(c) for c in contents]]
+
+
+class _Decimals(_Kind):
+    width = 3
+
+    def __init__(self, column: Column) -> None:
+        self._scale = column.arrow.scale
+
+    def of(self, values: Sequence[Any]) -> _Cells:
+        numbers = [0 if value is None else self._unscaled(value) for value in values]
+        return [[n & ALL for n in numbers], [n >> 64 & ALL for n in numbers]]
+
+    def _unscaled(self, text: str) -> int:
+        sign, digits, exponent = Decimal(text).as_tuple()
+        if not isinstance(exponent, int) or exponent != -self._scale:
+            raise ValueError(f"{text} is not written with {self._scale} digits after the point")
+        number = int("".join(map(str, digits)))
+        return -number if sign else number
+
+
+_KINDS: dict[str, Callable[[Column], _Kind]] = {
+    "BOOLEAN": _Kind,
+    "BIGINT": _Kind,
+    "DOUBLE": _Doubles,
+    "DECIMAL": _Decimals,
+    "TEXT": _Texts,
+    "TIMESTAMP": _Kind,
+    "DATE": _Kind,
+}

@@ -1,0 +1,215 @@
+"""All copies of one client, in one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from client_sdk._async_client import AsyncClient
+from client_sdk._async_driver import async_drive
+from client_sdk._client import Client
+from client_sdk._driver import drive
+from client_sdk._effects import Flow
+from client_sdk._session import HandleLike, Session, handle_bytes
+from client_sdk._values import Scalar, to_value
+from client_sdk.copies import _shelf
+from client_sdk.copies._clock import Clock, Hands, machine_clock
+from client_sdk.copies._copy import Copy
+from client_sdk.copies._file import CopyFile
+from client_sdk.copies._flow import SyncRun, Wish, new_key
+from client_sdk.copies._lock import SyncLock
+from client_sdk.copies._models import Synced
+from client_sdk.copies._query import Parameters, run_query
+from client_sdk.copies._records import Declaration
+
+
+class Copies:
+    """Answers kept in a SQLite file, brought up to date by `sync`, read without a connection.
+
+        with Client("localhost:7181") as client, Copies("phone.db") as copies:
+            copies.keep("dear", "SELECT symbol, price FROM trades WHERE price > 100 "
+                                "RANGE 10 MINUTES")
+            copies.sync(client)
+            copies["dear"].rows()
+
+    Usable from several threads, which take turns, and by several processes at once. Everything it
+    raises is a PsoupError, except misuse, which is ValueError or TypeError.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, clock: Clock = machine_clock) -> None:
+        """Opens the file, or makes it. Raises CopyError."""
+        self._open(CopyFile(path), clock)
+
+    @classmethod
+    def in_memory(cls, *, clock: Clock = machine_clock) -> Copies:
+        """The same without a file: gone when it is closed."""
+        copies = cls.__new__(cls)
+        copies._open(CopyFile(None), clock)
+        return copies
+
+    def _open(self, file: CopyFile, clock: Clock) -> None:
+        self._file = file
+        self._hands = Hands(file, clock)
+        self._lock = SyncLock(file)
+
+    # ---- what is kept
+
+    def keep(
+        self,
+        name: str,
+        sql: str | None = None,
+        *,
+        handle: HandleLike | None = None,
+        parameters: Mapping[str, Scalar] | None = None,
+        lease: timedelta | None = None,
+        window: str | None = None,
+        priority: int = 0,
+        base_rows: bool = False,
+    ) -> Copy:
+        """Declares a copy, by the text of its query or by the handle it is registered with.
+
+        Needs no connection: the next sync registers it. The same again changes nothing; another
+        text, window or handle under the same name replaces the copy, which is then empty until it
+        is synced.
+        """
+        if (sql is None) == (handle is None):
+            raise ValueError("keep() takes the text of a query, or a handle")
+        _check_name(name)
+        declared = Declaration(
+            copy_id=0,
+            name=name,
+            sql=sql or "",
+            parameters=_in_hex(parameters),
+            lease=None if lease is None else lease.total_seconds(),
+            window=window or "",
+            priority=priority,
+            base_rows=base_rows,
+            key=new_key(name),
+            handle=b"" if handle is None else handle_bytes(handle),
+        )
+        with self._file.writing(durable=True) as connection:
+            _shelf.declare(connection, declared)
+        return Copy(self._file, self._hands, name)
+
+    def forget(self, name: str) -> None:
+        """Drops the copy. Its registration stays until its lease ends, or it is unregistered."""
+        with self._file.writing(durable=True) as connection:
+            _shelf.forget(connection, name)
+
+    @property
+    def names(self) -> list[str]:
+        with self._file.reading() as connection:
+            return [record.name for record in _shelf.records(connection)]
+
+    def __getitem__(self, name: str) -> Copy:
+        """Raises UnknownCopy, which is a KeyError too."""
+        with self._file.reading() as connection:
+            _shelf.find(connection, name)
+        return Copy(self._file, self._hands, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    # ---- the store
+
+    def sync(
+        self,
+        client: Client,
+        *,
+        only: Sequence[str] | None = None,
+        byte_budget: int | None = None,
+        one_position: bool = False,
+        away: timedelta | None = None,
+    ) -> Synced:
+        """Brings the copies up to date, in one round trip where nothing is new or wrong.
+
+        What is not registered is registered; every row is checked first, and what is damaged is
+        repaired. A connection that is lost is taken up where it was, with the client's retries;
+        whatever is raised, each copy is an answer, the old or the new.
+
+        `byte_budget` ends it after about so many bytes: the most important copies first, the rest
+        goes on in the next call. With `one_position` all copies change together, to answers of one
+        position. `away` says how long the client expects to be away, where a window has rows that
+        are yet to enter.
+        """
+        wish = _wish(only, byte_budget, one_position, away)
+        return drive(self._sync(client._session, wish), client._transport)
+
+    async def sync_async(
+        self,
+        client: AsyncClient,
+        *,
+        only: Sequence[str] | None = None,
+        byte_budget: int | None = None,
+        one_position: bool = False,
+        away: timedelta | None = None,
+    ) -> Synced:
+        """The same. The file is read and written on the event loop's own thread."""
+        wish = _wish(only, byte_budget, one_position, away)
+        return await async_drive(self._sync(client._session, wish), client._transport)
+
+    def _sync(self, session: Session, wish: Wish) -> Flow[Synced]:
+        yield from self._lock.acquire(session.timeout)
+        try:
+            return (yield from SyncRun(self._file, session, wish).flow())
+        finally:
+            self._lock.release()
+
+    # ---- reading
+
+    def query(
+        self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
+    ) -> list[dict[str, Any]]:
+        """One SELECT of SQLite's; every copy that has been synced is a table of its name."""
+        with self._file.reading() as connection:
+            records = [one for one in _shelf.records(connection) if one.version is not None]
+            copies = [(record, self._hands.now(record, now)) for record in records]
+            found = run_query(connection, sql, parameters, copies)
+        for record, moment in copies:
+            self._hands.note(record, moment)
+        return found
+
+    def close(self) -> None:
+        """May be called twice."""
+        self._file.close()
+
+    def __enter__(self) -> Copies:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _check_name(name: str) -> None:
+    reserved = name.lower().startswith(("_psoup", "sqlite_"))
+    if not name or reserved or "\0" in name:
+        raise ValueError(f"{name!r} can't be the name of a copy")
+
+
+def _in_hex(parameters: Mapping[str, Scalar] | None) -> dict[str, str]:
+    found = {name: to_value(value) for name, value in (parameters or {}).items()}
+    return {name: value.SerializeToString().hex() for name, value in found.items()}
+
+
+def _wish(
+    only: Sequence[str] | None, byte_budget: int | None, one_position: bool, away: timedelta | None
+) -> Wish:
+    if isinstance(only, str):
+        raise TypeError("only is a list of names")
+    if byte_budget is not None and byte_budget <= 0:
+        raise ValueError(f"a byte budget is 1 or more, not {byte_budget}")
+    return Wish(only, byte_budget, one_position, away)

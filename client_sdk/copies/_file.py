@@ -1,0 +1,176 @@
+"""The SQLite file: opening it, transactions, and what its errors mean.
+
+One connection for all threads of a process, taking turns; other processes have their own. The
+write-ahead log lets them read while one writes. A transaction that fails leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from client_sdk._exceptions import CopyError, FileBusy, FileDamaged, FileFull, WrongFile
+
+APPLICATION_ID = 0x50536F75
+FORMAT = 1
+_MEMORY = ":memory:"
+# How long a transaction waits for those of other processes.
+BUSY_SECONDS = 10.0
+
+_TABLES = """
+CREATE TABLE _psoup_copies (
+    copy_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name, declaration, spare, state, next, stage, shown
+);
+CREATE TABLE _psoup_removed (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
+"""
+
+
+class CopyFile:
+    """`path` None: in memory, and gone when it is closed."""
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        """Raises CopyError where it can't be opened, or is something else."""
+        self.path = None if path is None else Path(path)
+        self._turn = threading.RLock()
+        self._closed = False
+        with _translated(self.name):
+            self._connection = sqlite3.connect(
+                _MEMORY if self.path is None else self.path,
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+        try:
+            with _translated(self.name):
+                self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        return "the copies in memory" if self.path is None else str(self.path)
+
+    def close(self) -> None:
+        """May be called twice."""
+        with self._turn:
+            self._closed = True
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """All that is read inside is of one moment."""
+        with self._transaction("BEGIN") as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """All or nothing. `durable`: it is on the disk when this returns, else soon after."""
+        with self._transaction("BEGIN IMMEDIATE", durable) as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[sqlite3.Connection]:
+        """The connection, outside any transaction, with no other thread at it."""
+        with self._turn, _translated(self.name):
+            self._check_open()
+            yield self._connection
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        with self._turn, _translated(self.name):
+            self._check_open()
+            connection = self._connection
+            if connection.in_transaction:
+                yield connection
+                return
+            if durable:
+                connection.execute("PRAGMA synchronous = FULL")
+            try:
+                connection.execute(begin)
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            finally:
+                if durable:
+                    connection.execute("PRAGMA synchronous = NORMAL")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"{self.name} was closed")
+
+    # ---- opening
+
+    def _prepare(self) -> None:
+        connection = self._connection
+        made_by = _pragma(connection, "application_id")
+        if made_by == 0 and not _tables(connection):
+            self._create()
+        elif made_by != APPLICATION_ID:
+            raise WrongFile(f"{self.name} is a SQLite file of another program, not of copies")
+        version = _pragma(connection, "user_version")
+        if version > FORMAT:
+            raise WrongFile(
+                f"{self.name} was made by a newer version (format {version}, this one reads "
+                f"{FORMAT}): update the SDK, or keep another file"
+            )
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA temp_store = MEMORY")
+
+    def _create(self) -> None:
+        """Of two processes that find nothing one makes the tables."""
+        connection = self._connection
+        if self.path is not None:
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        if not _tables(connection):
+            for statement in _TABLES.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+        connection.execute("COMMIT")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    number: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return number
+
+
+def _tables(connection: sqlite3.Connection) -> int:
+    count: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    return count
+
+
+@contextlib.contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except sqlite3.Error as error:
+        raise problem_of(error, name) from error
+
+
+def problem_of(error: sqlite3.Error, name: str) -> CopyError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return FileBusy(f"another process has been writing {name} for {BUSY_SECONDS:g} s")
+    if code == sqlite3.SQLITE_FULL:
+        return FileFull(
+            f"no room for {name}: {error}. The copies are as they were; make room and sync again"
+        )
+    if code == sqlite3.SQLITE_NOTADB:
+        return WrongFile(f"{name} is no SQLite file, or its first page is damaged: {error}")
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
+        return CopyError(f"{name}: {error}")
+    return FileDamaged(
+        f"{name} is damaged: {error}. Copies.recover(path) makes a new file of what can be read"
+    )

@@ -1,0 +1,188 @@
+"""Sync as a flow: one call for all copies, and further ones for what was cut, refused or wrong."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from client_sdk import _flows
+from client_sdk._effects import Flow, Hear, Listen, Pause
+from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError, Timeout
+from client_sdk._retry import Attempts, Repeat
+from client_sdk._session import Session
+from client_sdk._time import duration
+from client_sdk._values import from_value
+from client_sdk.copies import _shelf
+from client_sdk.copies._apply import promote
+from client_sdk.copies._file import CopyFile
+from client_sdk.copies._items import Item, Step
+from client_sdk.copies._models import Synced
+from client_sdk.copies._records import Declaration
+from psoup.v1 import psoup_pb2 as pb
+
+# A server takes no more in one call.
+MOST_ITEMS = 1000
+_FRAME = 5
+_KEY_NAME_BYTES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a sync is asked for. `only` None: all copies."""
+
+    only: Sequence[str] | None = None
+    byte_budget: int | None = None
+    one_position: bool = False
+    away: timedelta | None = None
+
+    def request(self, session: Session, items: Sequence[Item], budget: int) -> pb.SyncRequest:
+        return pb.SyncRequest(
+            tenant=session.tenant,
+            items=[item.to_wire() for item in items],
+            encoding=pb.ENCODING_ARROW,
+            byte_budget=budget,
+            one_position=self.one_position,
+            away=None if self.away is None else duration(self.away),
+            least_position=session.position or b"",
+        )
+
+
+def new_key(name: str) -> str:
+    """The client key of a registration: the copy's name, made unique."""
+    short = name.encode()[:_KEY_NAME_BYTES].decode(errors="ignore")
+    return f"{short}@{secrets.token_hex(8)}"
+
+
+def open_items(file: CopyFile, wish: Wish) -> list[Item]:
+    """The most important first. Raises UnknownCopy."""
+    with file.reading() as connection:
+        if wish.only is None:
+            records = _shelf.records(connection)
+        else:
+            records = [_shelf.find(connection, name) for name in wish.only]
+    if wish.one_position and len(records) > MOST_ITEMS:
+        raise ValueError(f"one position is for {MOST_ITEMS:,} copies at most, not {len(records):,}")
+    records.sort(key=lambda record: -record.declaration.priority)
+    return [Item.open(file, record, wish.one_position) for record in records]
+
+
+def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
+    """Gives the item a handle. Where the store refuses that, the item has its error."""
+    declaration = item.declaration
+    if item.is_gone:
+        declaration = _redeclared(file, replace(declaration, key=new_key(declaration.name)))
+    parameters = {
+        name: from_value(pb.Value.FromString(bytes.fromhex(content)))
+        for name, content in declaration.parameters.items()
+    }
+    lease = None if declaration.lease is None else timedelta(seconds=declaration.lease)
+    item.registered = True
+    try:
+        registered = yield from _flows.register(
+            session, declaration.sql, declaration.key, parameters, lease
+        )
+    except (ConnectionFailed, Timeout):
+        raise
+    except PsoupError as error:
+        item.error = error
+        return
+    _redeclared(file, replace(declaration, handle=registered.handle))
+    item.error = None
+    item.reopen()
+
+
+def _redeclared(file: CopyFile, declaration: Declaration) -> Declaration:
+    with file.writing(durable=True) as connection:
+        _shelf.redeclare(connection, declaration)
+    return declaration
+
+
+class SyncRun:
+    """One sync. The caller holds the lock of the file."""
+
+    def __init__(self, file: CopyFile, session: Session, wish: Wish) -> None:
+        self._file = file
+        self._session = session
+        self._wish = wish
+        self._left = wish.byte_budget
+        self._attempts = Attempts(session.retry, Repeat.READ, session.timeout)
+        self._progress = False
+
+    def flow(self) -> Flow[Synced]:
+        self._items = open_items(self._file, self._wish)
+        yield from self._register()
+        while due := self._due():
+            try:
+                yield from self._call(due)
+            except PsoupError as error:
+                yield from self._after(error)
+                for item in due:
+                    item.reopen()
+            else:
+                yield from self._register()
+                if self._wish.one_position and all(item.ended for item in self._live()):
+                    promote(self._file, [item.declaration.copy_id for item in self._live()])
+                    break
+            if self._left is not None and self._left <= 0:
+                break
+        return self._synced()
+
+    def _live(self) -> list[Item]:
+        return [item for item in self._items if item.error is None]
+
+    def _due(self) -> list[Item]:
+        """With one position all go together until all have ended in one call."""
+        if self._wish.one_position:
+            live = self._live()
+            for item in live:
+                item.ended = False
+            return live
+        return [item for item in self._items if item.due][:MOST_ITEMS]
+
+    def _synced(self) -> Synced:
+        changes = {item.name: item.change for item in self._items}
+        if self._wish.one_position and not all(item.ended for item in self._live()):
+            for item in self._live():
+                changes[item.name] = replace(changes[item.name], status="incomplete")
+        return Synced(changes)
+
+    def _register(self) -> Flow[None]:
+        for item in self._items:
+            unregistered = not item.declaration.handle and item.error is None
+            if item.can_register and (unregistered or item.is_gone):
+                yield from register(self._file, self._session, item)
+
+    # ---- one call
+
+    def _call(self, due: list[Item]) -> Flow[None]:
+        self._progress = False
+        request = self._wish.request(self._session, due, self._left or 0)
+        yield Listen("Sync", request, self._attempts.remaining())
+        skipped: set[int] = set()
+        moved = False
+        while (part := (yield Hear())) is not None:
+            moved = True
+            if self._left is not None:
+                self._left -= part.ByteSize() + _FRAME
+            if part.item in skipped:
+                continue
+            step = due[part.item].take(part)
+            if step in (Step.STAGED, Step.ENDED):
+                self._progress = True
+                self._attempts.reset()
+            if step in (Step.WRONG, Step.REFUSED):
+                skipped.add(part.item)
+        for number in skipped:
+            if due[number].due:
+                due[number].reopen()
+        if self._left is None and not moved:
+            raise ServerError("the server ended a sync with nothing in it", code="ABORTED")
+
+    def _after(self, error: PsoupError) -> Flow[None]:
+        """Waits, or raises the error where there is no going on."""
+        if isinstance(error, Timeout) and self._progress:
+            self._attempts.reset()
+            return
+        yield Pause(self._attempts.pause_after(error))

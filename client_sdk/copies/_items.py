@@ -1,0 +1,226 @@
+"""One copy in a sync: what is asked for it, and what its parts do to it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from client_sdk._columns import Column
+from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
+from client_sdk._failures import detail_from, error_for
+from client_sdk.copies import _shelf, _tables
+from client_sdk.copies._apply import Basis, Mismatch, drop_stage, finish, reason_name, stage
+from client_sdk.copies._file import CopyFile
+from client_sdk.copies._models import Change, Status
+from client_sdk.copies._receive import Inbox, arrow_rows, ids_of, typed_rows
+from client_sdk.copies._records import Declaration, Shape
+from client_sdk.copies._repair import SOUND, WHOLE, Repair, compare, examine
+from client_sdk.copies._shelf import Record
+from psoup.v1 import psoup_pb2 as pb
+
+# gRPC's numbers, which a refusal carries.
+_CODES = (
+    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND"),
+    *("ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"),
+    *("ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"),
+    "UNAUTHENTICATED",
+)
+# What registering again may help.
+_GONE = frozenset({"UNKNOWN_HANDLE", "REGISTRATION_EXPIRED", "STREAM_DROPPED"})
+
+
+class Step(enum.Enum):
+    """What a part came to."""
+
+    HELD = "it waits for the parts that follow"
+    STAGED = "what came is kept"
+    ENDED = "the copy is complete"
+    REFUSED = "it can't be answered"
+    WRONG = "what came was not what was told; it is asked for in another way"
+
+
+@dataclass
+class Item:
+    """`declaration` and `basis` are those of the file when it was last looked at."""
+
+    file: CopyFile
+    declaration: Declaration
+    hidden: bool
+    basis: Basis = (b"", b"")
+    columns: Sequence[Column] = ()
+    repair: Repair = SOUND
+    inbox: Inbox = field(default_factory=Inbox)
+    ended: bool = False
+    error: PsoupError | None = None
+    registered: bool = False
+    attempts: int = 0
+    whole: bool = False
+    reason: str = ""
+    rows: int = 0
+    removed: int = 0
+    repaired: int = 0
+
+    @classmethod
+    def open(cls, file: CopyFile, record: Record, hidden: bool) -> Item:
+        """Looks at every row of the copy first."""
+        item = cls(file, record.declaration, hidden)
+        with file.reading() as connection:
+            item.repair = examine(connection, record)
+        item.reopen()
+        return item
+
+    @property
+    def name(self) -> str:
+        return self.declaration.name
+
+    @property
+    def due(self) -> bool:
+        return not self.ended and self.error is None
+
+    @property
+    def can_register(self) -> bool:
+        """Whether registering it, perhaps again, is the way on."""
+        return bool(self.declaration.sql) and not self.registered
+
+    @property
+    def is_gone(self) -> bool:
+        return self.error is not None and self.error.reason in _GONE
+
+    @property
+    def change(self) -> Change:
+        counts = self.whole, self.reason, self.rows, self.removed, self.repaired
+        if self.error is not None:
+            return Change("refused", *counts, error=self.error)
+        changed = self.whole or self.rows or self.removed
+        status: Status = "changed" if changed else "unchanged"
+        return Change(status if self.ended else "incomplete", *counts)
+
+    # ---- asking
+
+    def reopen(self) -> None:
+        """Goes on from what the file has now. What had come since the last token is of no use."""
+        self.inbox = Inbox()
+        with self.file.writing() as connection:
+            record = _shelf.by_id(connection, self.declaration.copy_id)
+            if record is None:
+                self.error = UnknownCopy(f"{self.name} was forgotten, or kept anew, meanwhile")
+                return
+            staged = record.stage
+            if staged is not None and not self._goes_on(record):
+                drop_stage(connection, record)
+                staged = None
+            self.declaration = record.declaration
+            self.basis = record.basis if staged is not None else (record.basis[0], b"")
+            self._expect(record, staged.shape if staged is not None else None)
+
+    def _goes_on(self, record: Record) -> bool:
+        """Whether what is staged belongs to what is asked for now."""
+        staged = record.stage
+        assert staged is not None
+        if staged.repair != self.repair.mark:
+            return False
+        table = _tables.name_of(_tables.STAGED, record.copy_id)
+        with self.file.reading() as connection:
+            return not staged.begun or _tables.exists(connection, table)
+
+    def _expect(self, record: Record, shape: Shape | None) -> None:
+        if shape is not None:
+            self.columns = shape.columns
+        elif record.base is not None:
+            self.columns = record.base.shape.columns
+
+    def to_wire(self) -> pb.SyncItem:
+        declaration, (token, resume) = self.declaration, self.basis
+        item = pb.SyncItem(
+            handle=declaration.handle,
+            token=resume or token,
+            window=declaration.window,
+            priority=declaration.priority,
+            base_rows=declaration.base_rows,
+        )
+        self.repair.ask(item)
+        return item
+
+    # ---- taking
+
+    def take(self, part: pb.SyncPart) -> Step:
+        """Raises what the file raises, Overtaken, and ServerError for rows that can't be read."""
+        try:
+            return self._take(part)
+        except Mismatch as mismatch:
+            self._ask_otherwise(mismatch)
+            return Step.WRONG
+
+    def _take(self, part: pb.SyncPart) -> Step:
+        match part.WhichOneof("part"):
+            case "begin":
+                self._begin(part.begin)
+            case "removed":
+                self.inbox.removed += ids_of(part.removed)
+            case "endings":
+                pairs = zip(part.endings.row_ids, part.endings.visible_until, strict=True)
+                self.inbox.endings += pairs
+            case "rows":
+                self.inbox.rows += typed_rows(part.rows.rows, self.columns)
+            case "arrow":
+                self.inbox.rows += arrow_rows(part.arrow, self.columns)
+            case "resume":
+                self._stage(part.resume)
+                return Step.STAGED
+            case "end":
+                self._end(part.end)
+                return Step.ENDED
+            case "refused":
+                self.error = _refusal(part.refused)
+                return Step.REFUSED
+        return Step.HELD
+
+    def _begin(self, begin: pb.SyncBegin) -> None:
+        self.inbox = Inbox(begin)
+        if begin.columns:
+            self.columns = Shape.from_wire(begin).columns
+        if begin.mode == pb.SYNC_MODE_WHOLE:
+            self.whole, self.reason = True, reason_name(begin.reason) or self.reason
+
+    def _count(self) -> None:
+        self.rows += len(self.inbox.rows)
+        self.removed += len(self.inbox.removed)
+        self.inbox = Inbox()
+
+    def _stage(self, resume: bytes) -> None:
+        copy_id = self.declaration.copy_id
+        self.basis = stage(self.file, copy_id, self.basis, self.inbox, resume, self.repair)
+        self._count()
+
+    def _end(self, end: pb.SyncEnd) -> None:
+        copy_id, inbox, repair = self.declaration.copy_id, self.inbox, self.repair
+        self.basis = finish(self.file, copy_id, self.basis, inbox, end, repair, self.hidden)
+        self._count()
+        self.repaired += len(repair.damaged)
+        self.repair, self.ended = SOUND, True
+
+    def _ask_otherwise(self, mismatch: Mismatch) -> None:
+        """First the store compares; then all is sent; then there is no way on."""
+        self.inbox = Inbox()
+        self.attempts += 1
+        if self.attempts > 2:
+            self.error = ServerError(
+                f"{mismatch.message}, even where the whole answer was sent", code="DATA_LOSS"
+            )
+            return
+        with self.file.writing() as connection:
+            record = _shelf.by_id(connection, self.declaration.copy_id)
+            if record is None:
+                return
+            drop_stage(connection, record)
+            if self.attempts == 1 and record.base is not None:
+                self.repair = compare(connection, record, self.repair.damaged)
+            else:
+                self.repair = WHOLE
+
+
+def _refusal(refused: pb.SyncRefused) -> PsoupError:
+    known = 0 <= refused.code < len(_CODES)
+    code = _CODES[refused.code] if known else "UNKNOWN"
+    return error_for(code, refused.message, detail_from(refused.detail))

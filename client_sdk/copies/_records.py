@@ -1,0 +1,175 @@
+"""What the file remembers of a copy beside its rows: declaration, versions, what is staged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from client_sdk._columns import Column
+from client_sdk._models import columns_of, pattern_name
+from client_sdk._time import from_micros
+from client_sdk.copies._models import CopyState
+from psoup.v1 import psoup_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What `keep` was told, and the handle once there is one.
+
+    `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty where only the handle
+    is known. `key` is the client key it is registered with.
+    """
+
+    copy_id: int
+    name: str
+    sql: str
+    parameters: dict[str, str]
+    lease: float | None
+    window: str
+    priority: int
+    base_rows: bool
+    key: str
+    handle: bytes = b""
+
+    def asks_the_same(self, other: Declaration) -> bool:
+        """Whether its answer is the other's too. A handle that is not given does not matter."""
+        same = replace(other, copy_id=self.copy_id, key=self.key, priority=self.priority)
+        same = replace(same, lease=self.lease, name=self.name)
+        return self == (replace(same, handle=self.handle) if self.sql else same)
+
+    def to_content(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Declaration:
+        return cls(**{**content, "handle": bytes.fromhex(content["handle"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What `begin` says of the rows of a whole answer."""
+
+    columns: tuple[Column, ...]
+    pattern: str
+    by_checksum: bool
+    slides: bool
+
+    @classmethod
+    def from_wire(cls, begin: pb.SyncBegin) -> Shape:
+        return cls(
+            columns_of(begin.columns),
+            pattern_name(begin.pattern),
+            begin.digest_of == pb.DIGEST_OF_CHECKSUMS,
+            begin.slides,
+        )
+
+    def to_content(self) -> dict[str, Any]:
+        columns = [[column.name, column.type] for column in self.columns]
+        return {**asdict(self), "columns": columns}
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Shape:
+        columns = tuple(Column(*pair) for pair in content["columns"])
+        return cls(**{**content, "columns": columns})
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """An answer the file holds: what its `end` said. Instants are microseconds."""
+
+    shape: Shape
+    token: bytes
+    position: bytes
+    now: int | None
+    row_count: int
+    digest: bytes
+    good_until: int | None
+    lease_until: int | None
+    notes: tuple[str, ...]
+    base_rows: bool
+
+    @classmethod
+    def from_wire(
+        cls, end: pb.SyncEnd, shape: Shape, before: Version | None, base_rows: bool
+    ) -> Version:
+        """`before` is the version it follows from, if the answer was not whole."""
+        return cls(
+            shape=shape,
+            token=end.token,
+            position=end.position,
+            now=_micros(end, "now"),
+            row_count=end.row_count,
+            digest=end.digest,
+            good_until=_micros(end, "good_until"),
+            lease_until=_micros(end, "lease_until"),
+            notes=tuple(end.notes) if before is None else before.notes,
+            base_rows=base_rows,
+        )
+
+    def to_content(self) -> dict[str, Any]:
+        return {**asdict(self), "shape": self.shape.to_content()}
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Version:
+        fields = dict(content)
+        for name in ("token", "position", "digest"):
+            fields[name] = bytes.fromhex(fields[name])
+        fields["shape"] = Shape.from_content(fields["shape"])
+        fields["notes"] = tuple(fields["notes"])
+        return cls(**fields)
+
+    @property
+    def state(self) -> CopyState:
+        return CopyState(
+            columns=self.shape.columns,
+            position=self.position,
+            now=_moment(self.now),
+            slides=self.shape.slides,
+            pattern=self.shape.pattern,
+            good_until=_moment(self.good_until),
+            lease_until=_moment(self.lease_until),
+            notes=self.notes,
+            row_count=self.row_count,
+            base_rows=self.base_rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A transfer under way. `shape` is that of a whole answer; None where the copy changes.
+
+    `repair` marks what was to be repaired, so that the same is asked for when it goes on.
+    `begun` is False where the token only holds a position, and nothing has come.
+    """
+
+    resume: bytes
+    begun: bool
+    shape: Shape | None
+    reason: str
+    repair: str
+
+    def to_content(self) -> dict[str, Any]:
+        shape = None if self.shape is None else self.shape.to_content()
+        return {**asdict(self), "shape": shape}
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Stage:
+        shape = content["shape"] and Shape.from_content(content["shape"])
+        resume = bytes.fromhex(content["resume"])
+        return cls(**{**content, "shape": shape, "resume": resume})
+
+
+def _micros(end: pb.SyncEnd, field: str) -> int | None:
+    if not end.HasField(field):
+        return None
+    stamp = getattr(end, field)
+    return int(stamp.seconds) * 1_000_000 + int(stamp.nanos) // 1000
+
+
+def _moment(micros: int | None) -> Any:
+    """None also where a datetime can't hold it."""
+    try:
+        return None if micros is None else from_micros(micros)
+    except OverflowError:
+        return None

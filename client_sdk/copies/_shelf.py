@@ -1,0 +1,180 @@
+"""The records of all copies of a file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from client_sdk._exceptions import FileDamaged, UnknownCopy
+from client_sdk.copies import _tables
+from client_sdk.copies._records import Declaration, Stage, Version
+from client_sdk.copies._sealed import seal, unseal
+
+T = TypeVar("T")
+
+_FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A copy as the file has it.
+
+    `version` is what is seen. `following` is the next one, complete but not to be seen before those
+    of other copies are complete too. `shown` is the greatest NOW it was seen at.
+    """
+
+    declaration: Declaration
+    version: Version | None
+    following: Version | None
+    stage: Stage | None
+    shown: int | None
+
+    @property
+    def copy_id(self) -> int:
+        return self.declaration.copy_id
+
+    @property
+    def name(self) -> str:
+        return self.declaration.name
+
+    @property
+    def base(self) -> Version | None:
+        """What the next changes are told against."""
+        return self.following or self.version
+
+    @property
+    def base_table(self) -> str:
+        kind = _tables.ROWS if self.following is None else _tables.NEXT
+        return _tables.name_of(kind, self.copy_id)
+
+    @property
+    def basis(self) -> tuple[bytes, bytes]:
+        """What a transfer goes on from: it holds as long as this is the same."""
+        return (
+            b"" if self.base is None else self.base.token,
+            b"" if self.stage is None else self.stage.resume,
+        )
+
+
+def records(connection: sqlite3.Connection) -> list[Record]:
+    """In the order in which they were first kept."""
+    rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies ORDER BY copy_id")
+    return [_record(*row) for row in rows]
+
+
+def find(connection: sqlite3.Connection, name: str) -> Record:
+    """Raises UnknownCopy."""
+    rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies WHERE name = ?", (name,))
+    for row in rows:
+        return _record(*row)
+    known = records(connection)
+    for record in known:
+        if record.name == name:
+            return record
+    names = ", ".join(record.name for record in known) or "none"
+    raise UnknownCopy(f"no copy {name!r} is kept here; those that are: {names}")
+
+
+def by_id(connection: sqlite3.Connection, copy_id: int) -> Record | None:
+    rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies WHERE copy_id = ?", (copy_id,))
+    for row in rows:
+        return _record(*row)
+    return None
+
+
+def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Record:
+    """The declaration is there twice, since nobody else could tell it."""
+    content = unseal(first) or unseal(second)
+    if content is None:
+        raise FileDamaged(
+            f"what was kept as {name!r} can't be read any more: forget it and keep it again"
+        )
+    version, following, stage, shown = rest
+    moment = unseal(shown)
+    return Record(
+        replace(Declaration.from_content(content), copy_id=copy_id),
+        _unsealed(version, Version.from_content),
+        _unsealed(following, Version.from_content),
+        _unsealed(stage, Stage.from_content),
+        moment["now"] if moment else None,
+    )
+
+
+def _unsealed(sealed: Any, make: Callable[[dict[str, Any]], T]) -> T | None:
+    content = unseal(sealed)
+    return None if content is None else make(content)
+
+
+# ---- writing
+
+
+def insert(connection: sqlite3.Connection, declaration: Declaration) -> Declaration:
+    """Gives it its id."""
+    cursor = connection.execute("INSERT INTO _psoup_copies (name) VALUES (?)", (declaration.name,))
+    assert cursor.lastrowid is not None
+    numbered = replace(declaration, copy_id=cursor.lastrowid)
+    redeclare(connection, numbered)
+    return numbered
+
+
+def redeclare(connection: sqlite3.Connection, declaration: Declaration) -> None:
+    sealed = seal(declaration.to_content())
+    connection.execute(
+        "UPDATE _psoup_copies SET name = ?, declaration = ?, spare = ? WHERE copy_id = ?",
+        (declaration.name, sealed, sealed, declaration.copy_id),
+    )
+
+
+def put_versions(
+    connection: sqlite3.Connection,
+    copy_id: int,
+    version: Version | None,
+    following: Version | None,
+    stage: Stage | None,
+) -> None:
+    contents = [one and seal(one.to_content()) for one in (version, following, stage)]
+    connection.execute(
+        "UPDATE _psoup_copies SET state = ?, next = ?, stage = ? WHERE copy_id = ?",
+        (*contents, copy_id),
+    )
+
+
+def put_shown(connection: sqlite3.Connection, copy_id: int, now: int | None) -> None:
+    sealed = None if now is None else seal({"now": now})
+    connection.execute("UPDATE _psoup_copies SET shown = ? WHERE copy_id = ?", (sealed, copy_id))
+
+
+def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
+    for copy_id in copy_ids:
+        _tables.drop_all(connection, copy_id)
+        connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
+        connection.execute("DELETE FROM _psoup_copies WHERE copy_id = ?", (copy_id,))
+
+
+def declare(connection: sqlite3.Connection, wanted: Declaration) -> None:
+    """Raises ValueError where SQLite could not tell the name from another copy's."""
+    for record in records(connection):
+        if record.name == wanted.name:
+            return _declare_again(connection, record, wanted)
+        if record.name.lower() == wanted.name.lower():
+            raise ValueError(f"{wanted.name!r} and {record.name!r} are one name in SQL")
+    insert(connection, wanted)
+
+
+def _declare_again(connection: sqlite3.Connection, record: Record, wanted: Declaration) -> None:
+    before = record.declaration
+    if not before.asks_the_same(wanted):
+        delete(connection, [record.copy_id])
+        insert(connection, wanted)
+    elif (before.priority, before.lease) != (wanted.priority, wanted.lease):
+        changed = replace(before, priority=wanted.priority, lease=wanted.lease)
+        redeclare(connection, changed)
+
+
+def forget(connection: sqlite3.Connection, name: str) -> None:
+    """By what the row says of itself, so that a damaged one can be forgotten too."""
+    rows = connection.execute("SELECT copy_id FROM _psoup_copies WHERE name = ?", (name,))
+    ids = [copy_id for (copy_id,) in rows] or [find(connection, name).copy_id]
+    delete(connection, ids)
