@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 import pyarrow as pa
 
-from client_sdk._columns import schema_of
+from client_sdk._columns import Column, schema_of
 from client_sdk._exceptions import FileDamaged, NotSynced
+from client_sdk._time import from_micros
 from client_sdk.copies import _tables
+from client_sdk.copies._bases import computation_of
+from client_sdk.copies._computing import ROW_ID
 from client_sdk.copies._encoding import restored
 from client_sdk.copies._records import Version
 from client_sdk.copies._shelf import Record
@@ -31,10 +35,31 @@ def visible(now: int | None) -> str:
     return f"{begun} AND (visible_until IS NULL OR visible_until > {now})"
 
 
+def answer_columns(connection: sqlite3.Connection, record: Record) -> tuple[Column, ...]:
+    computation = computation_of(connection, record.declaration)
+    return version_of(record).shape.columns if computation is None else computation.columns
+
+
 def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -> pa.Table:
-    """In the order of the answer."""
+    """In the order of the answer; of base rows it is computed."""
     columns = version_of(record).shape.columns
-    names = ", ".join(_tables.value_names(columns))
+    computation = computation_of(connection, record.declaration)
+    if computation is None:
+        return _rows_at(connection, record, now, columns, _tables.value_names(columns))
+    names = ["row_id", *_tables.value_names(columns)]
+    columns = (Column(ROW_ID, "BIGINT"), *columns)
+    rows = _rows_at(connection, record, now, columns, names)
+    return computation.answer(rows, None if now is None else from_micros(now))
+
+
+def _rows_at(
+    connection: sqlite3.Connection,
+    record: Record,
+    now: int | None,
+    columns: Sequence[Column],
+    stored: Sequence[str],
+) -> pa.Table:
+    names = ", ".join(stored)
     table = _tables.name_of(_tables.ROWS, record.copy_id)
     rows = connection.execute(
         f"SELECT {names} FROM {table} WHERE {visible(now)} ORDER BY {ORDER}"
@@ -46,4 +71,4 @@ def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -
         raise FileDamaged(
             f"{record.name} holds values that are none: {error}. The next sync repairs it"
         ) from error
-    return pa.Table.from_arrays(arrays, schema=schema_of(columns))
+    return pa.Table.from_arrays(arrays, schema=schema_of(tuple(columns)))

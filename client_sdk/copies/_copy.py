@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from client_sdk._answer import python_rows, to_pandas
 from client_sdk.copies import _shelf
-from client_sdk.copies._answering import answer_at, version_of
+from client_sdk.copies._answering import answer_at, answer_columns, version_of
 from client_sdk.copies._clock import Hands
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._models import CopyState
@@ -34,7 +35,9 @@ class Copy:
     def state(self) -> CopyState:
         """Raises NotSynced before the first sync."""
         with self._file.reading() as connection:
-            return version_of(_shelf.find(connection, self.name)).state
+            record = _shelf.find(connection, self.name)
+            state = version_of(record).state
+            return replace(state, columns=answer_columns(connection, record))
 
     @property
     def synced(self) -> bool:

@@ -27,6 +27,13 @@ CREATE TABLE _psoup_copies (
     name, declaration, spare, state, next, stage, shown
 );
 CREATE TABLE _psoup_removed (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
+CREATE TABLE _psoup_computed (copy_id INTEGER PRIMARY KEY, content);
+CREATE TABLE _psoup_streams (name PRIMARY KEY, stream) WITHOUT ROWID;
+CREATE TABLE _psoup_publisher (name, next_sequence, next_batch);
+CREATE TABLE _psoup_queue (
+    batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused,
+    UNIQUE (batch, piece)
+);
 """
 
 

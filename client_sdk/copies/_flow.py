@@ -16,6 +16,7 @@ from client_sdk._time import duration
 from client_sdk._values import from_value
 from client_sdk.copies import _shelf
 from client_sdk.copies._apply import promote
+from client_sdk.copies._bases import settle
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._items import Item, Step
 from client_sdk.copies._models import Synced
@@ -36,6 +37,7 @@ class Wish:
     byte_budget: int | None = None
     one_position: bool = False
     away: timedelta | None = None
+    send: bool = True
 
     def request(self, session: Session, items: Sequence[Item], budget: int) -> pb.SyncRequest:
         return pb.SyncRequest(
@@ -91,6 +93,15 @@ def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
     _redeclared(file, replace(declaration, handle=registered.handle))
     item.error = None
     item.reopen()
+
+
+def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
+    """Finds out how base rows are computed, where that is not known yet."""
+    while item.error is None:
+        item.error = yield from settle(file, session, item.declaration)
+        if not (item.is_gone and item.can_register):
+            return
+        yield from register(file, session, item)
 
 
 def _redeclared(file: CopyFile, declaration: Declaration) -> Declaration:
@@ -153,6 +164,7 @@ class SyncRun:
             unregistered = not item.declaration.handle and item.error is None
             if item.can_register and (unregistered or item.is_gone):
                 yield from register(self._file, self._session, item)
+            yield from prepare_item(self._file, self._session, item)
 
     # ---- one call
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from client_sdk._async_client import AsyncClient
 from client_sdk._client import Client
 from client_sdk._effects import Flow
+from client_sdk._exceptions import ConnectionFailed, CopyError, PsoupError, Timeout
 from client_sdk._models import Stream
 from client_sdk._operations import deletes
 from client_sdk._rows import Rows
@@ -94,4 +96,14 @@ class Outbox:
             return remembered(connection, stream)
 
     def _sending(self, session: Session) -> Flow[Sent]:
-        return _sending.send(session, self._file, self._queue)
+        return _sending.Sending(session, self._file, self._queue).all()
+
+    def _sent(self, session: Session) -> Flow[Sent]:
+        """The same in a sync, which goes on where the store is there but does not take a batch."""
+        run = _sending.Sending(session, self._file, self._queue)
+        try:
+            return (yield from run.all())
+        except (ConnectionFailed, Timeout, CopyError):
+            raise
+        except PsoupError as error:
+            return replace(run.sent, error=error)

@@ -28,14 +28,6 @@ from client_sdk.copies._file import CopyFile
 from client_sdk.copies._queued import Queued, QueuedStream, Rejected
 from client_sdk.copies._sealed import seal, unseal
 
-QUEUE_TABLES = """
-CREATE TABLE _psoup_publisher (name, next_sequence, next_batch);
-CREATE TABLE _psoup_queue (
-    batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused,
-    UNIQUE (batch, piece)
-)
-"""
-
 QUEUE_BYTES = 256 << 20
 
 _FIELDS = "batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused"

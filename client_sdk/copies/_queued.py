@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from client_sdk._exceptions import PsoupError
 from client_sdk._time import from_micros
 from client_sdk.copies._batches import Piece, rows_of
 
@@ -80,10 +81,14 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a send did. Of the batches `duplicates` had been there already, from an earlier send
-    whose acknowledgement was lost."""
+    """What a send did.
+
+    `duplicates` of the batches had been there already, from an earlier send whose acknowledgement
+    was lost. In a sync `error` is what keeps the rest waiting, if anything does.
+    """
 
     batches: int = 0
     rows: int = 0
     duplicates: int = 0
     rejected: tuple[Rejected, ...] = ()
+    error: PsoupError | None = None

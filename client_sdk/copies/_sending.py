@@ -42,15 +42,9 @@ _SENDER = frozenset({"NAME_TOO_LONG"})
 _MOST_NAMES = 3
 
 
-def send(session: Session, file: CopyFile, queue: Queue) -> Flow[Sent]:
-    """Until nothing waits. Raises what keeps the next batch from being sent; it waits on."""
-    run = _Run(session, file, queue)
-    while (waiting := queue.first()) is not None:
-        yield from run.one(waiting)
-    return run.sent
+class Sending:
+    """One send. `sent` is as far as it has come."""
 
-
-class _Run:
     def __init__(self, session: Session, file: CopyFile, queue: Queue) -> None:
         self._session = session
         self._file = file
@@ -58,7 +52,13 @@ class _Run:
         self._names = 0
         self.sent = Sent()
 
-    def one(self, waiting: Waiting) -> Flow[None]:
+    def all(self) -> Flow[Sent]:
+        """Until nothing waits. Raises what keeps the next batch from being sent; it waits on."""
+        while (waiting := self._queue.first()) is not None:
+            yield from self._one(waiting)
+        return self.sent
+
+    def _one(self, waiting: Waiting) -> Flow[None]:
         try:
             if not waiting.whole:
                 raise _damaged(waiting)

@@ -10,14 +10,12 @@ from client_sdk._columns import Column
 from client_sdk._models import Stream
 from client_sdk.copies._sealed import seal, unseal
 
-STREAM_TABLES = "CREATE TABLE _psoup_streams (name PRIMARY KEY, stream) WITHOUT ROWID"
-
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def remember(connection: sqlite3.Connection, stream: Stream) -> None:
     """In place of what was known of it."""
-    sealed = seal(_content(stream))
+    sealed = seal(stream_content(stream))
     connection.execute("INSERT OR REPLACE INTO _psoup_streams VALUES (?, ?)", (stream.name, sealed))
 
 
@@ -25,10 +23,10 @@ def remembered(connection: sqlite3.Connection, name: str) -> Stream | None:
     """None where nothing is known, or it can't be read any more. Counts are of no meaning."""
     rows = connection.execute("SELECT stream FROM _psoup_streams WHERE name = ?", (name,))
     content = unseal((rows.fetchone() or [None])[0])
-    return None if content is None else _stream(content)
+    return None if content is None else stream_from(content)
 
 
-def _content(stream: Stream) -> dict[str, Any]:
+def stream_content(stream: Stream) -> dict[str, Any]:
     return {
         "name": stream.name,
         "id": stream.id,
@@ -41,7 +39,7 @@ def _content(stream: Stream) -> dict[str, Any]:
     }
 
 
-def _stream(content: dict[str, Any]) -> Stream:
+def stream_from(content: dict[str, Any]) -> Stream:
     retain = content["retain"]
     return Stream(
         name=content["name"],
