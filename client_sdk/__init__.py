@@ -32,6 +32,7 @@ from client_sdk._exceptions import (
     InvalidRequest,
     LimitExceeded,
     LocalQueryProblem,
+    NotComputable,
     NotFound,
     NotSynced,
     PreconditionFailed,
@@ -59,7 +60,17 @@ from client_sdk._publishing import PublishedMany
 from client_sdk._requests import SEEN, Knowledge
 from client_sdk._retry import Retry
 from client_sdk._transport import AsyncTransport, Transport
-from client_sdk.copies import Change, Copies, Copy, CopyState, Synced
+from client_sdk.copies import (
+    Change,
+    Copies,
+    Copy,
+    CopyState,
+    Queued,
+    Recovered,
+    Rejected,
+    Sent,
+    Synced,
+)
 
 __all__ = [
     "DEFAULT_TARGET",
@@ -84,10 +95,12 @@ __all__ = [
     "Knowledge",
     "LimitExceeded",
     "MockTransport",
+    "NotComputable",
     "NotFound",
     "PreconditionFailed",
     "PsoupError",
     "Published",
+    "Recovered",
     "PublishedMany",
     "Publisher",
     "QueryProblem",
@@ -116,4 +129,7 @@ __all__ = [
     "Copy",
     "CopyState",
     "Synced",
+    "Queued",
+    "Rejected",
+    "Sent",
 ]

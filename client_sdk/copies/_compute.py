@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from client_sdk._columns import Column
-from client_sdk._exceptions import ErrorDetail, QueryProblem
+from client_sdk._exceptions import ErrorDetail, NotComputable, QueryProblem
 from client_sdk._models import Stream
 from client_sdk._values import Scalar, from_value, to_value
-from client_sdk.copies._computing import ROW_ID, NotComputable
+from client_sdk.copies._computing import ROW_ID
 from datastem.instants import to_micros
 from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema
@@ -131,10 +131,10 @@ def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
 
 
 def _refused(why: str) -> NotComputable:
-    return NotComputable(
-        f"this answer can't be computed from its base rows. It has REFRESH, and {why}",
-        "keep it without base_rows: the copy then is the answer as of its last refresh point",
-    )
+    hint = "keep it without base_rows: the copy then is the answer as of its last refresh point"
+    message = f"this answer can't be computed from its base rows. It has REFRESH, and {why}"
+    detail = ErrorDetail("NOT_COMPUTABLE", hint=hint)
+    return NotComputable(f"{message}\nhint: {hint}", detail=detail)
 
 
 def _widened(window: TimeWindow, period: int) -> Window:

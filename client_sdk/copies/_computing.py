@@ -13,7 +13,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from client_sdk._columns import Column
-from client_sdk._exceptions import ErrorDetail, InvalidRequest
 from client_sdk._models import Stream
 from client_sdk._values import Scalar
 
@@ -21,15 +20,6 @@ from client_sdk._values import Scalar
 ROW_ID = "_row_id"
 
 _NEEDED = ("numpy", "sqlglot")
-
-
-class NotComputable(InvalidRequest):
-    """The answer of this query can't be told from its base rows; `hint` says what to keep."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(
-            f"{message}\nhint: {hint}", detail=ErrorDetail("NOT_COMPUTABLE", hint=hint)
-        )
 
 
 class Computation(Protocol):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
 
 from client_sdk._async_client import AsyncClient
-from client_sdk._async_driver import async_drive
+from client_sdk._async_driver import async_drive, async_drive_each
 from client_sdk._client import Client
-from client_sdk._driver import drive
+from client_sdk._driver import drive, drive_each
 from client_sdk._effects import Flow
 from client_sdk._session import HandleLike, Session, handle_bytes
 from client_sdk._values import Scalar, to_value
@@ -29,6 +30,8 @@ from client_sdk.copies._query import Parameters, run_query
 from client_sdk.copies._queue import QUEUE_BYTES
 from client_sdk.copies._queued import Sent
 from client_sdk.copies._records import Declaration
+from client_sdk.copies._recover import Recovered, recover
+from client_sdk.copies._watch import WatchRun
 
 
 class Copies(Outbox):
@@ -63,6 +66,15 @@ class Copies(Outbox):
         copies = cls.__new__(cls)
         copies._open(CopyFile(None), clock, queue_bytes)
         return copies
+
+    @staticmethod
+    def recover(path: str | os.PathLike[str]) -> Recovered:
+        """Makes a new file of what can be read of a damaged one, which is kept beside it.
+
+        Copies are declared again, and come whole with the next sync; what waits in the queue waits
+        on.
+        """
+        return recover(path)
 
     def _open(self, file: CopyFile, clock: Clock, queue_bytes: int) -> None:
         super().__init__(file, queue_bytes)
@@ -185,6 +197,40 @@ class Copies(Outbox):
         finally:
             self._lock.release()
 
+    def watch(
+        self,
+        client: Client,
+        *,
+        only: Sequence[str] | None = None,
+        every: timedelta | None = None,
+        away: timedelta | None = None,
+    ) -> Generator[Synced, None, None]:
+        """Syncs whenever there is something new, for as long as it is iterated over.
+
+        Gives what changed each time, mostly one copy, and no more often than `every`. A
+        connection that is lost is taken up again, with the client's retries. Ends when every
+        copy was refused; closing it, or leaving the loop, ends the call.
+        """
+        wish = _wish(only, None, False, away)
+        return drive_each(self._watch(client._session, wish, every), client._transport)
+
+    async def watch_async(
+        self,
+        client: AsyncClient,
+        *,
+        only: Sequence[str] | None = None,
+        every: timedelta | None = None,
+        away: timedelta | None = None,
+    ) -> AsyncIterator[Synced]:
+        """The same, for `async for`."""
+        flow = self._watch(client._session, _wish(only, None, False, away), every)
+        async with aclosing(async_drive_each(flow, client._transport, [])) as rounds:
+            async for synced in rounds:
+                yield synced
+
+    def _watch(self, session: Session, wish: Wish, every: timedelta | None) -> Flow[None]:
+        return WatchRun(self._file, session, wish, every).flow()
+
     # ---- reading
 
     def query(
@@ -231,7 +277,7 @@ def _wish(
     byte_budget: int | None,
     one_position: bool,
     away: timedelta | None,
-    send: bool,
+    send: bool = False,
 ) -> Wish:
     if isinstance(only, str):
         raise TypeError("only is a list of names")

@@ -99,7 +99,7 @@ def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
     """Finds out how base rows are computed, where that is not known yet."""
     while item.error is None:
         item.error = yield from settle(file, session, item.declaration)
-        if not (item.is_gone and item.can_register):
+        if not item.must_register:
             return
         yield from register(file, session, item)
 
@@ -161,8 +161,7 @@ class SyncRun:
 
     def _register(self) -> Flow[None]:
         for item in self._items:
-            unregistered = not item.declaration.handle and item.error is None
-            if item.can_register and (unregistered or item.is_gone):
+            if item.must_register:
                 yield from register(self._file, self._session, item)
             yield from prepare_item(self._file, self._session, item)
 

@@ -80,9 +80,11 @@ class Item:
         return not self.ended and self.error is None
 
     @property
-    def can_register(self) -> bool:
+    def must_register(self) -> bool:
         """Whether registering it, perhaps again, is the way on."""
-        return bool(self.declaration.sql) and not self.registered
+        if not self.declaration.sql or self.registered:
+            return False
+        return self.is_gone if self.error is not None else not self.declaration.handle
 
     @property
     def is_gone(self) -> bool:
@@ -202,6 +204,12 @@ class Item:
         self._count()
         self.repaired += len(repair.damaged)
         self.repair, self.ended = SOUND, True
+
+    def next_round(self) -> None:
+        """Counts from here."""
+        self.ended, self.registered, self.attempts = False, False, 0
+        self.whole, self.reason = False, ""
+        self.rows = self.removed = self.repaired = 0
 
     def _ask_otherwise(self, mismatch: Mismatch) -> None:
         """First the store compares; then all is sent; then there is no way on."""

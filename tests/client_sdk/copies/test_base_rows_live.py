@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk import Client, Copies, Knowledge
-from client_sdk.copies._computing import NotComputable
+from client_sdk import Client, Copies, Knowledge, NotComputable
 from tests.server.process import ServerProcess
 
 pytestmark = pytest.mark.process

@@ -1,0 +1,93 @@
+"""Bits that flip in a file of copies."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import struct
+from typing import Any
+
+from client_sdk import Copies
+from client_sdk.copies._tables import exists
+
+
+def rows_table(copies: Copies, name: str) -> str | None:
+    """The table of the rows that are seen; None where there are none."""
+    with copies._file.reading() as connection:
+        rows = connection.execute("SELECT copy_id FROM _psoup_copies WHERE name = ?", (name,))
+        table = f"_psoup_rows_{rows.fetchone()[0]}"
+        return table if exists(connection, table) else None
+
+
+def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+
+
+def flip_in_rows(copies: Copies, name: str, chance: random.Random, column: str = "") -> str:
+    """Changes one value of one row; says which, or nothing where there is none to change."""
+    table = rows_table(copies, name)
+    if table is None:
+        return ""
+    with copies._file.writing() as connection:
+        ids = [row_id for (row_id,) in connection.execute(f"SELECT row_id FROM {table}")]
+        if not ids:
+            return ""
+        row_id = chance.choice(ids)
+        column = column or chance.choice(columns_of(connection, table))
+        where = f"FROM {table} WHERE row_id = ?"
+        value = connection.execute(f"SELECT {column} {where}", (row_id,)).fetchone()[0]
+        other = flipped(value, chance)
+        update = f"UPDATE OR REPLACE {table} SET {column} = ? WHERE row_id = ?"
+        connection.execute(update, (other, row_id))
+        return f"{column} of {row_id}: {value!r} became {other!r}"
+
+
+def flip_in_state(copies: Copies, name: str, chance: random.Random, column: str) -> str:
+    with copies._file.writing() as connection:
+        select = f"SELECT {column} FROM _psoup_copies WHERE name = ?"
+        value = connection.execute(select, (name,)).fetchone()[0]
+        if value is None:
+            return ""
+        other = flipped(value, chance)
+        connection.execute(f"UPDATE _psoup_copies SET {column} = ? WHERE name = ?", (other, name))
+        return f"{column}: {value!r} became {other!r}"
+
+
+def lose_row(copies: Copies, name: str, chance: random.Random) -> str:
+    table = rows_table(copies, name)
+    if table is None:
+        return ""
+    with copies._file.writing() as connection:
+        ids = [row_id for (row_id,) in connection.execute(f"SELECT row_id FROM {table}")]
+        if not ids:
+            return ""
+        lost = chance.choice(ids)
+        connection.execute(f"DELETE FROM {table} WHERE row_id = ?", (lost,))
+        return f"{lost} was lost"
+
+
+def flipped(value: Any, chance: random.Random) -> Any:
+    """The value with one bit changed; NULL becomes a number."""
+    match value:
+        case None:
+            return chance.randrange(2**40)
+        case int():
+            other = (value ^ 1 << chance.randrange(64)) & (2**64 - 1)
+            return other - 2**64 if other >= 2**63 else other
+        case float():
+            bits = struct.unpack("<Q", struct.pack("<d", value))[0] ^ 1 << chance.randrange(64)
+            other = struct.unpack("<d", struct.pack("<Q", bits))[0]
+            return other if other == other else value + 1.0
+        case str():
+            return _in_bytes(value.encode(), chance).decode("latin-1")
+        case bytes():
+            return _in_bytes(value, chance)
+    raise TypeError(type(value))
+
+
+def _in_bytes(content: bytes, chance: random.Random) -> bytes:
+    if not content:
+        return b"x"
+    place = chance.randrange(len(content))
+    bit = 1 << chance.randrange(7)
+    return content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :]

@@ -1,0 +1,321 @@
+"""A world for machines over Sync: streams, queries, two servers, a clock, and the naive answer.
+
+A machine adds its clients. After every sync that came to its end a copy is the naive answer at its
+position and NOW; and, as long as nothing new comes, at later instants too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from datastem.instants import SECOND, from_micros
+from datastem.schema import StreamSchema
+from psoup.server.core import Core
+from psoup.server.proposals import Define
+from psoup.server.publishing import publish
+from psoup.server.settings import Settings
+from psoup.store import Position, Store
+from psoup.v1 import psoup_pb2 as pb
+from querystem.identity import base_query, slides
+from querystem.language import CreateStream, bind_query, bind_window, parse_statement
+from querystem.query import Query
+from querystem.refresh import RefreshEvery
+from results.window import TimeWindow
+from tests.oracle.answers import naive_answer
+from tests.oracle.copy import Values
+from tests.oracle.keyed import Keyed
+from tests.oracle.refresh import Event, History, Refreshed
+from tests.server.epochs import HandMadeEngine
+from tests.server.process import ipc
+
+START = 1_700_000_000 * SECOND
+STREAMS = (
+    "CREATE STREAM event (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS",
+    "CREATE STREAM arrival (a BIGINT, b TEXT) RETAIN 60 SECONDS",
+    "CREATE STREAM kept (a BIGINT, b TEXT)",
+    "CREATE STREAM latest (a BIGINT, b TEXT, at TIMESTAMP) KEY (b) ORDERED BY at RETAIN 30 SECONDS",
+    "CREATE STREAM spot (a BIGINT, b TEXT) KEY (b)",
+)
+NAMES = ("event", "arrival", "kept", "latest", "spot")
+CONDITIONS = ("a > 3", "a % 3 = 1 OR b = 'x'", "b IS NULL", "TRUE")
+SELECTS = (
+    "SELECT a, b, row_id, ts FROM {} WHERE {}",
+    "SELECT a, b FROM {} WHERE {} ORDER BY b DESC NULLS FIRST, a",
+    "SELECT count(*) AS n, sum(a) AS total, max(b) AS most, last(a) AS newest FROM {} WHERE {}",
+    "SELECT count(a) AS n, min(a) AS least FROM {} WHERE {} GROUP BY b",
+    "SELECT b, a, count(*) AS n FROM {} WHERE {} GROUP BY b, a HAVING count(*) > 1 ORDER BY n",
+    "SELECT row_id, a FROM {} WHERE {} ORDER BY a DESC NULLS LAST, row_id LIMIT 3 OFFSET 1",
+    "SELECT DISTINCT b FROM {} WHERE {}",
+)
+WINDOWS = (
+    "RANGE 5 SECONDS",
+    "RANGE 20 SECONDS SLIDE 7 SECONDS",
+    "BEGIN NOW - 30 SECONDS END NOW - 3 SECONDS",
+    f"BEGIN '{from_micros(START):%Y-%m-%d %H:%M:%S}' END NOW",
+    f"BEGIN NOW - 20 SECONDS END '{from_micros(START + 30 * SECOND):%Y-%m-%d %H:%M:%S}'",
+    "UNBOUNDED",
+    "ROWS 7",
+    "ROWS 10 SLIDE 4",
+    "ROWS 2 PARTITION BY b",
+    "BEGIN ROW LAST - 9 END ROW LAST",
+    "BEGIN ROW 5 END ROW 30",
+)
+REFRESHES = ("", "", "", "REFRESH EVERY 7 SECONDS", "REFRESH ON {} WHERE a > 5")
+
+T = TypeVar("T")
+
+row = st.tuples(
+    st.integers(0, 9) | st.none(), st.sampled_from(("x", "y", "yy", None)), st.integers(0, 20)
+)
+
+
+@dataclass
+class Table:
+    schema: StreamSchema
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    positions: list[Position] = field(default_factory=list)
+
+    @property
+    def by_clock(self) -> bool:
+        return self.schema.ordered_by is None
+
+    @property
+    def keyed(self) -> Keyed | None:
+        return Keyed(self.schema.key) if self.schema.key else None
+
+    def known(self, position: Position) -> list[dict[str, Any]]:
+        count = sum(1 for one in self.positions if one <= position)
+        return self.rows[:count]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query and how its copy is asked for, as it is drawn."""
+
+    name: str
+    select: str
+    where: str
+    window: str
+    other: str
+    base_rows: bool
+    refresh: str
+
+
+questions = st.builds(
+    Question,
+    name=st.sampled_from(NAMES),
+    select=st.sampled_from(SELECTS),
+    where=st.sampled_from(CONDITIONS),
+    window=st.sampled_from(WINDOWS),
+    other=st.sampled_from(("", *WINDOWS)),
+    base_rows=st.booleans(),
+    refresh=st.sampled_from(REFRESHES),
+)
+
+
+@dataclass
+class Asked:
+    """`window` is another than the registered one, if any. `clock` is that of its refresh point.
+
+    `computes`: the client has base rows, and computes the answer of `query` from them.
+    """
+
+    text: str
+    query: Query
+    table: Table
+    window: str
+    base_rows: bool
+    computes: bool = False
+    clock: int = 0
+
+
+class Seen(Protocol):
+    """A copy as its client sees it. Instants are microseconds."""
+
+    @property
+    def position(self) -> bytes: ...
+
+    @property
+    def now(self) -> int | None: ...
+
+    @property
+    def slides(self) -> bool: ...
+
+    @property
+    def good_until(self) -> int | None: ...
+
+    def answer(self, now: int | None) -> list[Values]: ...
+
+
+class World(RuleBasedStateMachine):
+    @initialize(seed=st.integers(0, 2**32))
+    def open(self, seed: int) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.folder = Path(tempfile.mkdtemp(prefix="psoup-sync-"))
+        self.chance = random.Random(seed)
+        self.clock = START
+        self.cores = [self._start(), self._start()]
+        self.engine = HandMadeEngine(self.cores[0].store)
+        self.tables: dict[str, Table] = {}
+        self.events: list[tuple[Position, Event]] = []
+        for sql in STREAMS:
+            statement = parse_statement(sql)
+            assert isinstance(statement, CreateStream)
+            self.run(self.cores[0].appender.submit(Define("main", "main", statement.schema)))
+            self.tables[statement.schema.name] = Table(statement.schema)
+
+    def teardown(self) -> None:
+        if hasattr(self, "loop"):
+            for core in self.cores:
+                self.run(core.stop())
+            self.loop.close()
+            shutil.rmtree(self.folder)
+
+    # ---- what happens in the world
+
+    @rule(
+        server=st.integers(0, 1),
+        name=st.sampled_from(NAMES),
+        batch=st.lists(row, min_size=1, max_size=8),
+    )
+    def publish(self, server: int, name: str, batch: list[Any]) -> None:
+        """Time goes on by a second a batch; an event may be late by up to twenty.
+
+        In a keyed stream no `a` is a delete.
+        """
+        self.clock += SECOND
+        table = self.tables[name]
+        if table.keyed:
+            batch = [(a, b or "zz", late) for a, b, late in batch]
+        stamps = [self.clock - (0 if table.by_clock else late * SECOND) for *_, late in batch]
+        columns = {
+            "a": pa.array([a for a, *_ in batch], pa.int64()),
+            "b": pa.array([b for _, b, _ in batch], pa.string()),
+        }
+        if not table.by_clock:
+            columns["at"] = pa.array(stamps, pa.int64()).view("timestamp[us]")
+        if table.keyed:
+            ops = ["delete" if a is None else "row" for a, *_ in batch]
+            columns["_op"] = pa.array(ops, pa.string())
+        request = pb.PublishRequest(stream=name, arrow=ipc(pa.table(columns)))
+        response = self.run(publish(self.cores[server], request))
+        position = self.cores[server].store.positions.decode(response.position)
+        for (a, b, _), at in zip(batch, stamps, strict=True):
+            known = {"a": a, "b": b, "at": from_micros(at), "ts": at, "row_id": len(table.rows)}
+            if table.keyed and a is None:
+                known["_op"] = "delete"
+            table.rows.append(known)
+            table.positions.append(position)
+        made = Event(name, self.clock, table.rows[-len(batch) :], max(stamps))
+        self.events.append((position, made))
+
+    @rule(seconds=st.integers(0, 40))
+    def wait(self, seconds: int) -> None:
+        self.clock += seconds * SECOND
+
+    @rule()
+    def step(self) -> None:
+        self.engine.step()
+
+    @rule(server=st.integers(0, 1))
+    def restart(self, server: int) -> None:
+        self.run(self.cores[server].stop())
+        self.cores[server] = self._start()
+
+    # ---- questions and answers
+
+    def ask(self, question: Question, *, computes: bool = False) -> Asked:
+        """`computes`: by a client that computes answers from base rows, where they tell them."""
+        table, other, refresh = self.tables[question.name], question.other, question.refresh
+        window = question.window
+        if table.keyed:
+            refresh = ""
+            window, other = (text.replace("ROWS 10 SLIDE 4", "ROWS 10") for text in (window, other))
+        trigger = refresh.format("kept" if table.by_clock else "event")
+        text = f"{question.select.format(question.name, question.where)} {window} {trigger}"
+        query = bind_query(text, lambda name: self.tables[name].schema)
+        base_rows = question.base_rows and (not computes or computable(query, table.schema, other))
+        if base_rows and not computes and (query.refresh or not slides(query)):
+            query = base_query(query, table.schema)
+        if other:
+            query = replace(query, window=bind_window(other, table.schema))
+        return Asked(text, query, table, other, base_rows, base_rows and computes)
+
+    def check(self, asked: Asked, seen: Seen) -> None:
+        """It is the naive answer, now and later."""
+        position = self.cores[0].store.positions.decode(seen.position)
+        if asked.query.refresh is not None and not asked.computes:
+            return self._check_refreshed(asked, seen, position)
+        self._same(asked, seen, position, seen.now)
+        if seen.now is None or not asked.table.by_clock:
+            return
+        until = seen.good_until
+        for later in (0, 1, 2 * SECOND, 7 * SECOND, 31 * SECOND, 70 * SECOND):
+            now = seen.now + later
+            if until is not None and now >= until:
+                continue
+            if seen.slides:
+                self._same(asked, seen, position, now)
+            else:
+                assert seen.answer(seen.now) == self._naive(asked, position, now)
+
+    def _check_refreshed(self, asked: Asked, seen: Seen, position: Position) -> None:
+        """At the position, as of some clock that this store had meanwhile."""
+        naive = self._refreshed(asked, position, asked.clock)
+        assert (seen.now, seen.answer(seen.now)) == (naive.now, naive.answer)
+
+    def _refreshed(self, asked: Asked, position: Position, clock: int) -> Refreshed:
+        schemas = {name: table.schema for name, table in self.tables.items()}
+        events = [event for at, event in self.events if at <= position]
+        return History(schemas, events, clock).ask(asked.query)
+
+    def _same(self, asked: Asked, seen: Seen, position: Position, now: int | None) -> None:
+        assert seen.answer(now) == self._naive(asked, position, now), (asked.query, now)
+
+    def _naive(self, asked: Asked, position: Position, now: int | None) -> list[Any]:
+        if asked.query.refresh is not None and now is not None:
+            return self._refreshed(asked, position, now).answer
+        schema, keyed, rows = asked.table.schema, asked.table.keyed, asked.table.known(position)
+        return naive_answer(asked.query, rows, 0 if now is None else now, schema.retain, keyed)
+
+    # ---- means
+
+    def _start(self) -> Core:
+        path = self.folder / "store"
+        store = Store.open(path, create=True, sync=False)
+        core = Core(store, Settings(path, sync_bytes=200), lambda: self.clock)
+        self.run(core.start())
+        return core
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+
+def computable(query: Query, schema: StreamSchema, window: str) -> bool:
+    """Whether base rows tell the answer, as docs/client.md has it."""
+    chosen = bind_window(window, schema) if window else query.window
+    if query.refresh is None:
+        return True
+    every, by_time = isinstance(query.refresh, RefreshEvery), isinstance(chosen, TimeWindow)
+    return every and by_time and schema.ordered_by is None and not schema.key
+
+
+def machine_settings(examples: int, steps: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
