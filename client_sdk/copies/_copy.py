@@ -46,6 +46,13 @@ class Copy:
             return _shelf.find(connection, self.name).version is not None
 
     @property
+    def staged(self) -> bool:
+        """Whether a part of the next answer has come, and the rest is for the next sync."""
+        with self._file.reading() as connection:
+            record = _shelf.find(connection, self.name)
+            return record.stage is not None or record.following is not None
+
+    @property
     def handle(self) -> bytes | None:
         """Of its registration; None before it is registered."""
         with self._file.reading() as connection:
