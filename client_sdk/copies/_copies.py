@@ -241,7 +241,7 @@ class Copies(Outbox):
             records = [one for one in _shelf.records(connection) if one.version is not None]
             copies = [(record, self._hands.now(record, now)) for record in records]
             found = run_query(connection, sql, parameters, copies)
-        for record, moment in copies:
+        for record, moment in copies if now is None else ():
             self._hands.note(record, moment)
         return found
 

@@ -63,7 +63,8 @@ class Copy:
             record = _shelf.find(connection, self.name)
             moment = self._hands.now(record, now)
             table = answer_at(connection, record, moment)
-        self._hands.note(record, moment)
+        if now is None:
+            self._hands.note(record, moment)
         return table
 
     def rows(self, now: datetime | None = None) -> list[dict[str, Any]]:
@@ -83,7 +84,8 @@ class Copy:
             record = _shelf.find(connection, self.name)
             moment = self._hands.now(record, now)
             found = run_query(connection, sql, parameters, [(record, moment)])
-        self._hands.note(record, moment)
+        if now is None:
+            self._hands.note(record, moment)
         return found
 
     def __len__(self) -> int:

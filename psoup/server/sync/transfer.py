@@ -83,7 +83,10 @@ class Transfer:
         yield pb.SyncPart(end=self._end(plan, found))
 
     async def held(self) -> pb.SyncPart:
-        """A token that holds the target, before anything of it was sent."""
+        """A token that holds the target; where some of it was sent, the one that says how much."""
+        if self.job.continued:
+            self.token = self.job.item.token
+            return pb.SyncPart(resume=self.token)
         if self.job.moment is not None:
             _, target = await self._compute(
                 lambda plan: ResultCopier(self.core, plan, self.job).target

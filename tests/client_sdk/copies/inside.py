@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import Message
 
-from client_sdk import ConnectionFailed, PsoupError, ServerError
+from client_sdk import Client, ConnectionFailed, PsoupError, Retry, ServerError
 from client_sdk._failures import detail_from, error_for
+from datastem.instants import SECOND, from_micros
+from psoup.server.answering import invoke
 from psoup.server.core import Core
 from psoup.server.errors import FAMILIES, code_of, detail_of
 from psoup.server.services import PsoupService
+from psoup.server.settings import Settings
 from psoup.server.sync.call import sync
+from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
+from tests.server.process import received
+
+START = 1_700_000_000 * SECOND
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 Note = Callable[[pb.SyncItem, pb.SyncPart], None]
+
+
+class InsideStore:
+    """A store with a server in this process, and a clock that stands until it is set."""
+
+    def __init__(self, folder: Path, *, sync_bytes: int = 200) -> None:
+        self.clock = START
+        self._loop = asyncio.new_event_loop()
+        store = Store.open(folder / "store", create=True, sync=False)
+        chosen = Settings(folder / "store", sync_bytes=sync_bytes)
+        self.core = Core(store, chosen, lambda: self.clock)
+        self.run(self.core.start())
+        self.line = InsideTransport(self.core, self.run)
+        self.client = Client(transport=self.line, retry=Retry(attempts=3, first=0.0))
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.run_until_complete(work)
+
+    def now(self) -> datetime:
+        return from_micros(self.clock)
+
+    def wait(self, seconds: float) -> None:
+        self.clock += int(seconds * SECOND)
+
+    def close(self) -> None:
+        self.run(self.core.stop())
+        self._loop.close()
 
 
 class InsideTransport:
@@ -43,9 +80,17 @@ class InsideTransport:
     def stream(
         self, method: str, request: Message, timeout: float | None
     ) -> Generator[Any, None, None]:
-        assert method == "Sync"
         self.calls.append((method, request))
-        return self._parts(_sent(request), self.cuts.pop(0) if self.cuts else None)
+        if method == "Sync":
+            return self._parts(_sent(request), self.cuts.pop(0) if self.cuts else None)
+        assert isinstance(request, pb.InvokeRequest)
+        return self._answer(request)
+
+    def _answer(self, request: pb.InvokeRequest) -> Generator[pb.InvokeResponse, None, None]:
+        try:
+            yield from self._run(received(invoke(self.core, request, None)))
+        except FAMILIES as error:
+            raise _refusal(error) from None
 
     def _parts(
         self, request: pb.SyncRequest, cut: int | None

@@ -135,6 +135,7 @@ class Offline(World):
         except ConnectionFailed:
             synced = Synced({})
         self._check_all(asked, synced, one_position)
+        self._check_nothing_repaired()
 
     @rule(server=st.integers(0, 1), one=kept, budget=st.sampled_from((1, 100, 400)))
     def recharge(self, server: int, one: Kept, budget: int) -> None:
@@ -142,6 +143,7 @@ class Offline(World):
         client = self._client(server)
         for _ in range(1000):
             synced = self.copies.sync(client, only=[one.name], byte_budget=budget)
+            self._check_nothing_repaired()
             if synced.complete:
                 return self._check_all([one], synced, False)
             assert synced[one.name].status == "incomplete"
@@ -204,6 +206,12 @@ class Offline(World):
             self._check_one(one)
         if one_position and synced.complete and len(synced):
             assert len({self.copies[one.name].state.position for one in asked}) == 1
+
+    def _check_nothing_repaired(self) -> None:
+        """Repair would hide it where a change was told or taken wrongly."""
+        for method, request in self.line.calls:
+            for item in request.items if method == "Sync" else ():
+                assert not (item.whole or item.HasField("have") or item.HasField("resend"))
 
     def _check_one(self, one: Kept) -> None:
         copy = self.copies[one.name]

@@ -1,0 +1,56 @@
+"""Stores in this process for most tests; a server as a process where it has to be one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from client_sdk import Client, Copies
+from tests.client_sdk.copies.inside import InsideStore
+from tests.server.process import ServerProcess
+
+OpenCopies = Callable[[], Copies]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[InsideStore]:
+    store = InsideStore(tmp_path)
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["file", "memory"])
+def copies(request: pytest.FixtureRequest, tmp_path: Path, store: InsideStore) -> Iterator[Copies]:
+    """Both kinds, by the store's clock."""
+    path = tmp_path / "copies.db"
+    in_file = request.param == "file"
+    made = Copies(path, clock=store.now) if in_file else Copies.in_memory(clock=store.now)
+    with made:
+        yield made
+
+
+@pytest.fixture
+def filed(tmp_path: Path, store: InsideStore) -> Iterator[Copies]:
+    """In a file, for what a file alone can do."""
+    with Copies(tmp_path / "copies.db", clock=store.now) as copies:
+        yield copies
+
+
+@pytest.fixture(scope="package")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path_factory.mktemp("copies") / "store")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(process: ServerProcess) -> Iterator[Client]:
+    """Of the server that is a process, as a tenant nobody else is."""
+    with Client(process.address, tenant=f"tenant-{next(_tenants)}") as client:
+        yield client
+
+
+_tenants = itertools.count()

@@ -1,0 +1,424 @@
+"""What a program may rely on, whether its copies are in a file or in memory."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from client_sdk import (
+    ConnectionFailed,
+    Copies,
+    LocalQueryProblem,
+    NotFound,
+    NotSynced,
+    QueryProblem,
+    UnknownCopy,
+)
+from tests.client_sdk.copies.inside import InsideStore
+
+TRADES = "CREATE STREAM trades (symbol TEXT, price DOUBLE, size BIGINT) RETAIN 1 DAY"
+DEAR = "SELECT symbol, price FROM trades WHERE price > 100 RANGE 10 MINUTES"
+COUNTS = "SELECT symbol, count(*) AS n FROM trades GROUP BY symbol RANGE 10 MINUTES"
+
+
+def trade(symbol: str, price: float, size: int = 1) -> dict[str, Any]:
+    return {"symbol": symbol, "price": price, "size": size}
+
+
+@pytest.fixture
+def kept(store: InsideStore, copies: Copies) -> Copies:
+    store.client.define(TRADES)
+    copies.keep("dear", DEAR)
+    copies.keep("counts", COUNTS)
+    return copies
+
+
+def check(store: InsideStore, copies: Copies) -> None:
+    """Every copy is what the store answers now."""
+    for name in copies:
+        handle = copies[name].handle
+        assert handle is not None
+        assert copies[name].to_arrow().equals(store.client.invoke(handle).to_arrow())
+
+
+# ---- keeping
+
+
+def test_keeping_needs_no_connection(kept: Copies) -> None:
+    assert kept.names == ["dear", "counts"] and "dear" in kept and len(kept) == 2
+    assert not kept["dear"].synced and kept["dear"].handle is None
+    with pytest.raises(NotSynced, match="dear"):
+        kept["dear"].rows()
+
+
+def test_the_first_sync_registers_and_fills(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5), trade("X", 3.0)])
+    synced = kept.sync(store.client)
+    assert synced.complete and synced.changed == ["dear", "counts"]
+    assert synced["dear"].whole and synced["dear"].reason == "FIRST" and synced["dear"].rows == 1
+    assert kept["dear"].rows() == [{"symbol": "IBM", "price": 184.5}]
+    assert list(kept["counts"]) == [{"symbol": "IBM", "n": 1}, {"symbol": "X", "n": 1}]
+    check(store, kept)
+
+
+def test_later_ones_send_what_changed(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5)] * 50)
+    kept.sync(store.client)
+    store.client.publish("trades", [trade("IBM", 190.0), trade("SUN", 101.0)])
+    synced = kept.sync(store.client)
+    assert (synced["dear"].rows, synced["dear"].whole) == (2, False)
+    assert len(kept["dear"]) == 52
+    check(store, kept)
+    assert {one.status for one in kept.sync(store.client).values()} == {"unchanged"}
+
+
+def test_unknown_names_say_which_are_known(kept: Copies) -> None:
+    with pytest.raises(UnknownCopy, match="dear, counts"):
+        kept["deer"]
+    with pytest.raises(KeyError):
+        kept["deer"]
+
+
+def test_the_same_again_changes_nothing(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    kept.sync(store.client)
+    kept.keep("dear", DEAR)
+    kept.keep("dear", DEAR, priority=5)
+    assert len(kept["dear"]) == 1
+    assert kept.sync(store.client)["dear"].status == "unchanged"
+
+
+def test_another_text_replaces_the_copy(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5, 7)])
+    kept.sync(store.client)
+    kept.keep("dear", "SELECT size FROM trades WHERE price > 100 RANGE 10 MINUTES")
+    with pytest.raises(NotSynced):
+        kept["dear"].rows()
+    kept.sync(store.client)
+    assert kept["dear"].rows() == [{"size": 7}]
+    check(store, kept)
+
+
+def test_a_copy_of_a_handle(store: InsideStore, copies: Copies) -> None:
+    store.client.define(TRADES)
+    handle = store.client.register(DEAR)
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    copies.keep("dear", handle=handle)
+    copies.keep("minute", handle=handle.hex, window="RANGE 1 MINUTE")
+    assert copies.sync(store.client).complete
+    store.wait(120)
+    assert len(copies["dear"]) == 1 and len(copies["minute"]) == 0
+    store.client.unregister(handle)
+    synced = copies.sync(store.client)
+    assert synced["dear"].status == "refused" and isinstance(synced["dear"].error, NotFound)
+    assert len(copies["dear"]) == 1
+
+
+def test_forgetting(store: InsideStore, kept: Copies) -> None:
+    kept.sync(store.client)
+    kept.forget("dear")
+    assert kept.names == ["counts"]
+    with pytest.raises(UnknownCopy):
+        kept.forget("dear")
+    assert list(kept.sync(store.client)) == ["counts"]
+
+
+@pytest.mark.parametrize("name", ["", "_psoup_x", "sqlite_x", "a\0b"])
+def test_names_that_can_t_be(copies: Copies, name: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        copies.keep(name, DEAR)
+
+
+def test_names_that_sql_can_t_tell_apart(copies: Copies) -> None:
+    copies.keep("dear", DEAR)
+    with pytest.raises(ValueError, match="one name"):
+        copies.keep("Dear", DEAR)
+
+
+def test_misuse(store: InsideStore, copies: Copies) -> None:
+    with pytest.raises(ValueError):
+        copies.keep("dear")
+    with pytest.raises(ValueError):
+        copies.keep("dear", DEAR, handle=bytes(16))
+    with pytest.raises(TypeError):
+        copies.sync(store.client, only="dear")
+    with pytest.raises(ValueError):
+        copies.sync(store.client, byte_budget=0)
+    with pytest.raises(UnknownCopy):
+        copies.sync(store.client, only=["dear"])
+
+
+def test_nothing_kept_is_nothing_to_sync(store: InsideStore, copies: Copies) -> None:
+    assert copies.sync(store.client).complete
+    assert store.line.calls == []
+
+
+# ---- what the store refuses
+
+
+def test_a_text_that_is_wrong_is_told_and_others_go_on(store: InsideStore, kept: Copies) -> None:
+    kept.keep("wrong", "SELECT prize FROM trades RANGE 1 MINUTE")
+    synced = kept.sync(store.client)
+    assert isinstance(synced["wrong"].error, QueryProblem) and not synced.complete
+    assert synced["dear"].status == "changed"
+    kept.keep("wrong", "SELECT price FROM trades RANGE 1 MINUTE")
+    assert kept.sync(store.client).complete
+
+
+def test_what_was_unregistered_is_registered_again(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    kept.sync(store.client)
+    handle = kept["dear"].handle
+    assert handle is not None
+    store.client.unregister(handle)
+    synced = kept.sync(store.client)
+    assert synced.complete and synced["dear"].reason == "OTHER_REGISTRATION"
+    assert kept["dear"].handle != handle
+    check(store, kept)
+
+
+def test_a_stream_made_anew_with_other_columns(store: InsideStore, copies: Copies) -> None:
+    store.client.define(TRADES)
+    copies.keep("all", "SELECT * FROM trades RANGE 10 MINUTES")
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    copies.sync(store.client)
+    store.client.define("DROP STREAM trades")
+    synced = copies.sync(store.client)
+    assert synced["all"].status == "refused" and synced["all"].error is not None
+    assert len(copies["all"]) == 1
+    store.client.define("CREATE STREAM trades (what TEXT, day DATE)")
+    store.client.publish("trades", [{"what": "bread", "day": date(2025, 3, 3)}])
+    assert copies.sync(store.client).complete
+    assert copies["all"].rows() == [{"what": "bread", "day": date(2025, 3, 3)}]
+    assert [column.name for column in copies["all"].state.columns] == ["what", "day"]
+
+
+# ---- time
+
+
+def test_a_selection_slides_by_itself(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    store.wait(300)
+    store.client.publish("trades", [trade("SUN", 184.5)])
+    kept.sync(store.client)
+    state = kept["dear"].state
+    assert state.slides and state.now == store.now() and state.pattern == "WKS"
+    assert state.good_until is None and state.fresh()
+    later = store.now() + timedelta(seconds=300)
+    assert [row["symbol"] for row in kept["dear"].rows(later)] == ["SUN"]
+    assert len(kept["dear"]) == 2
+    store.wait(300)
+    assert [row["symbol"] for row in kept["dear"]] == ["SUN"]
+    store.wait(600)
+    assert len(kept["dear"]) == 0
+    assert kept.sync(store.client)["dear"].removed == 0
+
+
+def test_groups_stay_and_say_so(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    kept.sync(store.client)
+    state = kept["counts"].state
+    assert not state.slides and state.now is not None
+    store.wait(3600)
+    assert len(kept["counts"]) == 1
+    assert state.good_until == state.now + timedelta(minutes=10)
+    assert not state.fresh(store.now()) and state.fresh(state.now)
+    kept.sync(store.client)
+    assert len(kept["counts"]) == 0
+
+
+def test_rows_enter_by_time_alone(store: InsideStore, copies: Copies) -> None:
+    store.client.define(TRADES)
+    copies.keep("then", "SELECT symbol FROM trades BEGIN NOW - 10 MINUTES END NOW - 5 MINUTES")
+    store.client.publish("trades", [trade("IBM", 1.0)])
+    copies.sync(store.client)
+    assert len(copies["then"]) == 0
+    store.wait(301)
+    assert len(copies["then"]) == 1
+    store.wait(301)
+    assert len(copies["then"]) == 0
+
+
+def test_now_never_runs_backwards(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    kept.sync(store.client)
+    store.wait(601)
+    assert len(kept["dear"]) == 0
+    store.wait(-400)
+    assert len(kept["dear"]) == 0
+
+
+def test_a_clock_behind_the_store_s_is_not_believed(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    kept.sync(store.client)
+    store.wait(-3600)
+    assert len(kept["dear"]) == 1
+
+
+def test_an_instant_before_the_copy_s_own(store: InsideStore, kept: Copies) -> None:
+    kept.sync(store.client)
+    with pytest.raises(ValueError, match="may be gone"):
+        kept["dear"].rows(store.now() - timedelta(seconds=1))
+
+
+# ---- a bad line
+
+
+def test_a_cut_is_taken_up_where_it_was(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5)] * 100)
+    store.line.cuts = [9, 9]
+    synced = kept.sync(store.client, only=["dear"])
+    assert synced.complete and synced["dear"].rows == 100
+    assert [method for method, _ in store.line.calls].count("Sync") == 3
+    assert len(kept["dear"]) == 100
+
+
+def test_when_retries_end_the_old_copy_is_there(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    kept.sync(store.client)
+    store.client.publish("trades", [trade("SUN", 184.5)] * 100)
+    store.line.cuts = [6, 0, 0, 0]
+    with pytest.raises(ConnectionFailed):
+        kept.sync(store.client, only=["dear"])
+    assert [row["symbol"] for row in kept["dear"]] == ["IBM"]
+    synced = kept.sync(store.client)
+    assert synced["dear"].status == "changed" and synced["dear"].rows < 100
+    check(store, kept)
+
+
+def test_a_budget_leaves_the_rest_for_later(store: InsideStore, kept: Copies) -> None:
+    kept.keep("counts", COUNTS, priority=9)
+    store.client.publish("trades", [trade("IBM", 184.5)] * 100)
+    synced = kept.sync(store.client, byte_budget=500)
+    assert synced["counts"].status == "changed"
+    assert synced["dear"].status == "incomplete" and not synced.complete
+    calls = 1
+    while not kept.sync(store.client, byte_budget=500).complete:
+        calls += 1
+    assert calls > 3
+    check(store, kept)
+
+
+def test_one_position_shows_all_or_none(store: InsideStore, kept: Copies) -> None:
+    kept.keep("prices", "SELECT price FROM trades RANGE 10 MINUTES")
+    kept.sync(store.client)
+    store.client.publish("trades", [trade("IBM", 184.5)] * 60)
+    for _ in range(100):
+        synced = kept.sync(store.client, byte_budget=700, one_position=True)
+        if synced.complete:
+            break
+        assert {len(kept[name]) for name in kept} == {0}
+        store.client.publish("trades", [trade("SUN", 101.0)])
+    assert len({kept[name].state.position for name in kept}) == 1
+    assert len(kept["dear"]) == len(kept["prices"]) == 60
+    kept.sync(store.client)
+    check(store, kept)
+
+
+def test_a_budget_that_is_spent_early_loses_nothing_staged(
+    store: InsideStore, kept: Copies
+) -> None:
+    """What was staged of the second copy stays, though the first alone spends the budget."""
+    kept.keep("counts", COUNTS, priority=9)
+    store.client.publish("trades", [trade("IBM", 184.5)] * 60)
+    kept.sync(store.client, byte_budget=900, one_position=True)
+    kept.sync(store.client, byte_budget=1, one_position=True)
+    received = kept.sync(store.client, one_position=True)["dear"].rows
+    assert 0 < received < 60
+    check(store, kept)
+
+
+# ---- SQL
+
+
+def test_sql_over_a_copy_and_over_several(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5), trade("IBM", 101.0), trade("X", 3.0)])
+    kept.sync(store.client)
+    top = kept["dear"].query("SELECT symbol, max(price) AS top FROM dear GROUP BY symbol")
+    assert top == [{"symbol": "IBM", "top": 184.5}]
+    joined = kept.query(
+        "SELECT counts.symbol, n, price FROM counts LEFT JOIN dear USING (symbol) "
+        "WHERE counts.symbol = :symbol ORDER BY price",
+        {"symbol": "IBM"},
+    )
+    assert joined == [
+        {"symbol": "IBM", "n": 2, "price": 101.0},
+        {"symbol": "IBM", "n": 2, "price": 184.5},
+    ]
+    store.wait(601)
+    assert kept.query("SELECT count(*) AS n FROM dear") == [{"n": 0}]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT nothing FROM dear",
+        "SELECT * FROM nowhere",
+        "DELETE FROM dear",
+        "DELETE FROM _psoup_copies",
+        "DROP TABLE _psoup_copies",
+        "PRAGMA user_version = 7",
+        "ATTACH 'x.db' AS x",
+        "CREATE TEMP TABLE t (a)",
+        "SELECT 1; SELECT 2",
+        "SELEC",
+        "SELECT * FROM dear WHERE price > ?",
+        "",
+    ],
+)
+def test_sql_that_is_wrong_or_writes(store: InsideStore, kept: Copies, sql: str) -> None:
+    kept.sync(store.client)
+    if sql:
+        with pytest.raises(LocalQueryProblem):
+            kept.query(sql)
+    else:
+        assert kept.query(sql) == []
+    assert kept.sync(store.client).complete
+
+
+def test_values_in_sql(store: InsideStore, copies: Copies) -> None:
+    store.client.define(
+        "CREATE STREAM v (t TEXT, x DOUBLE, d DECIMAL(20,3), at TIMESTAMP, day DATE, yes BOOLEAN)"
+    )
+    copies.keep("v", "SELECT * FROM v UNBOUNDED")
+    at = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    early = datetime(1, 1, 1, tzinfo=UTC)
+    names = ("t", "x", "d", "at", "day", "yes")
+    rows = [
+        ("a", 1.5, Decimal("12.5"), at, date(2024, 2, 29), True),
+        (None, float("nan"), None, None, None, None),
+        ("c", -0.0, Decimal(-3), early, date(1, 1, 1), False),
+    ]
+    store.client.publish("v", [dict(zip(names, row, strict=True)) for row in rows])
+    copies.sync(store.client)
+    seen = copies.query("SELECT * FROM v")
+    assert seen[0] == {
+        "t": "a",
+        "x": 1.5,
+        "d": 12.5,
+        "at": "1969-12-31 23:59:59.999999",
+        "day": "2024-02-29",
+        "yes": 1,
+    }
+    assert list(seen[1].values()) == [None, "NaN", None, None, None, None]
+    assert (seen[2]["at"], seen[2]["day"]) == ("0001-01-01 00:00:00.000000", "0001-01-01")
+    for condition, value in (("at = ?", at), ("at = ?", early), ("day = ?", date(2024, 2, 29))):
+        assert len(copies.query(f"SELECT t FROM v WHERE {condition}", [value])) == 1
+    assert copies.query("SELECT t FROM v WHERE d > ?", [Decimal(12)]) == [{"t": "a"}]
+
+
+def test_pandas(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    kept.sync(store.client)
+    frame = kept["dear"].to_pandas()
+    assert frame.to_dict("records") == [{"symbol": "IBM", "price": 184.5}]
+
+
+def test_closed(copies: Copies) -> None:
+    copies.close()
+    copies.close()
+    with pytest.raises(ValueError, match="closed"):
+        copies.keep("dear", DEAR)

@@ -1,0 +1,221 @@
+"""The file itself: what it is, who else has it, what happens when there is no room."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from client_sdk import (
+    Copies,
+    CopyError,
+    FileBusy,
+    FileDamaged,
+    FileFull,
+    UnknownCopy,
+    WrongFile,
+)
+from client_sdk.copies._file import APPLICATION_ID, FORMAT
+from tests.client_sdk.copies.inside import InsideStore
+from tests.client_sdk.copies.test_contract import COUNTS, DEAR, TRADES, check, trade
+
+
+@pytest.fixture
+def kept(store: InsideStore, filed: Copies) -> Copies:
+    store.client.define(TRADES)
+    store.client.publish("trades", [trade("IBM", 184.5)] * 20)
+    filed.keep("dear", DEAR)
+    filed.keep("counts", COUNTS)
+    filed.sync(store.client)
+    return filed
+
+
+def test_it_is_there_after_a_restart(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+    store.wait(5)
+    kept["dear"].rows()
+    kept.close()
+    store.wait(-100)
+    with Copies(tmp_path / "copies.db", clock=store.now) as again:
+        assert again.names == ["dear", "counts"] and len(again["dear"]) == 20
+        assert {one.status for one in again.sync(store.client).values()} == {"unchanged"}
+
+
+def test_now_does_not_run_back_over_a_restart(
+    store: InsideStore, kept: Copies, tmp_path: Path
+) -> None:
+    store.wait(700)
+    assert len(kept["dear"]) == 0
+    kept.close()
+    store.wait(-300)
+    with Copies(tmp_path / "copies.db", clock=store.now) as again:
+        assert len(again["dear"]) == 0
+        again.sync(store.client)
+        assert again["dear"].state.now == store.now()
+
+
+def test_its_marks(kept: Copies, tmp_path: Path) -> None:
+    kept.close()
+    with closing(sqlite3.connect(tmp_path / "copies.db")) as other:
+        assert other.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+        assert other.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_newer_file(kept: Copies, tmp_path: Path) -> None:
+    kept.close()
+    with closing(sqlite3.connect(tmp_path / "copies.db")) as other:
+        other.execute(f"PRAGMA user_version = {FORMAT + 1}")
+    with pytest.raises(WrongFile, match="newer version"):
+        Copies(tmp_path / "copies.db")
+
+
+def test_other_files(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE t (a)")
+    with pytest.raises(WrongFile, match="another program"):
+        Copies(tmp_path / "other.db")
+    (tmp_path / "text").write_text("no database at all, but long enough to be taken for one" * 40)
+    with pytest.raises(WrongFile, match="no SQLite file"):
+        Copies(tmp_path / "text")
+    with pytest.raises(CopyError, match="unable to open"):
+        Copies(tmp_path / "no folder" / "copies.db")
+    with pytest.raises(CopyError, match="unable to open"):
+        Copies(tmp_path)
+
+
+def test_no_room(store: InsideStore, kept: Copies) -> None:
+    """Nothing changes, and when there is room again it goes on."""
+    store.client.publish("trades", [trade("x" * 500, 184.5)] * 400)
+    with kept._file.alone() as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages + 8}")
+    with pytest.raises(FileFull, match="as they were"):
+        kept.sync(store.client)
+    with pytest.raises(FileFull):
+        kept.keep("large", "SELECT price FROM trades WHERE symbol <> '" + "y" * 90_000 + "'")
+    assert len(kept["dear"]) == 20
+    with kept._file.alone() as connection:
+        connection.execute("PRAGMA max_page_count = 1000000")
+    assert kept.sync(store.client).complete
+    assert len(kept["dear"]) == 420
+    check(store, kept)
+
+
+def test_a_file_that_another_writes(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+    """Reading goes on; writing waits, and says so when it has waited long enough."""
+    with closing(sqlite3.connect(tmp_path / "copies.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        store.wait(10)
+        assert len(kept["dear"]) == 20
+        with kept._file.alone() as connection:
+            connection.execute("PRAGMA busy_timeout = 50")
+        with pytest.raises(FileBusy, match="another process"):
+            kept.keep("more", DEAR)
+        other.execute("ROLLBACK")
+    kept.keep("more", DEAR)
+
+
+def test_one_sync_at_a_time(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+    store.client._session.timeout = 0.2
+    with Copies(tmp_path / "copies.db", clock=store.now) as other:
+        held = other._lock.acquire(1.0)
+        assert next(held, "free") == "free"
+        with pytest.raises(FileBusy, match="another sync"):
+            kept.sync(store.client)
+        other._lock.release()
+    assert kept.sync(store.client).complete
+
+
+def test_what_another_synced_meanwhile_is_not_overwritten(
+    store: InsideStore, kept: Copies, tmp_path: Path
+) -> None:
+    """The lock apart: a transfer is taken only on what it was begun from."""
+    store.client.publish("trades", [trade("SUN", 184.5)] * 100)
+    with Copies(tmp_path / "copies.db", clock=store.now) as other:
+        parts = 0
+
+        def sync_in_between(item: object, part: object) -> None:
+            nonlocal parts
+            parts += 1
+            if parts == 5:
+                store.line._note = lambda item, part: None
+                other.sync(store.client)
+
+        store.line._note = sync_in_between
+        kept._lock, other._lock = other._lock, type(other._lock)(type(other._file)(None))
+        assert kept.sync(store.client).complete
+    check(store, kept)
+
+
+def test_kept_anew_in_the_middle_of_a_sync(store: InsideStore, kept: Copies) -> None:
+    store.client.publish("trades", [trade("SUN", 184.5)] * 100)
+
+    def keep_anew(item: object, part: object) -> None:
+        store.line._note = lambda item, part: None
+        kept.keep("dear", "SELECT price FROM trades WHERE price > 100 RANGE 1 MINUTE")
+
+    store.line._note = keep_anew
+    synced = kept.sync(store.client)
+    assert isinstance(synced["dear"].error, UnknownCopy) and synced["counts"].status == "changed"
+    assert kept.sync(store.client).complete
+    check(store, kept)
+
+
+def test_threads_take_turns(store: InsideStore, kept: Copies) -> None:
+    problems: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            for _ in range(30):
+                assert len(kept["dear"].rows()) in (20, 21)
+                assert kept.query("SELECT count(*) AS n FROM dear")[0]["n"] in (20, 21)
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    store.client.publish("trades", [trade("SUN", 184.5)])
+    kept.sync(store.client)
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def test_recovery(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+    path = tmp_path / "copies.db"
+    kept.close()
+    content = bytearray(path.read_bytes())
+    content[100:108] = b"\xff" * 8
+    path.write_bytes(content)
+    with pytest.raises(FileDamaged, match=r"Copies.recover"):
+        Copies(path)
+    lost = Copies.recover(path)
+    assert lost.kept == () and lost.damaged.read_bytes() == bytes(content)
+    with pytest.raises(CopyError, match="move it away"):
+        Copies.recover(path)
+    with pytest.raises(CopyError, match="no file"):
+        Copies.recover(tmp_path / "nothing.db")
+
+
+def test_recovery_keeps_what_was_kept(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+    """A page of rows is gone; what was declared is not."""
+    path = tmp_path / "copies.db"
+    with kept._file.reading() as connection:
+        select = "SELECT rootpage FROM sqlite_master WHERE name LIKE '_psoup_rows%'"
+        pages = [page for (page,) in connection.execute(select)]
+    kept.close()
+    content = bytearray(path.read_bytes())
+    for page in pages:
+        content[(page - 1) * 4096 : page * 4096] = bytes(4096)
+    path.write_bytes(content)
+    with Copies(path) as damaged, pytest.raises(FileDamaged):
+        damaged.sync(store.client)
+    assert Copies.recover(path).kept == ("dear", "counts")
+    with Copies(path, clock=store.now) as recovered:
+        assert recovered.sync(store.client).complete
+        check(store, recovered)
