@@ -120,6 +120,7 @@ class SyncRun:
         self._left = wish.byte_budget
         self._attempts = Attempts(session.retry, Repeat.READ, session.timeout)
         self._progress = False
+        self._received = 0
 
     def flow(self) -> Flow[Synced]:
         self._items = open_items(self._file, self._wish)
@@ -157,7 +158,7 @@ class SyncRun:
         if self._wish.one_position and not all(item.ended for item in self._live()):
             for item in self._live():
                 changes[item.name] = replace(changes[item.name], status="incomplete")
-        return Synced(changes)
+        return Synced(changes, received_bytes=self._received)
 
     def _register(self) -> Flow[None]:
         for item in self._items:
@@ -175,8 +176,10 @@ class SyncRun:
         moved = False
         while (part := (yield Hear())) is not None:
             moved = True
+            size = part.ByteSize() + _FRAME
+            self._received += size
             if self._left is not None:
-                self._left -= part.ByteSize() + _FRAME
+                self._left -= size
             if part.item in skipped:
                 continue
             step = due[part.item].take(part)

@@ -62,10 +62,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Synced(Mapping[str, Change]):
-    """The changes by the names of the copies, and what was sent of the queue before."""
+    """The changes by the names of the copies, and what was sent of the queue before.
+
+    `received_bytes` are those of the messages of the sync, as they came over the line.
+    """
 
     changes: dict[str, Change]
     sent: Sent = Sent()
+    received_bytes: int = 0
 
     @property
     def complete(self) -> bool:

@@ -240,6 +240,7 @@ def _tell(synced: Synced) -> None:
     tell_sent(synced.sent)
     heads = ["copy", "status", "received", "removed", "repaired", ""]
     grid(heads, map(_line, synced.items()), empty="no copies yet; psoup copy keep declares one")
+    note(f"{synced.received_bytes:,} bytes received")
     for change in synced.values():
         if change.error is not None:
             show(change.error)
@@ -261,7 +262,9 @@ def _said(change: Change) -> str:
 
 
 def _json(synced: Synced) -> str:
-    return as_json({"copies": _plain(synced.items()), "sent": _sent(synced.sent)})
+    received = synced.received_bytes
+    copies, sent = _plain(synced.items()), _sent(synced.sent)
+    return as_json({"copies": copies, "sent": sent, "received_bytes": received})
 
 
 def _plain(changes: Iterable[tuple[str, Change]]) -> dict[str, Any]:
