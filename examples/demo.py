@@ -34,7 +34,7 @@ SHOWN = 4
 KEEP = """To keep a store running:
 
   scripts/psoup serve my-store   a server and an engine over the folder my-store
-  scripts/psoup --help           streams, publish, register, invoke, copy from a shell
+  scripts/psoup --help           publish, register, invoke, copy from a shell
   examples/demo.py               the same from Python"""
 
 console = Console(highlight=False)

@@ -33,13 +33,13 @@ def recharge(address: str, folder: Path, console: Console) -> bool:
         copies.keep("lanes", KEPT["lanes"], base_rows=True)
         with Client(address) as client:
             first = copies.sync(client)
-        console.print(f"  tablet keeps two answers in a file and disconnects: {told(first)}")
+        console.print(f"  tablet keeps two answers and disconnects: {told(first)}")
 
         now, later = len(copies["slow"]), almost_a_minute_after_its_last_row(copies)
         left, cars = copies["slow"].rows(later), copies["lanes"].rows(later)
         console.print(
-            f"  offline, by time alone: of {now:,} slow cars {len(left):,} are left in a minute, "
-            f"of {EARLY + LATE:,} cars in all {sum(row['cars'] for row in cars):,}"
+            f"  offline, by time alone: in a minute {len(left):,} of {now:,} slow cars are left,\n"
+            f"  {sum(row['cars'] for row in cars):,} of all {EARLY + LATE:,}"
         )
         copies.publish("detector", [{"lane": 9, "speed": 3.5}])
         console.print(f"  offline it publishes {copies.queued.rows} row, which waits in the file")
