@@ -15,6 +15,7 @@ from client_sdk._async_driver import async_drive, async_drive_each
 from client_sdk._client import Client
 from client_sdk._driver import drive, drive_each
 from client_sdk._effects import Flow
+from client_sdk._exceptions import LocalQueryProblem
 from client_sdk._session import HandleLike, Session, handle_bytes
 from client_sdk._values import Scalar, to_value
 from client_sdk.copies import _shelf
@@ -238,9 +239,13 @@ class Copies(Outbox):
     ) -> list[dict[str, Any]]:
         """One SELECT of SQLite's; every copy that has been synced is a table of its name."""
         with self._file.reading() as connection:
-            records = [one for one in _shelf.records(connection) if one.version is not None]
-            copies = [(record, self._hands.now(record, now)) for record in records]
-            found = run_query(connection, sql, parameters, copies)
+            records = _shelf.records(connection)
+            there = [record for record in records if record.version is not None]
+            copies = [(record, self._hands.now(record, now)) for record in there]
+            try:
+                found = run_query(connection, sql, parameters, copies)
+            except LocalQueryProblem as problem:
+                raise _explained(problem, records) from problem.__cause__
         for record, moment in copies if now is None else ():
             self._hands.note(record, moment)
         return found
@@ -259,6 +264,14 @@ class Copies(Outbox):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _explained(problem: LocalQueryProblem, records: Sequence[_shelf.Record]) -> LocalQueryProblem:
+    """A table that is not there may be a copy that has not come."""
+    missing = problem.message.removeprefix("no such table: ")
+    if any(missing == record.name and record.version is None for record in records):
+        return LocalQueryProblem(f"{problem.message}: {missing} has not been synced yet")
+    return problem
 
 
 def _check_name(name: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from client_sdk._answer import python_rows, to_pandas
+from client_sdk._columns import Column
 from client_sdk.copies import _shelf
 from client_sdk.copies._answering import answer_at, answer_columns, version_of
 from client_sdk.copies._clock import Hands
@@ -59,18 +60,20 @@ class Copy:
             return _shelf.find(connection, self.name).declaration.handle or None
 
     def to_arrow(self, now: datetime | None = None) -> pa.Table:
+        return self._answer(now)[0]
+
+    def _answer(self, now: datetime | None) -> tuple[pa.Table, tuple[Column, ...]]:
         with self._file.reading() as connection:
             record = _shelf.find(connection, self.name)
             moment = self._hands.now(record, now)
             table = answer_at(connection, record, moment)
         if now is None:
             self._hands.note(record, moment)
-        return table
+        return table, version_of(record).shape.columns
 
     def rows(self, now: datetime | None = None) -> list[dict[str, Any]]:
         """Timestamps are aware datetimes in UTC, decimals are Decimal, NULL is None."""
-        table = self.to_arrow(now)
-        return python_rows(table, self.state.columns)
+        return python_rows(*self._answer(now))
 
     def to_pandas(self, now: datetime | None = None) -> Any:
         """A pandas DataFrame; pandas is not part of the base install."""

@@ -45,7 +45,7 @@ class CopyFile:
         self.path = None if path is None else Path(path)
         self._turn = threading.RLock()
         self._closed = False
-        with _translated(self.name):
+        with translated(self.name):
             self._connection = sqlite3.connect(
                 _MEMORY if self.path is None else self.path,
                 timeout=BUSY_SECONDS,
@@ -53,7 +53,7 @@ class CopyFile:
                 check_same_thread=False,
             )
         try:
-            with _translated(self.name):
+            with translated(self.name):
                 self._prepare()
         except BaseException:
             self._connection.close()
@@ -84,13 +84,13 @@ class CopyFile:
     @contextlib.contextmanager
     def alone(self) -> Iterator[sqlite3.Connection]:
         """The connection, outside any transaction, with no other thread at it."""
-        with self._turn, _translated(self.name):
+        with self._turn, translated(self.name):
             self._check_open()
             yield self._connection
 
     @contextlib.contextmanager
     def _transaction(self, begin: str, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        with self._turn, _translated(self.name):
+        with self._turn, translated(self.name):
             self._check_open()
             connection = self._connection
             if connection.in_transaction:
@@ -157,7 +157,7 @@ def _tables(connection: sqlite3.Connection) -> int:
 
 
 @contextlib.contextmanager
-def _translated(name: str) -> Iterator[None]:
+def translated(name: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.ProgrammingError:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from client_sdk import _flows
 from client_sdk._effects import Flow, Hear, Listen, Pause
@@ -20,7 +21,6 @@ from client_sdk.copies._bases import settle
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._items import Item, Step
 from client_sdk.copies._models import Synced
-from client_sdk.copies._records import Declaration
 from psoup.v1 import psoup_pb2 as pb
 
 # A server takes no more in one call.
@@ -74,7 +74,8 @@ def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
     """Gives the item a handle. Where the store refuses that, the item has its error."""
     declaration = item.declaration
     if item.is_gone:
-        declaration = _redeclared(file, replace(declaration, key=new_key(declaration.name)))
+        declaration = replace(declaration, key=new_key(declaration.name))
+        _amend(file, item, key=declaration.key)
     parameters = {
         name: from_value(pb.Value.FromString(bytes.fromhex(content)))
         for name, content in declaration.parameters.items()
@@ -90,7 +91,7 @@ def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
     except PsoupError as error:
         item.error = error
         return
-    _redeclared(file, replace(declaration, handle=registered.handle))
+    _amend(file, item, handle=registered.handle)
     item.error = None
     item.reopen()
 
@@ -104,10 +105,9 @@ def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
         yield from register(file, session, item)
 
 
-def _redeclared(file: CopyFile, declaration: Declaration) -> Declaration:
+def _amend(file: CopyFile, item: Item, **fields: Any) -> None:
     with file.writing(durable=True) as connection:
-        _shelf.redeclare(connection, declaration)
-    return declaration
+        _shelf.amend(connection, item.declaration.copy_id, **fields)
 
 
 class SyncRun:

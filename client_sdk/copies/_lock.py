@@ -11,7 +11,7 @@ import time
 
 from client_sdk._effects import Flow, Pause
 from client_sdk._exceptions import FileBusy
-from client_sdk.copies._file import CopyFile
+from client_sdk.copies._file import CopyFile, translated
 
 _LOOK_AGAIN = 0.05
 _DEFAULT_PATIENCE = 60.0
@@ -42,16 +42,26 @@ class SyncLock:
     def _try(self) -> bool:
         if not self._within.acquire(blocking=False):
             return False
-        if self._path is None:
-            return True
-        connection = sqlite3.connect(
-            self._path, timeout=0, isolation_level=None, check_same_thread=False
-        )
         try:
-            connection.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError:
-            connection.close()
+            taken = self._path is None or self._try_file(self._path)
+        except BaseException:
             self._within.release()
-            return False
+            raise
+        if not taken:
+            self._within.release()
+        return taken
+
+    def _try_file(self, path: str) -> bool:
+        with translated(path):
+            connection = sqlite3.connect(
+                path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                connection.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                connection.close()
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                return False
         self._connection = connection
         return True

@@ -87,5 +87,5 @@ def _readable(source: sqlite3.Connection, select: str) -> Iterator[tuple[object,
     """As far as it goes."""
     try:
         yield from source.execute(select)
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return

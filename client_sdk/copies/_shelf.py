@@ -127,6 +127,16 @@ def redeclare(connection: sqlite3.Connection, declaration: Declaration) -> None:
     )
 
 
+def amend(connection: sqlite3.Connection, copy_id: int, **fields: Any) -> Declaration | None:
+    """Changes these fields of the declaration as it is now. None where the copy is gone."""
+    record = by_id(connection, copy_id)
+    if record is None:
+        return None
+    changed = replace(record.declaration, **fields)
+    redeclare(connection, changed)
+    return changed
+
+
 def put_versions(
     connection: sqlite3.Connection,
     copy_id: int,
@@ -156,12 +166,23 @@ def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
 
 def declare(connection: sqlite3.Connection, wanted: Declaration) -> None:
     """Raises ValueError where SQLite could not tell the name from another copy's."""
-    for record in records(connection):
+    for record in _namesakes(connection, wanted.name):
         if record.name == wanted.name:
             return _declare_again(connection, record, wanted)
-        if record.name.lower() == wanted.name.lower():
+        if record.name.casefold() == wanted.name.casefold():
             raise ValueError(f"{wanted.name!r} and {record.name!r} are one name in SQL")
     insert(connection, wanted)
+
+
+def _namesakes(connection: sqlite3.Connection, name: str) -> list[Record]:
+    """Those that have the name, but for case, in the row or in what was sealed."""
+    fragment = seal({"name": name}).partition("{")[2].rstrip("}")
+    rows = connection.execute(
+        f"SELECT {_FIELDS} FROM _psoup_copies WHERE lower(name) = lower(?1) "
+        "OR instr(declaration, ?2) OR instr(spare, ?2)",
+        (name, fragment),
+    )
+    return [_record(*row) for row in rows]
 
 
 def _declare_again(connection: sqlite3.Connection, record: Record, wanted: Declaration) -> None:
@@ -170,8 +191,7 @@ def _declare_again(connection: sqlite3.Connection, record: Record, wanted: Decla
         delete(connection, [record.copy_id])
         insert(connection, wanted)
     elif (before.priority, before.lease) != (wanted.priority, wanted.lease):
-        changed = replace(before, priority=wanted.priority, lease=wanted.lease)
-        redeclare(connection, changed)
+        amend(connection, record.copy_id, priority=wanted.priority, lease=wanted.lease)
 
 
 def forget(connection: sqlite3.Connection, name: str) -> None:

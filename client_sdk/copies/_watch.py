@@ -34,6 +34,7 @@ class WatchRun:
         self._wish = wish
         self._every = every
         self._attempts = Attempts(session.retry, Repeat.READ, None)
+        self._heard = False
 
     def flow(self) -> Flow[None]:
         self._items = open_items(self._file, self._wish)
@@ -47,10 +48,11 @@ class WatchRun:
             try:
                 yield from self._call(live)
                 yield Pause(self._session.retry.pause(1))
-            except (Overtaken, Timeout):
+            except Overtaken:
                 pass
             except PsoupError as error:
-                yield Pause(self._attempts.pause_after(error))
+                if not (isinstance(error, Timeout) and self._heard):
+                    yield Pause(self._attempts.pause_after(error))
             for item in live:
                 if item.error is None:
                     item.reopen()
@@ -72,8 +74,10 @@ class WatchRun:
             sync=self._wish.request(self._session, live, 0),
             every=None if self._every is None else duration(self._every),
         )
+        self._heard = False
         yield Listen("Watch", request, _CALL_SECONDS)
         while (part := (yield Hear())) is not None:
+            self._heard = True
             self._attempts.reset()
             if part.HasField("beat"):
                 continue
