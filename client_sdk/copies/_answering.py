@@ -59,8 +59,7 @@ def _rows_at(
     columns: Sequence[Column],
     stored: Sequence[str],
 ) -> pa.Table:
-    names = ", ".join(stored)
-    table = _tables.name_of(_tables.ROWS, record.copy_id)
+    names, table = ", ".join(stored), version_of(record).table
     rows = connection.execute(
         f"SELECT {names} FROM {table} WHERE {visible(now)} ORDER BY {ORDER}"
     ).fetchall()

@@ -41,10 +41,11 @@ def stage(
     with file.writing() as connection:
         record = _expected(connection, copy_id, basis)
         staged = _begun(connection, record, inbox, repair)
-        _put(connection, record, inbox)
-        following = replace(staged, resume=resume)
-        _shelf.put_versions(connection, copy_id, record.version, record.following, following)
-        return replace(record, stage=following).basis
+        if staged.begun:
+            staged = _put(connection, record, staged, inbox)
+        staged = replace(staged, resume=resume)
+        _shelf.put_versions(connection, copy_id, record.version, record.following, staged)
+        return replace(record, stage=staged).basis
 
 
 def finish(
@@ -65,26 +66,19 @@ def finish(
         staged = _begun(connection, record, inbox, repair)
         if not staged.begun:
             raise Mismatch(f"{record.name}: a transfer ended that had not begun")
-        before = None if staged.shape else record.base
-        shape = staged.shape or _shape(record)
-        version = Version.from_wire(end, shape, before, record.declaration.base_rows)
-        _check_staged(connection, copy_id, shape)
-        if staged.shape is not None:
-            _put(connection, record, inbox)
-            table = _tables.name_of(_tables.STAGED, copy_id)
+        _check_staged(connection, record, staged)
+        before = None if staged.shape is not None else _base(record)
+        if before is None:
+            table = _put(connection, record, staged, inbox).table
         else:
-            table = _changed(connection, record, inbox, repair, hidden)
+            table = _changed(connection, record, staged, inbox, repair, hidden)
+        shape = staged.shape or _base(record).shape
+        version = Version.from_wire(end, table, shape, before, record.declaration.base_rows)
         _tables.expire(connection, table, version.now)
         if not _tables.is_sound(connection, table, version):
             raise Mismatch(f"{record.name}: count and digest are not those that were told")
-        kind = _tables.NEXT if hidden else _tables.ROWS
-        if table != _tables.name_of(kind, copy_id):
-            _tables.rename(connection, table, _tables.name_of(kind, copy_id))
-        _tidy(connection, copy_id, hidden)
         seen, following = (record.version, version) if hidden else (version, None)
-        _shelf.put_versions(connection, copy_id, seen, following, None)
-        if not hidden:
-            _shelf.put_shown(connection, copy_id, None)
+        _put_versions(connection, record, seen, following)
         return version.token, b""
 
 
@@ -93,19 +87,28 @@ def promote(file: CopyFile, copy_ids: Sequence[int]) -> None:
     with file.writing() as connection:
         for copy_id in copy_ids:
             record = _shelf.by_id(connection, copy_id)
-            if record is None or record.following is None:
-                continue
-            rows, following = (
-                _tables.name_of(kind, copy_id) for kind in (_tables.ROWS, _tables.NEXT)
-            )
-            _tables.rename(connection, following, rows)
-            _shelf.put_versions(connection, copy_id, record.following, None, record.stage)
-            _shelf.put_shown(connection, copy_id, None)
+            if record is not None and record.following is not None:
+                _put_versions(connection, record, record.following, None)
 
 
 def drop_stage(connection: sqlite3.Connection, record: Record) -> None:
-    _clear(connection, record.copy_id)
-    _shelf.put_versions(connection, record.copy_id, record.version, record.following, None)
+    _put_versions(connection, record, record.version, record.following)
+
+
+def _put_versions(
+    connection: sqlite3.Connection, record: Record, seen: Version | None, following: Version | None
+) -> None:
+    """Nothing is staged any more, and no table is left that is not in use.
+
+    Where another version is seen than before, its NOW begins anew.
+    """
+    copy_id = record.copy_id
+    _shelf.put_versions(connection, copy_id, seen, following, None)
+    if seen is not record.version:
+        _shelf.put_shown(connection, copy_id, None)
+    connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
+    kept = [version.table for version in (seen, following) if version is not None]
+    _tables.drop_but(connection, copy_id, kept)
 
 
 # ---- the steps
@@ -120,27 +123,26 @@ def _expected(connection: sqlite3.Connection, copy_id: int, basis: Basis) -> Rec
     return record
 
 
-def _shape(record: Record) -> Shape:
+def _base(record: Record) -> Version:
     if record.base is None:
         raise Overtaken(f"{record.name}: changes came for a copy that is not there")
-    return record.base.shape
+    return record.base
 
 
 def _begun(connection: sqlite3.Connection, record: Record, inbox: Inbox, repair: Repair) -> Stage:
     """The stage that what came belongs to; a new one where it begins."""
     begin, stage = inbox.begin, record.stage
     if begin is None:
-        return stage or Stage(b"", False, None, "", repair.mark)
+        return stage or Stage(b"", "", False, None, "", repair.mark)
     whole = begin.mode == pb.SYNC_MODE_WHOLE
     if begin.continued:
         if stage is None or not stage.begun or (stage.shape is not None) != whole:
             raise Mismatch(f"{record.name}: a transfer was continued that is not staged")
         return stage
-    _clear(connection, record.copy_id)
+    if stage is not None:
+        drop_stage(connection, record)
     shape = Shape.from_wire(begin) if whole else None
-    columns = (shape or _shape(record)).columns
-    _tables.create(connection, _tables.name_of(_tables.STAGED, record.copy_id), columns)
-    return Stage(b"", True, shape, reason_name(begin.reason), repair.mark)
+    return Stage(b"", "", True, shape, reason_name(begin.reason), repair.mark)
 
 
 def reason_name(reason: pb.SyncReason) -> str:
@@ -148,18 +150,17 @@ def reason_name(reason: pb.SyncReason) -> str:
     return "" if name == "UNSPECIFIED" else name
 
 
-def _put(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> None:
-    copy_id = record.copy_id
-    if not (inbox.rows or inbox.removed or inbox.endings):
-        return
-    _tables.put(connection, _tables.name_of(_tables.STAGED, copy_id), inbox.rows)
-    _tables.put(
-        connection, _tables.name_of(_tables.STAGED, copy_id), _ended(connection, record, inbox)
-    )
+def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: Inbox) -> Stage:
+    """Stages rows, and what is removed."""
+    copy_id, shape = record.copy_id, staged.shape or _base(record).shape
+    table = staged.table or _tables.new(connection, copy_id, shape.columns)
+    _tables.put(connection, table, inbox.rows)
+    _tables.put(connection, table, _ended(connection, record, inbox))
     connection.executemany(
         "INSERT OR IGNORE INTO _psoup_removed VALUES (?, ?)",
         ((copy_id, row_id) for row_id in inbox.removed),
     )
+    return replace(staged, table=table)
 
 
 def _ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> list[StoredRow]:
@@ -167,46 +168,42 @@ def _ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> list
     untils = dict(inbox.endings)
     if not untils:
         return []
+    base = _base(record)
     found: list[StoredRow] = []
-    sums = Checksums(_shape(record).columns)
-    for row in _tables.rows_of(connection, record.base_table, list(untils)):
+    sums = Checksums(base.shape.columns)
+    for row in _tables.rows_of(connection, base.table, list(untils)):
         row_id, begin, _, key, _, *values = row
         ended = (row_id, begin, untils[row_id], key, 0, *values)
         found.append((*ended[:4], signed(sums.of([ended])[0]), *values))
     return found
 
 
-def _check_staged(connection: sqlite3.Connection, copy_id: int, shape: Shape) -> None:
+def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> None:
     """What an earlier call left is as it was left."""
-    if _tables.damaged(connection, _tables.name_of(_tables.STAGED, copy_id), shape.columns):
-        raise Mismatch("rows that were staged are damaged")
+    columns = (staged.shape or _base(record).shape).columns
+    if staged.table and _tables.damaged(connection, staged.table, columns):
+        raise Mismatch(f"{record.name}: rows that were staged are damaged")
 
 
 def _changed(
-    connection: sqlite3.Connection, record: Record, inbox: Inbox, repair: Repair, hidden: bool
+    connection: sqlite3.Connection,
+    record: Record,
+    staged: Stage,
+    inbox: Inbox,
+    repair: Repair,
+    hidden: bool,
 ) -> str:
     """The copy with all changes, in a table of its own where it is not to be seen."""
-    table = record.base_table
+    base = _base(record)
+    table = base.table
     if hidden and record.following is None:
-        table = _tables.name_of(_tables.NEXT, record.copy_id)
-        _tables.create(connection, table, _shape(record).columns)
-        _tables.pour(connection, record.base_table, table)
+        table = _tables.new(connection, record.copy_id, base.shape.columns)
+        _tables.pour(connection, base.table, table)
     gone = "SELECT row_id FROM _psoup_removed WHERE copy_id = ?"
     connection.execute(f"DELETE FROM {table} WHERE row_id IN ({gone})", (record.copy_id,))
-    _tables.remove(connection, table, inbox.removed)
-    _tables.remove(connection, table, repair.damaged)
-    _tables.pour(connection, _tables.name_of(_tables.STAGED, record.copy_id), table)
+    _tables.remove(connection, table, [*inbox.removed, *repair.damaged])
+    if staged.table:
+        _tables.pour(connection, staged.table, table)
     _tables.put(connection, table, _ended(connection, record, inbox))
     _tables.put(connection, table, inbox.rows)
     return table
-
-
-def _clear(connection: sqlite3.Connection, copy_id: int) -> None:
-    connection.execute(f"DROP TABLE IF EXISTS {_tables.name_of(_tables.STAGED, copy_id)}")
-    connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
-
-
-def _tidy(connection: sqlite3.Connection, copy_id: int, hidden: bool) -> None:
-    _clear(connection, copy_id)
-    if not hidden:
-        connection.execute(f"DROP TABLE IF EXISTS {_tables.name_of(_tables.NEXT, copy_id)}")

@@ -67,9 +67,10 @@ class Copy:
             record = _shelf.find(connection, self.name)
             moment = self._hands.now(record, now)
             table = answer_at(connection, record, moment)
+            columns = answer_columns(connection, record)
         if now is None:
             self._hands.note(record, moment)
-        return table, version_of(record).shape.columns
+        return table, columns
 
     def rows(self, now: datetime | None = None) -> list[dict[str, Any]]:
         """Timestamps are aware datetimes in UTC, decimals are Decimal, NULL is None."""

@@ -123,9 +123,8 @@ class Item:
         assert staged is not None
         if staged.repair != self.repair.mark:
             return False
-        table = _tables.name_of(_tables.STAGED, record.copy_id)
         with self.file.reading() as connection:
-            return not staged.begun or _tables.exists(connection, table)
+            return not staged.table or _tables.exists(connection, staged.table)
 
     def _expect(self, record: Record, shape: Shape | None) -> None:
         if shape is not None:
@@ -226,7 +225,7 @@ class Item:
                 return
             drop_stage(connection, record)
             if self.attempts == 1 and record.base is not None:
-                self.repair = compare(connection, record, self.repair.damaged)
+                self.repair = compare(connection, record.base, self.repair.damaged)
             else:
                 self.repair = WHOLE
 

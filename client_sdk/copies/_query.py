@@ -66,9 +66,9 @@ def _views(
 
 
 def _select(record: Record, now: int | None) -> str:
-    values = _values(version_of(record).shape.columns)
-    table = _tables.name_of(_tables.ROWS, record.copy_id)
-    return f"SELECT {values} FROM main.{table} WHERE {visible(now)} ORDER BY {ORDER}"
+    version = version_of(record)
+    values = _values(version.shape.columns)
+    return f"SELECT {values} FROM main.{version.table} WHERE {visible(now)} ORDER BY {ORDER}"
 
 
 def _select_computed(connection: sqlite3.Connection, record: Record, now: int | None) -> str:

@@ -76,8 +76,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """An answer the file holds: what its `end` said. Instants are microseconds."""
+    """An answer the file holds, in a table: what its `end` said. Instants are microseconds."""
 
+    table: str
     shape: Shape
     token: bytes
     position: bytes
@@ -91,10 +92,11 @@ class Version:
 
     @classmethod
     def from_wire(
-        cls, end: pb.SyncEnd, shape: Shape, before: Version | None, base_rows: bool
+        cls, end: pb.SyncEnd, table: str, shape: Shape, before: Version | None, base_rows: bool
     ) -> Version:
         """`before` is the version it follows from, if the answer was not whole."""
         return cls(
+            table=table,
             shape=shape,
             token=end.token,
             position=end.position,
@@ -140,10 +142,12 @@ class Stage:
     """A transfer under way. `shape` is that of a whole answer; None where the copy changes.
 
     `repair` marks what was to be repaired, so that the same is asked for when it goes on.
-    `begun` is False where the token only holds a position, and nothing has come.
+    `begun` is False where the token only holds a position, and nothing has come. `table` has its
+    rows; it is empty before there are any.
     """
 
     resume: bytes
+    table: str
     begun: bool
     shape: Shape | None
     reason: str

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from client_sdk.copies import _tables
 from client_sdk.copies._receive import to_ids
+from client_sdk.copies._records import Version
 from client_sdk.copies._shelf import Record
 from psoup.v1 import psoup_pb2 as pb
 
@@ -58,18 +59,18 @@ def examine(connection: sqlite3.Connection, record: Record) -> Repair:
     version = record.base
     if version is None:
         return SOUND
-    if not _tables.exists(connection, record.base_table):
+    if not _tables.exists(connection, version.table):
         return WHOLE
-    damaged = _tables.damaged(connection, record.base_table, version.shape.columns)
+    damaged = _tables.damaged(connection, version.table, version.shape.columns)
     sendable = all(row_id >= 0 for row_id in damaged)
-    if sendable and _tables.is_sound(connection, record.base_table, version):
+    if sendable and _tables.is_sound(connection, version.table, version):
         return _resend(damaged, version.row_count)
-    return compare(connection, record, damaged)
+    return compare(connection, version, damaged)
 
 
-def compare(connection: sqlite3.Connection, record: Record, damaged: Sequence[int]) -> Repair:
+def compare(connection: sqlite3.Connection, version: Version, damaged: Sequence[int]) -> Repair:
     """The store is told what is there, and finds out what differs."""
-    ids = _tables.ids_of(connection, record.base_table)
+    ids = _tables.ids_of(connection, version.table)
     broken = {*damaged, *(row_id for row_id in ids if row_id < 0)}
     have = [row_id for row_id in ids if row_id not in broken]
     if len(have) * 2 < len(ids):

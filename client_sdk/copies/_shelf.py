@@ -45,11 +45,6 @@ class Record:
         return self.following or self.version
 
     @property
-    def base_table(self) -> str:
-        kind = _tables.ROWS if self.following is None else _tables.NEXT
-        return _tables.name_of(kind, self.copy_id)
-
-    @property
     def basis(self) -> tuple[bytes, bytes]:
         """What a transfer goes on from: it holds as long as this is the same."""
         return (
@@ -158,7 +153,7 @@ def put_shown(connection: sqlite3.Connection, copy_id: int, now: int | None) -> 
 
 def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
     for copy_id in copy_ids:
-        _tables.drop_all(connection, copy_id)
+        _tables.drop_but(connection, copy_id)
         connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
         connection.execute("DELETE FROM _psoup_computed WHERE copy_id = ?", (copy_id,))
         connection.execute("DELETE FROM _psoup_copies WHERE copy_id = ?", (copy_id,))

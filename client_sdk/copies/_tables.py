@@ -1,30 +1,40 @@
-"""The rows of a copy: a table for those that are seen, and one for each version on its way.
+"""The rows of copies: a table for each version of each copy, and for what is staged.
 
-_psoup_rows_7     the copy
-_psoup_next_7     a complete one that is not to be seen yet
-_psoup_staged_7   rows of a transfer under way
+`_psoup_rows_7_2` is the second table of copy 7. Which is which is said where the copy is
+remembered: SQLite renames a table only slowly where there are many.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from client_sdk._columns import Column
 from client_sdk.copies._checksum import Checksums, StoredRow, digest
 from client_sdk.copies._records import Version
 
-ROWS, NEXT, STAGED = "rows", "next", "staged"
-
 _HEAD = ("row_id", "visible_from", "visible_until", "sort_key", "checksum")
 # Rows that are checked at a time.
 _BATCH = 10_000
 
 
-def name_of(kind: str, copy_id: int) -> str:
-    return f"_psoup_{kind}_{copy_id}"
+def all_of(connection: sqlite3.Connection, copy_id: int) -> list[str]:
+    """The tables of a copy."""
+    names = f"_psoup_rows_{copy_id}_*"
+    found = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB ?", (names,))
+    return [name for (name,) in found]
+
+
+def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column]) -> str:
+    """Makes one more."""
+    taken = [int(name.rpartition("_")[2]) for name in all_of(connection, copy_id)]
+    table = f"_psoup_rows_{copy_id}_{max(taken, default=0) + 1}"
+    _, *head = _HEAD
+    names = ", ".join([*head, *value_names(columns)])
+    connection.execute(f"CREATE TABLE {table} (row_id INTEGER PRIMARY KEY, {names})")
+    return table
 
 
 def value_names(columns: Sequence[Column]) -> list[str]:
@@ -32,26 +42,16 @@ def value_names(columns: Sequence[Column]) -> list[str]:
     return [f"c{number}" for number in range(len(columns))]
 
 
-def create(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> None:
-    _, *head = _HEAD
-    names = ", ".join([*head, *value_names(columns)])
-    connection.execute(f"DROP TABLE IF EXISTS {table}")
-    connection.execute(f"CREATE TABLE {table} (row_id INTEGER PRIMARY KEY, {names})")
-
-
-def drop_all(connection: sqlite3.Connection, copy_id: int) -> None:
-    for kind in (ROWS, NEXT, STAGED):
-        connection.execute(f"DROP TABLE IF EXISTS {name_of(kind, copy_id)}")
+def drop_but(connection: sqlite3.Connection, copy_id: int, kept: Collection[str] = ()) -> None:
+    """Drops the tables of a copy, all but these."""
+    for table in all_of(connection, copy_id):
+        if table not in kept:
+            connection.execute(f"DROP TABLE {table}")
 
 
 def exists(connection: sqlite3.Connection, table: str) -> bool:
     found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
     return found.fetchone() is not None
-
-
-def rename(connection: sqlite3.Connection, table: str, name: str) -> None:
-    connection.execute(f"DROP TABLE IF EXISTS {name}")
-    connection.execute(f"ALTER TABLE {table} RENAME TO {name}")
 
 
 def put(connection: sqlite3.Connection, table: str, rows: Sequence[StoredRow]) -> None:

@@ -8,15 +8,21 @@ import struct
 from typing import Any
 
 from client_sdk import Copies
-from client_sdk.copies._tables import exists
+from client_sdk.copies._shelf import find
 
 
 def rows_table(copies: Copies, name: str) -> str | None:
-    """The table of the rows that are seen; None where there are none."""
+    """The table of the rows that are seen; None where there is none."""
     with copies._file.reading() as connection:
-        rows = connection.execute("SELECT copy_id FROM _psoup_copies WHERE name = ?", (name,))
-        table = f"_psoup_rows_{rows.fetchone()[0]}"
-        return table if exists(connection, table) else None
+        version = find(connection, name).version
+        return None if version is None else version.table
+
+
+def staged_table(copies: Copies, name: str) -> str:
+    with copies._file.reading() as connection:
+        stage = find(connection, name).stage
+        assert stage is not None
+        return stage.table
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:

@@ -18,6 +18,7 @@ from tests.client_sdk.copies.damage import (
     flip_in_state,
     lose_row,
     rows_table,
+    staged_table,
 )
 from tests.client_sdk.copies.inside import InsideStore
 
@@ -120,7 +121,7 @@ def test_all_rows_damaged_are_sent_whole(store: InsideStore, kept: Copies) -> No
 @pytest.mark.parametrize("column", ["state", "declaration", "spare", "shown"])
 def test_what_is_remembered_of_a_copy(store: InsideStore, kept: Copies, column: str) -> None:
     chance = random.Random(7)
-    for _ in range(10):
+    for _ in range(4):
         kept["rows"].rows()
         assert flip_in_state(kept, "rows", chance, column)
         assert kept.sync(store.client).complete
@@ -142,9 +143,7 @@ def test_a_staged_row_damaged(store: InsideStore, kept: Copies) -> None:
     """Found when the transfer is to become the copy."""
     store.client.publish("s", [row(number) for number in range(200, 260)])
     assert not kept.sync(store.client, only=["rows"], byte_budget=700).complete
-    table = rows_table(kept, "rows")
-    assert table is not None
-    staged = table.replace("rows", "staged")
+    staged = staged_table(kept, "rows")
     with kept._file.writing() as connection:
         update = (
             f"UPDATE {staged} SET c1 = c1 + 1 WHERE row_id = (SELECT min(row_id) FROM {staged})"
@@ -172,7 +171,7 @@ def test_bytes_of_the_file(store: InsideStore, kept: Copies, tmp_path: Path) -> 
     whole = path.read_bytes()
     chance = random.Random(11)
     outcomes = {"repaired": 0, "recovered": 0}
-    for _ in range(60):
+    for _ in range(40):
         content = bytearray(whole)
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         outcomes[_after(store, tmp_path / "flipped.db", bytes(content))] += 1

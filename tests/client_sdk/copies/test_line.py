@@ -235,7 +235,7 @@ def test_text_that_is_none_any_more(copies: Copies) -> None:
     )
     copies.sync(client)
     with copies._file.writing() as connection:
-        table = "_psoup_rows_1"
+        table = "_psoup_rows_1_1"
         connection.execute(f"UPDATE {table} SET c0 = CAST(x'74ff6f' AS TEXT) WHERE row_id = 2")
     with pytest.raises(PsoupError, match="damaged"):
         copies["c"].rows()
@@ -254,7 +254,7 @@ def test_values_that_are_none_of_their_type() -> None:
         client, _ = connect([part, rows(one), end(1)])
         copies.sync(client)
         with copies._file.writing() as connection:
-            connection.execute("UPDATE _psoup_rows_1 SET c0 = 'five'")
+            connection.execute("UPDATE _psoup_rows_1_1 SET c0 = 'five'")
         with pytest.raises(PsoupError, match="next sync repairs"):
             copies["c"].rows()
 

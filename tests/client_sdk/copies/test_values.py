@@ -104,7 +104,10 @@ def test_checksums_are_those_of_the_wire(rows: list[Any]) -> None:
         for (*head, _), values in zip(rows, zip(*columns, strict=True), strict=True)
     ]
     found = Checksums(COLUMNS).of(kept)
-    assert found == [checksums.checksum(*head, values, types) for *head, values in rows]
+    assert found == [
+        checksums.checksum(row_id, begin, until, key, values, types)
+        for row_id, begin, until, key, values in rows
+    ]
     right = [(*one[:4], signed(total), *one[5:]) for one, total in zip(kept, found, strict=True)]
     assert Checksums(COLUMNS).wrong(right) == []
 
