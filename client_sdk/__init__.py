@@ -32,6 +32,7 @@ from client_sdk._exceptions import (
     InvalidRequest,
     LimitExceeded,
     LocalQueryProblem,
+    NotComputable,
     NotFound,
     NotSynced,
     PreconditionFailed,
@@ -59,7 +60,17 @@ from client_sdk._publishing import PublishedMany
 from client_sdk._requests import SEEN, Knowledge
 from client_sdk._retry import Retry
 from client_sdk._transport import AsyncTransport, Transport
-from client_sdk.copies import Change, Copies, Copy, CopyState, Recovered, Synced
+from client_sdk.copies import (
+    Change,
+    Copies,
+    Copy,
+    CopyState,
+    Queued,
+    Recovered,
+    Rejected,
+    Sent,
+    Synced,
+)
 from client_sdk.pulls import (
     BadPull,
     Hook,
@@ -115,6 +126,7 @@ __all__ = [
     "LimitExceeded",
     "LocalQueryProblem",
     "MockTransport",
+    "NotComputable",
     "NotFound",
     "NotSynced",
     "OutputBusy",
@@ -129,13 +141,16 @@ __all__ = [
     "PullReport",
     "Puller",
     "QueryProblem",
+    "Queued",
     "Recovered",
     "Registered",
     "RegisteredMany",
     "Registration",
+    "Rejected",
     "Retry",
     "RowProblem",
     "Schedule",
+    "Sent",
     "ServerError",
     "Store",
     "StoreStatus",

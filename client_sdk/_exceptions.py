@@ -14,6 +14,7 @@
     └── CopyError              a file of offline copies, or a copy in it; nothing was sent
         ├── UnknownCopy        no copy of that name is kept; a KeyError too
         ├── NotSynced          the copy is kept, but has not come yet
+        ├── NotComputable      its answer can't be told from base rows
         ├── LocalQueryProblem  the SQL of `query` is wrong, or would write
         ├── FileBusy           another process or thread holds the file for too long
         ├── FileFull           the disk is full; the copies are as they were
@@ -144,6 +145,12 @@ class UnknownCopy(CopyError, KeyError):
 
 class NotSynced(CopyError):
     pass
+
+
+class NotComputable(CopyError):
+    """The answer of this query can't be told from its base rows; `hint` says what to keep."""
+
+    code = "INVALID_ARGUMENT"
 
 
 class LocalQueryProblem(CopyError):

@@ -2,7 +2,8 @@
 
 Starts a store in a temporary folder, lets three clients register and leave, publishes rows in the
 background, lets the clients come back and ask, checks every answer against a plain loop over the
-rows, and removes everything. Exit status 1 means an answer was wrong.
+rows, lets one more keep a copy that goes on offline, and removes everything. Exit status 1 means an
+answer was wrong.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rich.table import Table
 from client_sdk import Answer, Client
 from local_store import running_store
 from readings import CAR, LAPTOP, PHONE, STREAM, Question, Reading, Window, readings
+from recharge import recharge
 
 ROWS = 40_000
 FIRST = 10_000
@@ -32,7 +34,7 @@ SHOWN = 4
 KEEP = """To keep a store running:
 
   scripts/psoup serve my-store   a server and an engine over the folder my-store
-  scripts/psoup --help           streams, publish, register, invoke from a shell
+  scripts/psoup --help           publish, register, invoke, copy from a shell
   examples/demo.py               the same from Python"""
 
 console = Console(highlight=False)
@@ -157,7 +159,7 @@ def show(title: str, answer: Answer, took: float) -> None:
     )
 
 
-def story(address: str) -> bool:
+def story(address: str, folder: Path) -> bool:
     rows = readings(ROWS)
     with Client(address) as client:
         client.define(STREAM)
@@ -180,7 +182,11 @@ def story(address: str) -> bool:
         for window in (question.window, question.other):
             right.append(ask(address, question, handle, window, rows))
     console.print(f"{sum(right)} of {len(right)} answers equal the naive evaluation.\n")
-    return all(right)
+
+    console.print(
+        "[bold]6[/] A fourth keeps a copy: it goes on offline, and comes back for the change"
+    )
+    return recharge(address, folder, console) and all(right)
 
 
 def main() -> int:
@@ -191,7 +197,7 @@ def main() -> int:
                 "Starting a store in a temporary folder; its engine takes a little longer\n"
             )
             with running_store(Path(folder)) as address:
-                right = story(address)
+                right = story(address, Path(folder))
                 console.print("Stopping the store and removing its folder")
     except KeyboardInterrupt:
         console.print("\nInterrupted; the store is stopped and its folder removed")

@@ -4,6 +4,9 @@
 over effects as everything in the SDK. `_apply` puts what came into the file in transactions;
 `_file` is SQLite, `_shelf` and `_records` what it remembers of each copy, `_tables` the rows,
 `_encoding` and `_checksum` their values. `_repair` finds what is damaged.
+
+`_bases` are copies of base rows, whose answers `_computing` computes with the store's evaluator
+(`_compute`). `_outbox` is what publishes: `_queue` keeps `_batches`, `_sending` sends them.
 """
 
 from __future__ import annotations
@@ -11,6 +14,17 @@ from __future__ import annotations
 from client_sdk.copies._copies import Copies
 from client_sdk.copies._copy import Copy
 from client_sdk.copies._models import Change, CopyState, Synced
+from client_sdk.copies._queued import Queued, Rejected, Sent
 from client_sdk.copies._recover import Recovered
 
-__all__ = ["Change", "Copies", "Copy", "CopyState", "Recovered", "Synced"]
+__all__ = [
+    "Change",
+    "Copies",
+    "Copy",
+    "CopyState",
+    "Queued",
+    "Recovered",
+    "Rejected",
+    "Sent",
+    "Synced",
+]

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
@@ -20,18 +21,22 @@ from client_sdk._session import HandleLike, Session, handle_bytes
 from client_sdk._values import Scalar, to_value
 from client_sdk.copies import _shelf
 from client_sdk.copies._clock import Clock, Hands, machine_clock
+from client_sdk.copies._computing import require
 from client_sdk.copies._copy import Copy
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._flow import SyncRun, Wish, new_key
 from client_sdk.copies._lock import SyncLock
 from client_sdk.copies._models import Synced
+from client_sdk.copies._outbox import Outbox
 from client_sdk.copies._query import Parameters, run_query
+from client_sdk.copies._queue import QUEUE_BYTES
+from client_sdk.copies._queued import Sent
 from client_sdk.copies._records import Declaration
 from client_sdk.copies._recover import Recovered, recover
 from client_sdk.copies._watch import WatchRun
 
 
-class Copies:
+class Copies(Outbox):
     """Answers kept in a SQLite file, brought up to date by `sync`, read without a connection.
 
         with Client("localhost:7181") as client, Copies("phone.db") as copies:
@@ -44,27 +49,37 @@ class Copies:
     raises is a PsoupError, except misuse, which is ValueError or TypeError.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, clock: Clock = machine_clock) -> None:
-        """Opens the file, or makes it. Raises CopyError."""
-        self._open(CopyFile(path), clock)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock = machine_clock,
+        queue_bytes: int = QUEUE_BYTES,
+    ) -> None:
+        """Opens the file, or makes it. Raises CopyError.
+
+        `queue_bytes` is how much may wait to be sent.
+        """
+        self._open(CopyFile(path), clock, queue_bytes)
 
     @classmethod
-    def in_memory(cls, *, clock: Clock = machine_clock) -> Copies:
+    def in_memory(cls, *, clock: Clock = machine_clock, queue_bytes: int = QUEUE_BYTES) -> Copies:
         """The same without a file: gone when it is closed."""
         copies = cls.__new__(cls)
-        copies._open(CopyFile(None), clock)
+        copies._open(CopyFile(None), clock, queue_bytes)
         return copies
 
     @staticmethod
     def recover(path: str | os.PathLike[str]) -> Recovered:
         """Makes a new file of what can be read of a damaged one, which is kept beside it.
 
-        Copies are declared again, and come whole with the next sync.
+        Copies are declared again, and come whole with the next sync; what waits in the queue waits
+        on.
         """
         return recover(path)
 
-    def _open(self, file: CopyFile, clock: Clock) -> None:
-        self._file = file
+    def _open(self, file: CopyFile, clock: Clock, queue_bytes: int) -> None:
+        super().__init__(file, queue_bytes)
         self._hands = Hands(file, clock)
         self._lock = SyncLock(file)
 
@@ -91,6 +106,8 @@ class Copies:
         if (sql is None) == (handle is None):
             raise ValueError("keep() takes the text of a query, or a handle")
         _check_name(name)
+        if base_rows:
+            require()
         declared = Declaration(
             copy_id=0,
             name=name,
@@ -142,9 +159,11 @@ class Copies:
         byte_budget: int | None = None,
         one_position: bool = False,
         away: timedelta | None = None,
+        send: bool = True,
     ) -> Synced:
         """Brings the copies up to date, in one round trip where nothing is new or wrong.
 
+        What waits in the queue is sent first, unless `send` is False; `Synced.sent` tells of it.
         What is not registered is registered; every row is checked first, and what is damaged is
         repaired. A connection that is lost is taken up where it was, with the client's retries;
         whatever is raised, each copy is an answer, the old or the new.
@@ -154,7 +173,7 @@ class Copies:
         position. `away` says how long the client expects to be away, where a window has rows that
         are yet to enter.
         """
-        wish = _wish(only, byte_budget, one_position, away)
+        wish = _wish(only, byte_budget, one_position, away, send)
         return drive(self._sync(client._session, wish), client._transport)
 
     async def sync_async(
@@ -165,15 +184,18 @@ class Copies:
         byte_budget: int | None = None,
         one_position: bool = False,
         away: timedelta | None = None,
+        send: bool = True,
     ) -> Synced:
         """The same. The file is read and written on the event loop's own thread."""
-        wish = _wish(only, byte_budget, one_position, away)
+        wish = _wish(only, byte_budget, one_position, away, send)
         return await async_drive(self._sync(client._session, wish), client._transport)
 
     def _sync(self, session: Session, wish: Wish) -> Flow[Synced]:
         yield from self._lock.acquire(session.timeout)
         try:
-            return (yield from SyncRun(self._file, session, wish).flow())
+            sent = (yield from self._sent(session)) if wish.send else Sent()
+            synced = yield from SyncRun(self._file, session, wish).flow()
+            return replace(synced, sent=sent)
         finally:
             self._lock.release()
 
@@ -271,10 +293,14 @@ def _in_hex(parameters: Mapping[str, Scalar] | None) -> dict[str, str]:
 
 
 def _wish(
-    only: Sequence[str] | None, byte_budget: int | None, one_position: bool, away: timedelta | None
+    only: Sequence[str] | None,
+    byte_budget: int | None,
+    one_position: bool,
+    away: timedelta | None,
+    send: bool = False,
 ) -> Wish:
     if isinstance(only, str):
         raise TypeError("only is a list of names")
     if byte_budget is not None and byte_budget <= 0:
         raise ValueError(f"a byte budget is 1 or more, not {byte_budget}")
-    return Wish(only, byte_budget, one_position, away)
+    return Wish(only, byte_budget, one_position, away, send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from client_sdk._answer import python_rows, to_pandas
 from client_sdk._columns import Column
 from client_sdk.copies import _shelf
-from client_sdk.copies._answering import answer_at, batches_at, version_of
+from client_sdk.copies._answering import answer_at, answer_columns, batches_at, version_of
 from client_sdk.copies._clock import Hands
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._models import CopyState
@@ -35,13 +36,22 @@ class Copy:
     def state(self) -> CopyState:
         """Raises NotSynced before the first sync."""
         with self._file.reading() as connection:
-            return version_of(_shelf.find(connection, self.name)).state
+            record = _shelf.find(connection, self.name)
+            state = version_of(record).state
+            return replace(state, columns=answer_columns(connection, record))
 
     @property
     def synced(self) -> bool:
         """Whether there is an answer."""
         with self._file.reading() as connection:
             return _shelf.find(connection, self.name).version is not None
+
+    @property
+    def staged(self) -> bool:
+        """Whether a part of the next answer has come, and the rest is for the next sync."""
+        with self._file.reading() as connection:
+            record = _shelf.find(connection, self.name)
+            return record.stage is not None or record.following is not None
 
     @property
     def handle(self) -> bytes | None:
@@ -57,9 +67,10 @@ class Copy:
             record = _shelf.find(connection, self.name)
             moment = self._hands.now(record, now)
             table = answer_at(connection, record, moment)
+            columns = answer_columns(connection, record)
         if now is None:
             self._hands.note(record, moment)
-        return table, version_of(record).shape.columns
+        return table, columns
 
     def batches(
         self, now: datetime | None = None, *, rows: int = 65_536

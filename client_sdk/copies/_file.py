@@ -27,6 +27,13 @@ CREATE TABLE _psoup_copies (
     name, declaration, spare, state, next, stage, shown
 );
 CREATE TABLE _psoup_removed (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
+CREATE TABLE _psoup_computed (copy_id INTEGER PRIMARY KEY, content);
+CREATE TABLE _psoup_streams (name PRIMARY KEY, stream) WITHOUT ROWID;
+CREATE TABLE _psoup_publisher (name, next_sequence, next_batch);
+CREATE TABLE _psoup_queue (
+    batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused,
+    UNIQUE (batch, piece)
+);
 """
 
 
@@ -157,6 +164,8 @@ def translated(name: str) -> Iterator[None]:
         raise
     except sqlite3.Error as error:
         raise problem_of(error, name) from error
+    except UnicodeDecodeError as error:
+        raise _damaged(name, "its schema is no text") from error
 
 
 def problem_of(error: sqlite3.Error, name: str) -> CopyError:
@@ -171,6 +180,10 @@ def problem_of(error: sqlite3.Error, name: str) -> CopyError:
         return WrongFile(f"{name} is no SQLite file, or its first page is damaged: {error}")
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
         return CopyError(f"{name}: {error}")
+    return _damaged(name, str(error))
+
+
+def _damaged(name: str, what: str) -> FileDamaged:
     return FileDamaged(
-        f"{name} is damaged: {error}. Copies.recover(path) makes a new file of what can be read"
+        f"{name} is damaged: {what}. Copies.recover(path) makes a new file of what can be read"
     )

@@ -17,6 +17,7 @@ from client_sdk._time import duration
 from client_sdk._values import from_value
 from client_sdk.copies import _shelf
 from client_sdk.copies._apply import promote
+from client_sdk.copies._bases import settle
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._items import Item, Step
 from client_sdk.copies._models import Synced
@@ -36,6 +37,7 @@ class Wish:
     byte_budget: int | None = None
     one_position: bool = False
     away: timedelta | None = None
+    send: bool = True
 
     def request(self, session: Session, items: Sequence[Item], budget: int) -> pb.SyncRequest:
         return pb.SyncRequest(
@@ -94,6 +96,15 @@ def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
     item.reopen()
 
 
+def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
+    """Finds out how base rows are computed, where that is not known yet."""
+    while item.error is None:
+        item.error = yield from settle(file, session, item.declaration)
+        if not item.must_register:
+            return
+        yield from register(file, session, item)
+
+
 def _amend(file: CopyFile, item: Item, **fields: Any) -> None:
     with file.writing(durable=True) as connection:
         _shelf.amend(connection, item.declaration.copy_id, **fields)
@@ -109,6 +120,7 @@ class SyncRun:
         self._left = wish.byte_budget
         self._attempts = Attempts(session.retry, Repeat.READ, session.timeout)
         self._progress = False
+        self._received = 0
 
     def flow(self) -> Flow[Synced]:
         self._items = open_items(self._file, self._wish)
@@ -146,12 +158,13 @@ class SyncRun:
         if self._wish.one_position and not all(item.ended for item in self._live()):
             for item in self._live():
                 changes[item.name] = replace(changes[item.name], status="incomplete")
-        return Synced(changes)
+        return Synced(changes, received_bytes=self._received)
 
     def _register(self) -> Flow[None]:
         for item in self._items:
             if item.must_register:
                 yield from register(self._file, self._session, item)
+            yield from prepare_item(self._file, self._session, item)
 
     # ---- one call
 
@@ -163,8 +176,10 @@ class SyncRun:
         moved = False
         while (part := (yield Hear())) is not None:
             moved = True
+            size = part.ByteSize() + _FRAME
+            self._received += size
             if self._left is not None:
-                self._left -= part.ByteSize() + _FRAME
+                self._left -= size
             if part.item in skipped:
                 continue
             step = due[part.item].take(part)

@@ -11,6 +11,7 @@ from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
 from client_sdk._failures import detail_from, error_for
 from client_sdk.copies import _shelf, _tables
 from client_sdk.copies._apply import Basis, Mismatch, drop_stage, finish, reason_name, stage
+from client_sdk.copies._bases import sync_window
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._models import Change, Status
 from client_sdk.copies._receive import Inbox, arrow_rows, ids_of, typed_rows
@@ -133,10 +134,12 @@ class Item:
 
     def to_wire(self) -> pb.SyncItem:
         declaration, (token, resume) = self.declaration, self.basis
+        with self.file.reading() as connection:
+            window = sync_window(connection, declaration)
         item = pb.SyncItem(
             handle=declaration.handle,
             token=resume or token,
-            window=declaration.window,
+            window=window,
             priority=declaration.priority,
             base_rows=declaration.base_rows,
         )

@@ -10,6 +10,7 @@ from typing import Literal
 from client_sdk._columns import Column
 from client_sdk._exceptions import PsoupError
 from client_sdk._time import utc
+from client_sdk.copies._queued import Sent
 
 Status = Literal["changed", "unchanged", "incomplete", "refused"]
 
@@ -61,9 +62,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Synced(Mapping[str, Change]):
-    """The changes by the names of the copies."""
+    """The changes by the names of the copies, and what was sent of the queue before.
+
+    `received_bytes` are those of the messages of the sync, as they came over the line.
+    """
 
     changes: dict[str, Change]
+    sent: Sent = Sent()
+    received_bytes: int = 0
 
     @property
     def complete(self) -> bool:

@@ -13,8 +13,8 @@ from client_sdk._columns import Column
 from client_sdk._exceptions import LocalQueryProblem
 from client_sdk._time import utc
 from client_sdk.copies import _tables
-from client_sdk.copies._answering import ORDER, version_of, visible
-from client_sdk.copies._encoding import quoted, shown
+from client_sdk.copies._answering import ORDER, answer_at, answer_columns, version_of, visible
+from client_sdk.copies._encoding import quoted, shown, stored
 from client_sdk.copies._shelf import Record
 
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -53,21 +53,50 @@ def _views(
     made: list[str] = []
     try:
         for record, now in copies:
-            view = quoted(record.name)
-            connection.execute(f"CREATE TEMP VIEW {view} AS {_select(record, now)}")
-            made.append(view)
+            made.append(f"VIEW temp.{quoted(record.name)}")
+            select = _select(record, now)
+            if record.declaration.base_rows:
+                made.append(f"TABLE temp.{_computed_table(record)}")
+                select = _select_computed(connection, record, now)
+            connection.execute(f"CREATE TEMP VIEW {quoted(record.name)} AS {select}")
         yield
     finally:
-        for view in made:
-            connection.execute(f"DROP VIEW temp.{view}")
+        for one in made:
+            connection.execute(f"DROP {one.replace(' ', ' IF EXISTS ', 1)}")
 
 
 def _select(record: Record, now: int | None) -> str:
     version = version_of(record)
-    columns = version.shape.columns
-    names = zip(_tables.value_names(columns), columns, _distinct(columns), strict=True)
-    values = ", ".join(f"{shown(stored, one)} AS {quoted(name)}" for stored, one, name in names)
+    values = _values(version.shape.columns)
     return f"SELECT {values} FROM main.{version.table} WHERE {visible(now)} ORDER BY {ORDER}"
+
+
+def _select_computed(connection: sqlite3.Connection, record: Record, now: int | None) -> str:
+    """The answer that is computed from base rows, as a table for as long as it is asked."""
+    columns, table = answer_columns(connection, record), _computed_table(record)
+    answer = answer_at(connection, record, now).combine_chunks()
+    series = (
+        [
+            stored(array, column)
+            for array, column in zip(answer.to_batches()[0].columns, columns, strict=True)
+        ]
+        if answer.num_rows
+        else [[] for _ in columns]
+    )
+    names = _tables.value_names(columns)
+    connection.execute(f"CREATE TEMP TABLE {table} ({', '.join(names)})")
+    places = ", ".join("?" * len(names))
+    connection.executemany(f"INSERT INTO temp.{table} VALUES ({places})", zip(*series, strict=True))
+    return f"SELECT {_values(columns)} FROM temp.{table} ORDER BY rowid"
+
+
+def _computed_table(record: Record) -> str:
+    return f"_psoup_computed_{record.copy_id}"
+
+
+def _values(columns: Sequence[Column]) -> str:
+    names = zip(_tables.value_names(columns), columns, _distinct(columns), strict=True)
+    return ", ".join(f"{shown(place, one)} AS {quoted(name)}" for place, one, name in names)
 
 
 def _distinct(columns: Sequence[Column]) -> list[str]:

@@ -16,7 +16,7 @@ from client_sdk.copies._records import Declaration
 from client_sdk.copies._sealed import unseal
 
 # Tables beside those of copies whose rows are carried over as they are.
-CARRIED: list[str] = []
+CARRIED = ("_psoup_streams", "_psoup_publisher", "_psoup_queue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,5 +87,5 @@ def _readable(source: sqlite3.Connection, select: str) -> Iterator[tuple[object,
     """As far as it goes."""
     try:
         yield from source.execute(select)
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return

@@ -155,6 +155,7 @@ def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
     for copy_id in copy_ids:
         _tables.drop_but(connection, copy_id)
         connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
+        connection.execute("DELETE FROM _psoup_computed WHERE copy_id = ?", (copy_id,))
         connection.execute("DELETE FROM _psoup_copies WHERE copy_id = ?", (copy_id,))
 
 

@@ -11,7 +11,7 @@ from client_sdk._session import Session
 from client_sdk._time import duration
 from client_sdk.copies._apply import Overtaken
 from client_sdk.copies._file import CopyFile
-from client_sdk.copies._flow import MOST_ITEMS, Wish, open_items, register
+from client_sdk.copies._flow import MOST_ITEMS, Wish, open_items, prepare_item, register
 from client_sdk.copies._items import Item, Step
 from client_sdk.copies._models import Synced
 from psoup.v1 import psoup_pb2 as pb
@@ -61,6 +61,10 @@ class WatchRun:
         for item in self._items:
             if item.must_register:
                 yield from register(self._file, self._session, item)
+                if item.error is not None:
+                    yield Give(_told(item))
+            if item.error is None:
+                yield from prepare_item(self._file, self._session, item)
                 if item.error is not None:
                     yield Give(_told(item))
 

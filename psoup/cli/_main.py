@@ -8,7 +8,7 @@ from dataclasses import replace
 import click
 
 from client_sdk import DEFAULT_TARGET
-from psoup.cli import bench, explain, publish, pull, queries, serve, status, streams
+from psoup.cli import bench, copies, explain, publish, pull, queries, serve, status, streams
 from psoup.cli.connection import Connection
 from psoup.cli.problems import ProblemGroup
 
@@ -22,6 +22,12 @@ A store of your own; the first line in a terminal of its own:
                              BEGIN NOW - 10 MINUTES END NOW"
   psoup publish trades trades.csv.gz
   psoup invoke dear
+
+\b
+The same for a client that is usually away, with its answers in a file:
+  psoup copy keep phone.db dear "SELECT symbol, price FROM trades WHERE price > 100 RANGE 1 HOUR"
+  psoup copy sync phone.db
+  psoup copy rows phone.db dear
 
 \b
 Exit codes: 0 done, 1 refused by the store, 2 wrong usage, 3 no store at the target,
@@ -76,6 +82,7 @@ cli.add_command(queries.register)
 cli.add_command(queries.register_many)
 cli.add_command(queries.invoke)
 cli.add_command(queries.ask)
+cli.add_command(copies.copy)
 cli.add_command(pull.pull)
 cli.add_command(explain.explain)
 cli.add_command(queries.list_)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import click
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow.csv
 from rich.console import Console
 from rich.table import Table
 
-from client_sdk import AnswerHeader, AnswerStream
+from client_sdk import AnswerHeader
 
 _WIDE = 10_000
 
@@ -81,10 +81,22 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def write_answer(answer: AnswerStream, form: str, path: Path | None, limit: int) -> None:
-    """Batch by batch, except that `json` is one document."""
+class Shown(Protocol):
+    """Anything that comes as an answer does: what it is of, then batches by iteration."""
+
+    @property
+    def header(self) -> Any: ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+
+def write_answer(
+    answer: Shown, form: str, path: Path | None, limit: int, tell: Callable[[Any], None]
+) -> None:
+    """Batch by batch, except that `json` is one document. `tell` says of a table what it is of."""
     if form == "table":
         _write_table(answer, limit)
+        tell(answer.header)
     elif form in ("csv", "arrow"):
         _write_binary(answer, form, path)
     else:
@@ -94,7 +106,7 @@ def write_answer(answer: AnswerStream, form: str, path: Path | None, limit: int)
                 sink.write(f"{line}\n")
 
 
-def _write_table(answer: AnswerStream, limit: int) -> None:
+def _write_table(answer: Shown, limit: int) -> None:
     header = answer.header
     rows: list[dict[str, Any]] = []
     for batch in answer:
@@ -105,7 +117,6 @@ def _write_table(answer: AnswerStream, limit: int) -> None:
     grid(names, [[row[name] for name in names] for row in rows])
     if header.row_count > len(rows):
         note(f"… and {header.row_count - len(rows):,} more; --limit or --format shows them")
-    footer(header)
 
 
 def footer(header: AnswerHeader) -> None:
@@ -122,12 +133,12 @@ def footer(header: AnswerHeader) -> None:
     )
 
 
-def _document(answer: AnswerStream) -> str:
+def _document(answer: Shown) -> str:
     said = dataclasses.asdict(answer.header)
     return as_json({**said, "rows": [row for batch in answer for row in batch.to_pylist()]})
 
 
-def _json_lines(answer: AnswerStream) -> Iterator[str]:
+def _json_lines(answer: Shown) -> Iterator[str]:
     return (as_json(row) for batch in answer for row in batch.to_pylist())
 
 
@@ -135,7 +146,7 @@ def _text(path: Path | None) -> Any:
     return click.open_file("-" if path is None else str(path), "w", encoding="utf-8")
 
 
-def _write_binary(answer: AnswerStream, form: str, path: Path | None) -> None:
+def _write_binary(answer: Shown, form: str, path: Path | None) -> None:
     schema: pa.Schema = answer.header.schema
     with (
         click.open_file("-" if path is None else str(path), "wb") as sink,

@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from client_sdk import Client, Knowledge, Registration
 from psoup.cli.connection import Connection
-from psoup.cli.output import FORMATS, as_json, grid, note, write_answer
+from psoup.cli.output import FORMATS, as_json, footer, grid, note, write_answer
 from psoup.cli.problems import fail, refuse
 from psoup.cli.texts import FILE, duration, instant, is_handle, parameters, sql_text
 
@@ -164,7 +164,7 @@ def invoke(
             timeout=connection.timeout,
         ) as answer,
     ):
-        write_answer(answer, form, output, limit)
+        write_answer(answer, form, output, limit, footer)
 
 
 @click.command()
@@ -203,7 +203,7 @@ def ask(
             timeout=connection.timeout,
         ) as answer,
     ):
-        write_answer(answer, form, output, limit)
+        write_answer(answer, form, output, limit, footer)
 
 
 def resolve(client: Client, query: str, owner: str) -> str:

@@ -17,6 +17,8 @@ from psoup.cli.problems import fail
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|kib|mib|gib)?")
+_SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _HANDLE = re.compile(r"[0-9a-fA-F]{32}")
 
 
@@ -41,6 +43,14 @@ def duration(text: str) -> timedelta:
         return parse_duration(text)
     except ValueError as error:
         fail(str(error))
+
+
+def size(text: str) -> int:
+    """Bytes."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
+        fail(f"{text!r} is not a size; write 20000, 100kB, 2MB or 1MiB")
+    return int(float(match[1]) * _SIZES[match[2] or "b"])
 
 
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:

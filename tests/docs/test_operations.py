@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 
+from psoup.cli.copies import copy
 from psoup.cli.serve import serve
 from psoup.server.main import parse_arguments, parse_size
 from psoup.server.settings import Settings
@@ -77,3 +78,10 @@ def test_protocol_names_only_flags_the_server_has() -> None:
     page = read("docs/protocol.md")
     limits = table(page, "limit", "default", "flag of the server")
     assert {code(row[2]) for row in limits if row[2]} <= set(told("server"))
+
+
+def test_every_command_over_a_file_of_copies() -> None:
+    rows = table(PAGE, "command", "does")
+    named = [code(row[0]).split()[2] for row in rows if code(row[0]).startswith("psoup copy ")]
+    beside = {word for row in rows for word in ("requeue", "discard") if f"`{word}`" in row[1]}
+    assert {*named, *beside} == set(copy.commands)

@@ -31,10 +31,12 @@ from psoup.v1 import psoup_pb2 as pb
 from querystem.identity import base_query, slides
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
 from querystem.query import Query
+from querystem.refresh import RefreshEvery
+from results.window import TimeWindow
 from tests.oracle.answers import naive_answer
 from tests.oracle.copy import Values
 from tests.oracle.keyed import Keyed
-from tests.oracle.refresh import Event, History
+from tests.oracle.refresh import Event, History, Refreshed
 from tests.server.epochs import HandMadeEngine
 from tests.server.process import ipc
 
@@ -125,13 +127,17 @@ questions = st.builds(
 
 @dataclass
 class Asked:
-    """`window` is another than the registered one, if any. `clock` is that of its refresh point."""
+    """`window` is another than the registered one, if any. `clock` is that of its refresh point.
+
+    `computes`: the client has base rows, and computes the answer of `query` from them.
+    """
 
     text: str
     query: Query
     table: Table
     window: str
     base_rows: bool
+    computes: bool = False
     clock: int = 0
 
 
@@ -230,7 +236,8 @@ class World(RuleBasedStateMachine):
 
     # ---- questions and answers
 
-    def ask(self, question: Question) -> Asked:
+    def ask(self, question: Question, *, computes: bool = False) -> Asked:
+        """`computes`: by a client that computes answers from base rows, where they tell them."""
         table, other, refresh = self.tables[question.name], question.other, question.refresh
         window = question.window
         if table.keyed:
@@ -239,19 +246,19 @@ class World(RuleBasedStateMachine):
         trigger = refresh.format("kept" if table.by_clock else "event")
         text = f"{question.select.format(question.name, question.where)} {window} {trigger}"
         query = bind_query(text, lambda name: self.tables[name].schema)
-        if question.base_rows and (query.refresh or not slides(query)):
+        base_rows = question.base_rows and (not computes or computable(query, table.schema, other))
+        if base_rows and not computes and (query.refresh or not slides(query)):
             query = base_query(query, table.schema)
         if other:
             query = replace(query, window=bind_window(other, table.schema))
-        return Asked(text, query, table, other, question.base_rows)
+        return Asked(text, query, table, other, base_rows, base_rows and computes)
 
     def check(self, asked: Asked, seen: Seen) -> None:
         """It is the naive answer, now and later."""
         position = self.cores[0].store.positions.decode(seen.position)
-        if asked.query.refresh is not None:
+        if asked.query.refresh is not None and not asked.computes:
             return self._check_refreshed(asked, seen, position)
-        rows = asked.table.known(position)
-        self._same(asked, seen, rows, seen.now)
+        self._same(asked, seen, position, seen.now)
         if seen.now is None or not asked.table.by_clock:
             return
         until = seen.good_until
@@ -260,22 +267,27 @@ class World(RuleBasedStateMachine):
             if until is not None and now >= until:
                 continue
             if seen.slides:
-                self._same(asked, seen, rows, now)
+                self._same(asked, seen, position, now)
             else:
-                assert seen.answer(seen.now) == self._naive(asked, rows, now)
+                assert seen.answer(seen.now) == self._naive(asked, position, now)
 
     def _check_refreshed(self, asked: Asked, seen: Seen, position: Position) -> None:
         """At the position, as of some clock that this store had meanwhile."""
-        schemas = {name: table.schema for name, table in self.tables.items()}
-        events = [event for at, event in self.events if at <= position]
-        naive = History(schemas, events, asked.clock).ask(asked.query)
+        naive = self._refreshed(asked, position, asked.clock)
         assert (seen.now, seen.answer(seen.now)) == (naive.now, naive.answer)
 
-    def _same(self, asked: Asked, seen: Seen, rows: list[dict[str, Any]], now: int | None) -> None:
-        assert seen.answer(now) == self._naive(asked, rows, now), (asked.query, now)
+    def _refreshed(self, asked: Asked, position: Position, clock: int) -> Refreshed:
+        schemas = {name: table.schema for name, table in self.tables.items()}
+        events = [event for at, event in self.events if at <= position]
+        return History(schemas, events, clock).ask(asked.query)
 
-    def _naive(self, asked: Asked, rows: list[dict[str, Any]], now: int | None) -> list[Any]:
-        schema, keyed = asked.table.schema, asked.table.keyed
+    def _same(self, asked: Asked, seen: Seen, position: Position, now: int | None) -> None:
+        assert seen.answer(now) == self._naive(asked, position, now), (asked.query, now)
+
+    def _naive(self, asked: Asked, position: Position, now: int | None) -> list[Any]:
+        if asked.query.refresh is not None and now is not None:
+            return self._refreshed(asked, position, now).answer
+        schema, keyed, rows = asked.table.schema, asked.table.keyed, asked.table.known(position)
         return naive_answer(asked.query, rows, 0 if now is None else now, schema.retain, keyed)
 
     # ---- means
@@ -289,6 +301,15 @@ class World(RuleBasedStateMachine):
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
+
+
+def computable(query: Query, schema: StreamSchema, window: str) -> bool:
+    """Whether base rows tell the answer, as docs/client.md has it."""
+    chosen = bind_window(window, schema) if window else query.window
+    if query.refresh is None:
+        return True
+    every, by_time = isinstance(query.refresh, RefreshEvery), isinstance(chosen, TimeWindow)
+    return every and by_time and schema.ordered_by is None and not schema.key
 
 
 def machine_settings(examples: int, steps: int) -> settings:

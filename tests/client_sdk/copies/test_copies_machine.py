@@ -84,7 +84,7 @@ class Offline(World):
 
     @rule(target=kept, question=questions, priority=st.integers(0, 3))
     def keep(self, question: Question, priority: int) -> Kept:
-        asked = self.ask(question)
+        asked = self.ask(question, computes=True)
         one = Kept(f"copy{len(self.all)}", asked)
         self.copies.keep(
             one.name,
@@ -217,7 +217,8 @@ class Offline(World):
         copy = self.copies[one.name]
         if not copy.synced:
             return
-        if one.asked.query.refresh is not None and one.asked.clock == UNKNOWN:
+        stays = one.asked.query.refresh is not None and not one.asked.computes
+        if stays and one.asked.clock == UNKNOWN:
             return
         self.check(one.asked, SdkSeen(copy))
         seen = SdkSeen(copy)

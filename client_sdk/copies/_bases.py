@@ -1,0 +1,105 @@
+"""Copies of base rows: what their queries are, so that the answer can be computed offline.
+
+The text, its parameters and the stream come from the store when the copy is first synced, and again
+when it is registered anew; from then on no connection is needed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import lru_cache
+
+from client_sdk import _flows
+from client_sdk._effects import Flow
+from client_sdk._exceptions import ConnectionFailed, FileDamaged, PsoupError, Timeout
+from client_sdk._models import Registration, Stream
+from client_sdk._session import Session
+from client_sdk._values import from_value, to_value
+from client_sdk.copies._computing import Computation, prepare
+from client_sdk.copies._file import CopyFile
+from client_sdk.copies._records import Declaration
+from client_sdk.copies._sealed import seal, unseal
+from client_sdk.copies._streams import remember, stream_content, stream_from
+from psoup.v1 import psoup_pb2 as pb
+
+
+def settle(file: CopyFile, session: Session, declaration: Declaration) -> Flow[PsoupError | None]:
+    """Finds out how the answer is computed, where that is not known. What it can't be is returned.
+
+    Raises where the store can't be asked.
+    """
+    if not declaration.base_rows or not declaration.handle:
+        return None
+    with file.reading() as connection:
+        if _is_settled(connection, declaration):
+            return None
+    try:
+        found = yield from _flows.registration(session, declaration.handle)
+        stream = yield from _flows.stream(session, found.stream)
+        prepare(found.sql, found.parameters, stream, declaration.window)
+    except (ConnectionFailed, Timeout):
+        raise
+    except PsoupError as error:
+        return error
+    _keep(file, declaration, found, stream)
+    return None
+
+
+def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> Computation | None:
+    """None where the copy is the answer. Raises FileDamaged where it can't be told."""
+    if not declaration.base_rows:
+        return None
+    content = _content(connection, declaration)
+    if content is None:
+        raise FileDamaged(
+            f"how {declaration.name} is computed can't be read any more; the next sync repairs it"
+        )
+    return _prepared(content)
+
+
+def sync_window(connection: sqlite3.Connection, declaration: Declaration) -> str:
+    """The window to ask for."""
+    content = _content(connection, declaration) if declaration.base_rows else None
+    return declaration.window if content is None else _prepared(content).sync_window
+
+
+def _content(connection: sqlite3.Connection, declaration: Declaration) -> str | None:
+    """As it was sealed. It may be of an earlier registration of the same text."""
+    rows = connection.execute(
+        "SELECT content FROM _psoup_computed WHERE copy_id = ?", (declaration.copy_id,)
+    )
+    sealed = (rows.fetchone() or [None])[0]
+    return None if unseal(sealed) is None else sealed
+
+
+def _is_settled(connection: sqlite3.Connection, declaration: Declaration) -> bool:
+    content = unseal(_content(connection, declaration))
+    return content is not None and content["handle"] == declaration.handle.hex()
+
+
+@lru_cache(maxsize=256)
+def _prepared(sealed: str) -> Computation:
+    content = unseal(sealed)
+    assert content is not None
+    parameters = {
+        name: from_value(pb.Value.FromString(bytes.fromhex(value)))
+        for name, value in content["parameters"].items()
+    }
+    return prepare(content["sql"], parameters, stream_from(content["stream"]), content["window"])
+
+
+def _keep(file: CopyFile, declaration: Declaration, found: Registration, stream: Stream) -> None:
+    values = {name: to_value(value) for name, value in found.parameters.items()}
+    content = {
+        "handle": declaration.handle,
+        "window": declaration.window,
+        "sql": found.sql,
+        "parameters": {name: value.SerializeToString() for name, value in values.items()},
+        "stream": stream_content(stream),
+    }
+    with file.writing() as connection:
+        remember(connection, stream)
+        connection.execute(
+            "INSERT OR REPLACE INTO _psoup_computed VALUES (?, ?)",
+            (declaration.copy_id, seal(content)),
+        )

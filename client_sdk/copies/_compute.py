@@ -1,0 +1,176 @@
+"""The store's evaluator over a copy's base rows. The only module of the SDK that knows it.
+
+Base rows are chosen already: by WHERE, and by the window through their visible intervals. What is
+left is what the store does with chosen rows: groups, HAVING, SELECT, DISTINCT, ORDER BY, LIMIT.
+
+REFRESH EVERY sets the window back to the last point, which may hold rows that have left the window
+of NOW. So a wider one is synced, and its rows are chosen here by their ts. That they were known at
+the point follows from the ts as well, where it is the stamp of arrival; where it is not, and for
+windows that count rows, and where rows of a key replaced each other since, it can't be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from client_sdk._columns import Column
+from client_sdk._exceptions import ErrorDetail, NotComputable, QueryProblem
+from client_sdk._models import Stream
+from client_sdk._values import Scalar, from_value, to_value
+from client_sdk.copies._computing import ROW_ID
+from datastem.instants import to_micros
+from datastem.schema import Column as DeclaredColumn
+from datastem.schema import StreamSchema
+from datastem.types import parse_type
+from querystem.aggregate import finish, partial
+from querystem.identity import base_query, slides
+from querystem.language import QueryError, bind_query, bind_window, window_text
+from querystem.query import Query
+from querystem.refresh import RefreshEvery
+from querystem.shape import shape
+from results.window import Bound, TimeWindow, Window
+
+_MICROSECOND = timedelta(microseconds=1)
+# The store has accepted the text, under whatever limit it has.
+_ANY_LENGTH = 1 << 30
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A Computation. `window` is None where visibility alone chooses the rows."""
+
+    query: Query
+    columns: tuple[Column, ...]
+    held: tuple[Column, ...]
+    window: TimeWindow | None
+    sync_window: str
+
+    def answer(self, rows: pa.Table, now: datetime | None) -> pa.Table:
+        self._check(rows)
+        if slides(self.query) and self.query.refresh is None:
+            return rows.select([column.name for column in self.held])
+        batch = _batch(rows if self.window is None else self._refreshed(rows, self.window, now))
+        if self.query.grouping is not None:
+            batch = finish(self.query.grouping, partial(self.query.grouping, batch))
+        return pa.Table.from_batches([shape(self.query, batch)])
+
+    def _refreshed(self, rows: pa.Table, window: TimeWindow, now: datetime | None) -> pa.Table:
+        """Those of the window at the last refresh point."""
+        if now is None or not isinstance(self.query.refresh, RefreshEvery):
+            return rows.slice(0, 0)
+        begin, end = window.at(self.query.refresh.point(to_micros(now)))
+        ts = rows.column("ts").cast(pa.int64())
+        inside = pc.less(ts, end)
+        return rows.filter(
+            inside if begin is None else pc.and_(inside, pc.greater_equal(ts, begin))
+        )
+
+    def _check(self, rows: pa.Table) -> None:
+        found = {field.name: field.type for field in rows.schema}
+        expected = (Column(ROW_ID, "BIGINT"), *self.held)
+        if any(found.get(column.name) != column.arrow for column in expected):
+            names = ", ".join(f"{column.name} {column.type}" for column in expected)
+            raise ValueError(f"this query is computed from {names}; the copy has {rows.schema}")
+
+
+def computation(
+    sql: str, parameters: Mapping[str, Scalar], stream: Stream, window: str
+) -> Evaluated:
+    """Raises NotComputable and QueryProblem."""
+    schema = _schema(stream)
+    try:
+        query = _bound(sql, parameters, schema)
+        if window:
+            query = replace(query, window=bind_window(window, schema, query.period))
+    except QueryError as error:
+        raise QueryProblem(str(error), detail=_detail(error)) from error
+    columns = _columns(query)
+    if query.refresh is None:
+        held = columns if slides(query) else _columns(base_query(query, schema))
+        return Evaluated(query, columns, held, None, window)
+    held = _columns(base_query(query, schema))
+    own = _refreshable(query, schema)
+    return Evaluated(query, columns, held, own, window_text(_widened(own, query.period or 0)))
+
+
+def _bound(sql: str, parameters: Mapping[str, Scalar], schema: StreamSchema) -> Query:
+    def lookup(name: str) -> StreamSchema:
+        if name != schema.name:
+            raise _refused(f"rows of {name} refresh this answer, and the copy does not have them")
+        return schema
+
+    values = {name: from_value(to_value(value)) for name, value in parameters.items()}
+    return bind_query(sql, lookup, values, max_text=_ANY_LENGTH)
+
+
+def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
+    """The window, where its rows at the last refresh point can be told from later base rows."""
+    if not isinstance(query.refresh, RefreshEvery):
+        raise _refused("rows refresh this answer; which of them came when, base rows don't say")
+    if schema.ordered_by is not None:
+        raise _refused(
+            f"{schema.name} has event time: which rows came before a refresh point, base rows "
+            "don't say"
+        )
+    if schema.key:
+        raise _refused(
+            f"{schema.name} has a key: rows that were current at the last refresh point may have "
+            "been replaced since"
+        )
+    if not isinstance(query.window, TimeWindow):
+        raise _refused(
+            "the window counts rows: newer ones may have pushed out some that it held at the last "
+            "refresh point"
+        )
+    return query.window
+
+
+def _refused(why: str) -> NotComputable:
+    hint = "keep it without base_rows: the copy then is the answer as of its last refresh point"
+    message = f"this answer can't be computed from its base rows. It has REFRESH, and {why}"
+    detail = ErrorDetail("NOT_COMPUTABLE", hint=hint)
+    return NotComputable(f"{message}\nhint: {hint}", detail=detail)
+
+
+def _widened(window: TimeWindow, period: int) -> Window:
+    """One that holds at NOW all rows that the other held at the last refresh point.
+
+    It reaches no further back than RETAIN allows, because with REFRESH the other was allowed.
+    """
+    begin = window.begin
+    if begin is None or not begin.relative:
+        return window
+    behind = sum(step - 1 for step in (window.slide, period) if step)
+    return TimeWindow(Bound(begin.offset - behind, True), window.end)
+
+
+def _batch(rows: pa.Table) -> pa.RecordBatch:
+    """As the evaluator takes rows."""
+    names = ["row_id" if name == ROW_ID else name for name in rows.column_names]
+    columns = [pa.concat_arrays(c.chunks) if c.chunks else _none(c.type) for c in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _none(type_: pa.DataType) -> pa.Array:
+    return pa.array([], type_)
+
+
+def _columns(query: Query) -> tuple[Column, ...]:
+    return tuple(Column(column.name, str(column.type)) for column in query.columns)
+
+
+def _schema(stream: Stream) -> StreamSchema:
+    declared = [DeclaredColumn(column.name, parse_type(column.type)) for column in stream.columns]
+    retain = None if stream.retain is None else stream.retain // _MICROSECOND
+    return StreamSchema(
+        stream.name, tuple(declared), stream.ordered_by, retain, key=tuple(stream.key)
+    )
+
+
+def _detail(error: QueryError) -> ErrorDetail:
+    return ErrorDetail(error.reason, error.line, error.column, error.excerpt, error.hint)

@@ -1,0 +1,295 @@
+"""psoup copy: answers kept in a file, brought up to date when there is a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from client_sdk import Change, Copies, Sent, Synced
+from psoup.cli.copy_file import COPIES, connection_of, opened
+from psoup.cli.copy_queue import discard, publish, rejected, requeue, send, tell_sent
+from psoup.cli.copy_rows import query, rows
+from psoup.cli.output import as_json, grid, note
+from psoup.cli.problems import REFUSED, fail, show
+from psoup.cli.texts import FILE, duration, parameters, size, sql_text
+
+
+@click.group()
+def copy() -> None:
+    """Answers kept in a FILE: synced when there is a connection, read at any time.
+
+    \b
+    psoup copy keep phone.db dear "SELECT symbol, price FROM trades WHERE price > 100
+                                   RANGE 10 MINUTES"
+    psoup copy sync phone.db                 the whole answer; later only what changed
+    psoup copy rows phone.db dear            the answer now, without any connection
+    psoup copy publish phone.db trades new.csv        waits in the file …
+    psoup copy sync phone.db                 … and is sent, exactly once, before the sync
+    """
+
+
+@copy.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("name")
+@click.argument("sql", required=False)
+@click.option("--file", "-f", "text", type=FILE, help="Read the SQL from a file.")
+@click.option("--handle", help="In place of SQL: a registration that is there already.")
+@click.option("--param", multiple=True, metavar="NAME[:TYPE]=VALUE", help="A value for :name.")
+@click.option("--window", help='Another window than the query\'s, as "RANGE 1 HOUR".')
+@click.option("--priority", type=int, default=0, show_default=True, help="Greater is sooner.")
+@click.option("--lease", metavar="DURATION", help="How long it lives without contact, as 30d.")
+@click.option(
+    "--base-rows",
+    is_flag=True,
+    help="Keep the rows that groups, DISTINCT, LIMIT or REFRESH EVERY are computed from, so that "
+    "the answer goes on with time while offline. Needs pip install 'psoup[offline]'.",
+)
+def keep(
+    file: Path,
+    name: str,
+    sql: str | None,
+    text: Path | None,
+    handle: str | None,
+    param: tuple[str, ...],
+    window: str | None,
+    priority: int,
+    lease: str | None,
+    base_rows: bool,
+) -> None:
+    """Declare that FILE keeps the answer of a query as NAME. Needs no connection.
+
+    FILE is made where it is not there. The same again changes nothing; another text under the
+    same name replaces the copy.
+
+    \b
+    psoup copy keep phone.db dear "SELECT * FROM trades WHERE price > :p RANGE 1 HOUR" --param p=100
+    psoup copy keep phone.db counts "SELECT symbol, count(*) AS n FROM trades GROUP BY symbol
+                                     RANGE 1 HOUR" --base-rows --priority 5
+    psoup copy keep phone.db fleet --handle 0f1e2d3c4b5a69788796a5b4c3d2e1f0
+    """
+    if handle is None:
+        sql = sql_text(sql, text)
+    elif sql is not None or text is not None or param:
+        fail("give SQL, or --handle, and not both")
+    with opened(file) as copies:
+        copies.keep(
+            name,
+            sql,
+            handle=handle,
+            parameters=parameters(param),
+            window=window,
+            priority=priority,
+            lease=None if lease is None else duration(lease),
+            base_rows=base_rows,
+        )
+    note(f"{file.name} keeps {name}; psoup copy sync {file} brings it up to date")
+
+
+@copy.command()
+@click.argument("file", type=COPIES)
+@click.argument("name")
+def forget(file: Path, name: str) -> None:
+    """Drop a copy from FILE. Its registration ends with its lease, or by psoup unregister."""
+    with opened(file) as copies:
+        handle = copies[name].handle
+        copies.forget(name)
+    note(f"forgot {name}", *([f"psoup unregister {handle.hex()} ends it now"] if handle else []))
+
+
+@copy.command()
+@click.argument("file", type=COPIES)
+@click.argument("names", nargs=-1)
+@click.option("--budget", metavar="SIZE", help="Stop after about so many bytes, as 100kB.")
+@click.option("--away", metavar="DURATION", help="How long you will be away, as 8h.")
+@click.option("--one-position", is_flag=True, help="All copies change together.")
+@click.option("--keep-queue", is_flag=True, help="Do not send what waits.")
+@click.option("--json", "as_json_", is_flag=True, help="For programs.")
+@click.pass_context
+def sync(
+    context: click.Context,
+    file: Path,
+    names: tuple[str, ...],
+    budget: str | None,
+    away: str | None,
+    one_position: bool,
+    keep_queue: bool,
+    as_json_: bool,
+) -> None:
+    """Bring the copies of FILE (or only NAMES) up to date, in one round trip.
+
+    First sends what waits in the queue. A query that is not registered yet is registered. With
+    --budget the rest comes with the next sync; until a copy is complete, its old answer stays.
+    --away says how far ahead rows are needed that enter a window by time alone.
+
+    \b
+    psoup copy sync phone.db
+    psoup copy sync phone.db --budget 100kB --away 8h
+    psoup copy sync phone.db dear fleet --one-position
+    """
+    with opened(file) as copies, connection_of(context).client() as client:
+        synced = copies.sync(
+            client,
+            only=list(names) or None,
+            byte_budget=None if budget is None else size(budget),
+            away=None if away is None else duration(away),
+            one_position=one_position,
+            send=not keep_queue,
+        )
+    if as_json_:
+        click.echo(_json(synced))
+    else:
+        _tell(synced)
+    if any(change.error for change in synced.values()) or synced.sent.error:
+        context.exit(REFUSED)
+
+
+@copy.command()
+@click.argument("file", type=COPIES)
+@click.argument("names", nargs=-1)
+@click.option("--every", metavar="DURATION", help="At most so often, as 10s.")
+@click.option("--rounds", type=click.IntRange(min=1), help="End after so many changes.")
+@click.pass_context
+def watch(
+    context: click.Context,
+    file: Path,
+    names: tuple[str, ...],
+    every: str | None,
+    rounds: int | None,
+) -> None:
+    """Stay connected, and sync whenever there is something new. Ctrl-C ends it.
+
+    \b
+    psoup copy watch phone.db --every 10s
+    """
+    with opened(file) as copies, connection_of(context).client() as client:
+        found = copies.watch(
+            client, only=list(names) or None, every=None if every is None else duration(every)
+        )
+        for number, synced in enumerate(found, 1):
+            for name, change in synced.items():
+                click.echo(f"{datetime.now():%H:%M:%S} {name}: {_said(change)}")
+            if number == rounds:
+                break
+        found.close()
+
+
+@copy.command()
+@click.argument("file", type=COPIES)
+@click.option("--json", "as_json_", is_flag=True, help="For programs: one object.")
+def status(file: Path, as_json_: bool) -> None:
+    """What FILE keeps, as of when, how long it is right without new data, and what waits.
+
+    \b
+    fresh until    from then on the store would answer otherwise, even without new data
+    lease until    the registration may end if nobody syncs until then
+    staged         a part of the next answer has come; sync again
+    """
+    with opened(file) as copies:
+        found = [_status(copies, name) for name in copies]
+        queued = copies.queued
+    if as_json_:
+        waiting = {"batches": queued.batches, "rows": queued.rows, "bytes": queued.bytes}
+        click.echo(as_json({"copies": found, "queue": {**waiting, "rejected": queued.rejected}}))
+        return
+    heads = ["name", "rows", "now", "slides", "fresh until", "lease until", "staged"]
+    lines = [[one[head.replace(" ", "_")] for head in heads] for one in found]
+    grid(heads, [[_shown(value) for value in line] for line in lines], empty="no copies yet")
+    for name, stream in queued.streams.items():
+        note(f"{stream.batches:,} batches wait for {name}: {stream.rows:,} rows")
+    if queued.rejected:
+        note(f"{queued.rejected:,} batches were refused; psoup copy rejected {file} shows them")
+
+
+def _status(copies: Copies, name: str) -> dict[str, Any]:
+    copy = copies[name]
+    known = {"name": name, "staged": copy.staged, "synced": copy.synced}
+    if not copy.synced:
+        unknown = ("rows", "now", "slides", "fresh_until", "lease_until")
+        return {**known, **dict.fromkeys(unknown), "base_rows": None}
+    state = copy.state
+    return {
+        **known,
+        "rows": len(copy),
+        "now": state.now,
+        "slides": state.slides,
+        "fresh_until": state.good_until,
+        "lease_until": state.lease_until,
+        "base_rows": state.base_rows,
+    }
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+    return str(value)
+
+
+# ---- what a sync did
+
+
+def _tell(synced: Synced) -> None:
+    tell_sent(synced.sent)
+    heads = ["copy", "status", "received", "removed", "repaired", ""]
+    grid(heads, map(_line, synced.items()), empty="no copies yet; psoup copy keep declares one")
+    note(f"{synced.received_bytes:,} bytes received")
+    for change in synced.values():
+        if change.error is not None:
+            show(change.error)
+    if any(change.status == "incomplete" for change in synced.values()):
+        note("the rest comes with the next sync; until then the old answers stay")
+
+
+def _line(item: tuple[str, Change]) -> list[str]:
+    name, change = item
+    whole = f"whole: {change.reason}" if change.whole else ""
+    counts = [f"{number:,}" for number in (change.rows, change.removed, change.repaired)]
+    return [name, change.status, *counts, whole]
+
+
+def _said(change: Change) -> str:
+    if change.error is not None:
+        return f"refused: {change.error}"
+    return f"{change.status}, {change.rows:,} rows received, {change.removed:,} removed"
+
+
+def _json(synced: Synced) -> str:
+    received = synced.received_bytes
+    copies, sent = _plain(synced.items()), _sent(synced.sent)
+    return as_json({"copies": copies, "sent": sent, "received_bytes": received})
+
+
+def _plain(changes: Iterable[tuple[str, Change]]) -> dict[str, Any]:
+    return {
+        name: {
+            "status": change.status,
+            "whole": change.whole,
+            "reason": change.reason,
+            "rows": change.rows,
+            "removed": change.removed,
+            "repaired": change.repaired,
+            "error": None if change.error is None else str(change.error),
+        }
+        for name, change in changes
+    }
+
+
+def _sent(sent: Sent) -> dict[str, Any]:
+    return {
+        "batches": sent.batches,
+        "rows": sent.rows,
+        "rejected": [f"{one.stream}: {one.message}" for one in sent.rejected],
+        "error": None if sent.error is None else str(sent.error),
+    }
+
+
+for _command in (rows, query, publish, send, rejected, requeue, discard):
+    copy.add_command(_command)

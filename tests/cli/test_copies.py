@@ -1,0 +1,175 @@
+"""Copies and the queue from the command line, over a running server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from client_sdk import Client
+from psoup.cli import cli
+from tests.cli.conftest import Run
+from tests.server.process import ServerProcess
+
+pytestmark = pytest.mark.process
+
+NOWHERE = ("--target", "127.0.0.1:1", "--timeout", "0.3")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path_factory.mktemp("copies") / "store")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def client(server: ServerProcess) -> Iterator[Client]:
+    with Client(server.address) as client:
+        client.define("CREATE STREAM trades (symbol TEXT, price DOUBLE) RETAIN 1 HOUR")
+        client.publish("trades", [{"symbol": s, "price": p} for s, p in [("A", 1), ("B", 200)]])
+        yield client
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return str(tmp_path / "phone.db")
+
+
+@pytest.fixture
+def run(server: ServerProcess, client: Client) -> Run:
+    """As a user does, over the network."""
+
+    def invoke(*arguments: str, code: int = 0) -> Result:
+        given = (
+            arguments if arguments[0] == "--target" else ("--target", server.address, *arguments)
+        )
+        result = CliRunner().invoke(cli, list(given))
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, result.output
+        return result
+
+    return invoke
+
+
+def offline(*arguments: str) -> tuple[str, ...]:
+    return (*NOWHERE, *arguments)
+
+
+def test_keep_sync_and_read_without_a_connection(run: Run, file: str, client: Client) -> None:
+    dear = "SELECT symbol, price FROM trades WHERE price > :p RANGE 1 HOUR"
+    made = run(*offline("copy", "keep", file, "dear", dear, "--param", "p=100"))
+    assert "psoup copy sync" in made.stderr
+    assert "has not been synced yet" in run("copy", "rows", file, "dear", code=1).stderr
+    run("copy", "keep", file, "n", "SELECT count(*) AS n FROM trades", "--base-rows")
+    first = run("copy", "sync", file).stdout
+    assert "changed" in first and "whole: FIRST" in first
+    assert "unchanged" in run("copy", "sync", file, "dear", "--one-position").stdout
+    shown = run(*offline("copy", "rows", file, "dear"))
+    assert "200.0" in shown.stdout and "1 rows · synced as of" in shown.stderr
+    lines = run(*offline("copy", "rows", file, "n", "--format", "jsonl")).stdout
+    assert json.loads(lines)["n"] == client.ask("SELECT count(*) AS n FROM trades").rows[0]["n"]
+    asked = run(*offline("copy", "query", file, "SELECT max(price) AS most FROM dear", "--json"))
+    assert json.loads(asked.stdout) == {"most": 200.0}
+    assert "No answer from a store" in run(*offline("copy", "sync", file), code=3).stderr
+
+
+def test_status_says_what_is_kept_and_what_waits(run: Run, file: str, tmp_path: Path) -> None:
+    run("copy", "keep", file, "dear", "SELECT symbol FROM trades WHERE price > 100 RANGE 1 HOUR")
+    run("copy", "keep", file, "later", "SELECT symbol FROM trades", "--priority", "-1")
+    run("copy", "sync", file, "dear")
+    (tmp_path / "new.csv").write_text("symbol,price\nC,300\n")
+    run("copy", "publish", file, "trades", str(tmp_path / "new.csv"))
+    shown = run(*offline("copy", "status", file))
+    assert "fresh until" in shown.stdout and "1 batches wait for trades: 1 rows" in shown.stderr
+    found = json.loads(run("copy", "status", file, "--json").stdout)
+    assert [(one["name"], one["synced"]) for one in found["copies"]] == [
+        ("dear", True),
+        ("later", False),
+    ]
+    assert found["queue"]["rows"] == 1
+    gone = run("copy", "forget", file, "dear").stderr
+    assert "psoup unregister" in gone
+    assert "those that are: later" in run("copy", "rows", file, "dear", code=1).stderr
+
+
+def test_what_is_queued_offline_is_sent_by_the_next_sync(
+    run: Run, file: str, client: Client, tmp_path: Path
+) -> None:
+    client.define("CREATE STREAM queued (a BIGINT, b TEXT)")
+    data = tmp_path / "rows.csv"
+    data.write_text("a,b\n1,x\n2,y\n")
+    unknown = run(*offline("copy", "publish", file, "queued", str(data)), code=3)
+    assert "not known here yet" in unknown.stderr
+    run("copy", "publish", file, "queued", str(data))
+    data.write_text("a,b\n3,z\nfour,z\n")
+    bad = run(*offline("copy", "publish", file, "queued", str(data)), code=1)
+    assert "line 3, a" in bad.stderr and "nothing was queued" in bad.stderr
+    run(*offline("copy", "publish", file, "queued", str(data), "--skip-bad"))
+    run(*offline("copy", "send", file), code=3)
+    run("copy", "keep", file, "all", "SELECT a FROM queued ORDER BY a")
+    held = json.loads(run("copy", "sync", file, "--keep-queue", "--json").stdout)
+    assert held["sent"]["batches"] == 0 and held["copies"]["all"]["rows"] == 0
+    synced = run("copy", "sync", file)
+    assert "sent 2 batches, 3 rows" in synced.stderr
+    assert [row["a"] for row in client.ask("SELECT a FROM queued ORDER BY row_id")] == [1, 2, 3]
+    assert "nothing waits" in run("copy", "send", file).stderr
+
+
+def test_what_was_refused_is_shown_mended_or_dropped(
+    run: Run, file: str, client: Client, tmp_path: Path
+) -> None:
+    client.define("CREATE STREAM soon (a BIGINT)")
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
+    run("copy", "publish", file, "soon", str(tmp_path / "a.jsonl"))
+    client.define("DROP STREAM soon")
+    refused = run("copy", "send", file, code=1).stderr
+    assert "refused: batch 1 for soon" in refused
+    assert "UNKNOWN_STREAM" in run("copy", "rejected", file).stdout
+    assert json.loads(run("copy", "rejected", file, "--json").stdout)["rows"] == 1
+    assert "no batch 7 was refused" in run("copy", "requeue", file, "7", code=2).stderr
+    client.define("CREATE STREAM soon (a BIGINT)")
+    run("copy", "requeue", file)
+    assert "sent 1 batches, 1 rows" in run("copy", "send", file).stderr
+    run("copy", "publish", file, "soon", "--heartbeat", "2026-01-05T09:00")
+    run("copy", "send", file, code=1)
+    assert "1 deleted" in run("copy", "discard", file, "--yes").stderr
+    assert "nothing was refused" in run("copy", "rejected", file).stderr
+
+
+def test_a_budget_leaves_the_rest_for_later(run: Run, file: str, client: Client) -> None:
+    client.define("CREATE STREAM wide (a BIGINT, b TEXT)")
+    client.publish("wide", pa.table({"a": range(3000), "b": [f"{n:050d}" for n in range(3000)]}))
+    run("copy", "keep", file, "wide", "SELECT a, b FROM wide")
+    first = run("copy", "sync", file, "--budget", "1kB", "--away", "8h")
+    assert "incomplete" in first.stdout and "the rest comes with the next sync" in first.stderr
+    assert "not a size" in run("copy", "sync", file, "--budget", "much", code=2).stderr
+    for _ in range(200):
+        if "incomplete" not in run("copy", "sync", file, "--budget", "100kB").stdout:
+            break
+    target = str(Path(file).with_suffix(".arrow"))
+    run("copy", "rows", file, "wide", "--format", "arrow", "--output", target)
+    assert pa.ipc.open_file(target).read_all().num_rows == 3000
+
+
+def test_watch_tells_of_changes(run: Run, file: str) -> None:
+    run("copy", "keep", file, "dear", "SELECT symbol FROM trades WHERE price > 100")
+    assert "dear: changed" in run("copy", "watch", file, "--rounds", "1").stdout
+
+
+def test_wrong_usage_says_what_to_do(run: Run, file: str, tmp_path: Path) -> None:
+    assert "does not exist" in run("copy", "sync", file, code=2).stderr
+    assert not Path(file).exists()
+    assert "not both" in run("copy", "keep", file, "x", code=2).stderr
+    assert "not both" in run("copy", "keep", file, "x", "SELECT", "--handle", "00", code=2).stderr
+    run("copy", "keep", file, "x", "SELECT nothing FROM trades")
+    refused = run("copy", "sync", file, code=1)
+    assert "there is no column nothing in trades" in refused.stderr and "refused" in refused.stdout
+    other = tmp_path / "other.txt"
+    other.write_text("not a database, but some text that is longer than a header")
+    assert "no SQLite file" in run("copy", "status", str(other), code=1).stderr

@@ -1,0 +1,26 @@
+"""Means that tests of copies share."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from client_sdk import Column, Stream
+from datastem.schema import StreamSchema
+
+
+def wire(schema: StreamSchema) -> Stream:
+    """A stream as the store describes it."""
+    retain = None if schema.retain is None else timedelta(microseconds=schema.retain)
+    return Stream(
+        name=schema.name,
+        id=1,
+        columns=tuple(Column(one.name, str(one.type)) for one in schema.columns),
+        ordered_by=schema.ordered_by,
+        retain=retain,
+        ahead=timedelta(hours=1),
+        row_count=0,
+        now=None,
+        sql="",
+        registration_count=0,
+        key=schema.key,
+    )
