@@ -99,7 +99,7 @@ class RowCopier:
     def renewed(self, plan: Plan, job: Job) -> RowCopier:
         return RowCopier(self.core, plan, job)
 
-    def piece(self, cursor: int, limit: int) -> Chunk:
+    def piece(self, cursor: int, limit: int) -> Chunk | None:
         chunks: list[Chunk] = []
         left = limit
         for ids, ts, part, places in self._target_rows(cursor):
@@ -112,7 +112,7 @@ class RowCopier:
             left -= chunks[-1].nbytes
             if left <= 0 or len(chunks[-1].ids) < len(places[wanted]):
                 break
-        return _joined(chunks)
+        return _joined(chunks) if chunks else None
 
     def _chunk(self, part: Part, places: Int64s) -> Chunk:
         plan = self.plan

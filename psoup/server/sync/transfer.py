@@ -76,7 +76,14 @@ class Transfer:
                     return
         left, cursor = found.lacking, 0
         while left:
-            part, count, cursor = await self._piece(copier, cursor, budget)
+            piece = await self._piece(copier, cursor, budget)
+            if piece is None:
+                copier, found = await self._move_on(cursor)
+                if found.whole != self.found.whole:
+                    return
+                self.found, self.job, left, cursor = found, found.job, found.lacking, 0
+                continue
+            part, count, cursor = piece
             left -= count
             yield part
             if left and cursor > self.job.claim.next_id:
@@ -138,14 +145,26 @@ class Transfer:
 
     async def _piece(
         self, copier: Copier, cursor: int, budget: Budget
-    ) -> tuple[pb.SyncPart, int, int]:
-        """The next rows, how many they are, and the id after them."""
+    ) -> tuple[pb.SyncPart, int, int] | None:
+        """The next rows, how many they are, and the id after them; None where they are gone."""
         limit = self._room(budget)
 
-        def make(plan: Plan) -> tuple[pb.SyncPart, int, int]:
+        def make(plan: Plan) -> tuple[pb.SyncPart, int, int] | None:
             chunk = copier.renewed(plan, self.job).piece(cursor, limit)
+            if chunk is None:
+                return None
             part = row_part(chunk, plan.query.columns, self.encoding)
             return part, len(chunk.ids), int(chunk.ids[-1]) + 1
+
+        return (await self._compute(make))[1]
+
+    async def _move_on(self, cursor: int) -> tuple[Copier, Difference]:
+        """Rows of the target have passed the retention: what is left of it at the NOW of now."""
+        next_id = max(cursor, self.job.claim.next_id)
+
+        def make(plan: Plan) -> tuple[Copier, Difference]:
+            copier = RowCopier(self.core, plan, self.job.later(plan.now, next_id))
+            return copier, copier.difference()
 
         return (await self._compute(make))[1]
 
