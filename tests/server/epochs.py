@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from datastem.codec import are_rows, query_view
 from psoup.server.follower import decode_rows
-from psoup.store import Epoch, Position, State, Store, StreamMark, Touched
+from psoup.store import DataFile, Epoch, Position, State, Store, StreamMark, Touched
 from psoup.store.datafile import write_data_file
 from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES
 from psoup.store.tables import changed_rows
@@ -117,16 +117,29 @@ class HandMadeEngine:
         old = list(self._store.stem_snapshot(self._epoch, stream_id).files.values())
         table = pa.concat_tables([pa.parquet.read_table(stem.path_of(file)) for file in old])
         file = write_data_file(stem.root, table, bounds=["_row_id", "_ts"], row_group_rows=70_000)
-        self._stems[stream_id] += 1
-        stem.commit(self._stems[stream_id], [file], old, operation="MERGE", data_change=False)
-        self._epochs += 1
-        mark = replace(self._epoch.streams[stream_id], version=self._stems[stream_id])
-        streams = {**self._epoch.streams, stream_id: mark}
-        self._epoch = replace(self._epoch, number=self._epochs, kind="merge", streams=streams)
-        self._store.epochs.append(self._epochs, self._epoch)
+        self._replace(stream_id, [file], old, "merge")
         for gone in old:
             stem.path_of(gone).unlink()
         return [gone.path for gone in old]
+
+    def _replace(self, stream_id: int, new: list[DataFile], old: list[DataFile], kind: str) -> None:
+        """Other files of a stem, and the epoch that names them."""
+        assert self._epoch is not None
+        self._stems[stream_id] += 1
+        version = self._stems[stream_id]
+        stem = self._store.stem(stream_id)
+        stem.commit(version, new, old, operation=kind.upper(), data_change=kind == "retain")
+        self._epochs += 1
+        mark = replace(self._epoch.streams[stream_id], version=version)
+        streams = {**self._epoch.streams, stream_id: mark}
+        self._epoch = replace(self._epoch, number=self._epochs, kind=kind, streams=streams)
+        self._store.epochs.append(self._epochs, self._epoch)
+
+    def forget(self, stream_id: int, count: int) -> None:
+        """Retention: the first so many files of a stem are no longer part of it."""
+        assert self._epoch is not None
+        old = list(self._store.stem_snapshot(self._epoch, stream_id).files.values())[:count]
+        self._replace(stream_id, [], old, "retain")
 
     def trim(self) -> None:
         """Removes every log file an epoch has consumed, and their commits behind a checkpoint."""

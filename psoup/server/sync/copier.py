@@ -43,6 +43,6 @@ class Copier(Protocol):
         """For the job of the difference, and a plan of now: between two pieces nothing is held
         that can be found again."""
 
-    def piece(self, cursor: int, limit: int) -> Chunk:
+    def piece(self, cursor: int, limit: int) -> Chunk | None:
         """Of the lacking rows those with ids from `cursor` on: at least one, of about `limit`
-        bytes, by ascending id."""
+        bytes, by ascending id. None where all that were left have passed the retention since."""

@@ -73,6 +73,13 @@ class Job:
         claim, reason = Claim(self.claim.copy), pb.SYNC_REASON_TARGET_GONE
         return replace(self, claim=claim, target=target, fixed=False, reason=reason, moment=None)
 
+    def later(self, now: int | None, next_id: int) -> Job:
+        """The same with a later NOW, when what has an id below `next_id` was sent."""
+        target = self.target
+        horizon = None if target.horizon is None else _latest(target.horizon, now)
+        moved = replace(target, now=_latest(target.now, now), horizon=horizon)
+        return replace(self, claim=Claim(self.claim.copy, target, next_id), target=moved)
+
     def without_copy(self, reason: pb.SyncReason) -> Job:
         """The same for a client that has nothing."""
         return replace(self, claim=replace(self.claim, copy=None), reason=reason)

@@ -97,7 +97,7 @@ class RowCopier:
     def renewed(self, plan: Plan, job: Job) -> RowCopier:
         return RowCopier(self.core, plan, job)
 
-    def piece(self, cursor: int, limit: int) -> Chunk:
+    def piece(self, cursor: int, limit: int) -> Chunk | None:
         chunks: list[Chunk] = []
         left = limit
         for part, places in self._lacking(cursor):
@@ -106,7 +106,7 @@ class RowCopier:
             left -= chunks[-1].nbytes
             if left <= 0 or len(chunks[-1].ids) < len(places):
                 break
-        return _joined(chunks)
+        return _joined(chunks) if chunks else None
 
     def _chunk(self, part: Part, places: Int64s) -> Chunk:
         plan = self.plan

@@ -83,8 +83,16 @@ class Transfer:
                     return
         left, cursor, pieces = found.lacking, 0, 0
         while left:
-            part, count, cursor = first or await self._piece(copier, cursor, budget)
-            first, left, pieces = None, left - count, pieces + 1
+            piece = first or await self._piece(copier, cursor, budget)
+            first = None
+            if piece is None:
+                copier, found = await self._move_on(cursor)
+                if found.whole != self.found.whole:
+                    return
+                self.found, self.job, left, cursor = found, found.job, found.lacking, 0
+                continue
+            part, count, cursor = piece
+            left, pieces = left - count, pieces + 1
             if pieces % _PIECES_PER_TICKET == 0:
                 self.ticket = self.core.turns.ticket()
             yield part
@@ -153,16 +161,29 @@ class Transfer:
         copier = copier if found.job is copier.job else copier.renewed(plan, found.job)
         return copier, found, self._make(plan, copier, 0, budget)
 
-    async def _piece(self, copier: Copier, cursor: int, budget: Budget) -> Piece:
-        def make(plan: Plan) -> Piece:
+    async def _piece(self, copier: Copier, cursor: int, budget: Budget) -> Piece | None:
+        def make(plan: Plan) -> Piece | None:
             return self._make(plan, copier.renewed(plan, self.job), cursor, budget)
 
         return (await self._compute(make))[1]
 
-    def _make(self, plan: Plan, copier: Copier, cursor: int, budget: Budget) -> Piece:
+    def _make(self, plan: Plan, copier: Copier, cursor: int, budget: Budget) -> Piece | None:
+        """None where the rows are gone."""
         chunk = copier.piece(cursor, self._room(budget))
+        if chunk is None:
+            return None
         part = row_part(chunk, plan.query.columns, self.encoding)
         return part, len(chunk.ids), int(chunk.ids[-1]) + 1
+
+    async def _move_on(self, cursor: int) -> tuple[Copier, Difference]:
+        """Rows of the target have passed the retention: what is left of it at the NOW of now."""
+        next_id = max(cursor, self.job.claim.next_id)
+
+        def make(plan: Plan) -> tuple[Copier, Difference]:
+            copier = RowCopier(self.core, plan, self.job.later(plan.now, next_id))
+            return copier, copier.difference()
+
+        return (await self._compute(make))[1]
 
     async def _compute(self, work: Callable[[Plan], T]) -> tuple[Plan, T]:
         """In a thread when it is its turn, with a plan of now; again with the newest epoch where a
