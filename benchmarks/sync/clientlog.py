@@ -94,6 +94,8 @@ def log_server(folder: Path) -> Iterator[LogReader]:
     finally:
         process.terminate()
         process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 class LogReader:
