@@ -17,7 +17,7 @@ import numpy as np
 from datastem.closures import Closures, caused
 from datastem.equality import Int64s
 from datastem.operations import OP_ROW
-from datastem.runs import FIRST, KeyedRows, Runs
+from datastem.runs import FIRST, NEVER, KeyedRows, Runs
 
 # New rows that are looked at beside the live ones before what has ended leaves these.
 _SLACK = 4096
@@ -77,6 +77,11 @@ class History:
     def nbytes(self) -> int:
         return self.runs.nbytes + self.live.runs.nbytes
 
+    @property
+    def last_ts(self) -> int:
+        """The greatest ts of its rows."""
+        return max((run.last_ts for run in self.runs.runs), default=FIRST)
+
     def insert(self, rows: KeyedRows, high: int) -> History:
         """With the rows from `self.high` up to `high`, by ascending id; some may be missing."""
         return replace(self, high=high, runs=self.runs.append(rows), live=self.live.insert(rows))
@@ -90,13 +95,37 @@ class History:
 
         Without those that by all that is known here had ended by `cut`: they are not retained.
         """
-        live = self.live
-        cheap = instant >= live.since and high >= live.settled
-        found = (live.runs if cheap else self.runs).last_of_each(high, instant)
+        found = self._from(high, instant).last_of_each(high, instant)
         found = found.take(found.ops == OP_ROW)
         if cut > FIRST and (high < self.high or instant < cut):
             found = found.take(self.runs.ends(found) > cut)
         return found.take(np.argsort(found.ids))
+
+    def changed(self, old: int, new: int, instant: int) -> tuple[KeyedRows, KeyedRows]:
+        """The rows that are current as known from ids below `old` and not from those below `new`,
+        and those of which the opposite is true; by ascending id.
+
+        For marks at which no row that is known lies ahead of NOW, which was `instant` at the old
+        one. Costs as much as the keys that have rows in between.
+        """
+        runs = self._from(old, instant)
+        among = runs.of_keys(np.unique(runs.between(old, new).keys))
+        before, after = (among.last_of_each(high, NEVER) for high in (old, new))
+        before, after = (rows.take(rows.ops == OP_ROW) for rows in (before, after))
+        gone = before.take(~np.isin(before.ids, after.ids))
+        gone = gone.take(np.argsort(gone.ids))
+        come = after.take(~np.isin(after.ids, before.ids))
+        return gone, come.take(np.argsort(come.ids))
+
+    def least_ts(self, old: int, new: int) -> int:
+        """Of the rows with ids in between; NEVER without any."""
+        return self._from(old, NEVER).between(old, new).first_ts
+
+    def _from(self, high: int, instant: int) -> Runs:
+        """Rows among which all are that are current at the instant or later, with ids below `high`
+        or greater ones known."""
+        live = self.live
+        return live.runs if instant >= live.since and high >= live.settled else self.runs
 
     def ended(self, cut: int) -> Int64s:
         """The ids of the rows that had ended by the instant, ascending."""

@@ -90,6 +90,13 @@ class KeyedRows:
         last[:-1] = self.keys[1:] != self.keys[:-1]
         return self.take(last)
 
+    def of_keys(self, keys: Int64s) -> KeyedRows:
+        """The rows of these keys, which ascend."""
+        first = np.searchsorted(self.keys, keys, "left")
+        lengths = np.searchsorted(self.keys, keys, "right") - first
+        before = np.cumsum(lengths) - lengths
+        return self.take(np.arange(int(lengths.sum())) + np.repeat(first - before, lengths))
+
     def find(self, others: KeyedRows) -> tuple[Int64s, Int64s, Int64s]:
         """For each of the others the rows of its key `[first, stop)`, and where those begin whose
         ts is greater than its own."""
@@ -157,6 +164,15 @@ class Runs:
         if len(found) == 1:
             return found[0]
         return KeyedRows.joined(found).sorted().last_of_each()
+
+    def between(self, low: int, high: int) -> KeyedRows:
+        """The rows with ids in `[low, high)`, in no order."""
+        runs = (run for run in self.runs if run.last_id >= low)
+        return KeyedRows.joined([run.take((run.ids >= low) & (run.ids < high)) for run in runs])
+
+    def of_keys(self, keys: Int64s) -> Runs:
+        """The rows of these keys, which ascend."""
+        return Runs(tuple(run.of_keys(keys) for run in self.runs))
 
     def ends(self, rows: KeyedRows) -> Int64s:
         """When each of these rows, which are here, ended; NEVER where it has not."""

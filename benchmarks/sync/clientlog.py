@@ -6,24 +6,19 @@ advantage there is: rows in the same encoding as ours but without ids, checksums
 client that lets rows expire by itself; zstd over everything that is read, where that is smaller;
 and a *compacted* read that leaves out rows of a key that a later one replaces, and rows that have
 left the window.
-
-`python -m benchmarks.sync.clientlog FOLDER` serves logs: a name and an offset in, the rest of the
-log out.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
-import grpc.aio
 import pyarrow as pa
 
 from benchmarks.sync.calls import OPTIONS, Received
@@ -34,7 +29,7 @@ from psoup.v1 import psoup_pb2 as pb
 METHOD = "/psoup.benchmark.Logs/Read"
 PIECE = 256 << 10
 _CODEC = pa.Codec("zstd")
-_NUMBER = 8
+NUMBER = 8
 
 
 def encoded(rows: pa.Table, columns: Sequence[Column]) -> list[bytes]:
@@ -52,7 +47,7 @@ def entry(row: pb.Row) -> bytes:
 
 def sent(entries: Sequence[bytes]) -> bytes:
     """As a read answers: the new offset, then the entries."""
-    return bytes(_NUMBER) + packed(b"".join(entries))
+    return bytes(NUMBER) + packed(b"".join(entries))
 
 
 def packed(content: bytes) -> bytes:
@@ -87,7 +82,7 @@ class ClientLogs:
 @contextmanager
 def log_server(folder: Path) -> Iterator[LogReader]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.sync.clientlog", str(folder)],
+        [sys.executable, "-m", "benchmarks.sync.logserver", str(folder)],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -99,6 +94,8 @@ def log_server(folder: Path) -> Iterator[LogReader]:
     finally:
         process.terminate()
         process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 class LogReader:
@@ -110,29 +107,3 @@ class LogReader:
         began = time.perf_counter()
         messages = list(self._call(request))
         return Received(messages, len(request), time.perf_counter() - began)
-
-
-async def _serve(folder: Path) -> None:
-    async def read(request: bytes, _context: object) -> AsyncIterator[bytes]:
-        name, offset = json.loads(request)
-        with (folder / name).open("rb") as file:
-            file.seek(offset)
-            content = file.read()
-        whole = (offset + len(content)).to_bytes(_NUMBER) + packed(content)
-        for start in range(0, len(whole), PIECE):
-            yield whole[start : start + PIECE]
-
-    server = grpc.aio.server()
-    service, method = METHOD[1:].split("/")
-    handler = grpc.unary_stream_rpc_method_handler(read)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(service, {method: handler}),)
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)
-    await server.wait_for_termination()
-
-
-if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1])))

@@ -218,4 +218,4 @@ def _figure(rushes: dict[str, Rush]) -> Figure:
             Series("one's time × clients / cores", [0, perfect], [0, 100], 5, "dashed"),
         ]
         panels.append(Panel(name, "seconds since all asked", "% of the clients done", series))
-    return Figure("sync-clients", "A thousand clients come back at once", panels, 2)
+    return Figure("sync-clients", "Many clients come back at once", panels, 2)

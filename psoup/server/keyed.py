@@ -7,7 +7,10 @@ in memory, and goes on from there with every answer. So keyed answers are as fre
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from datastem.codec import HISTORY_COLUMNS
 from datastem.history import History
@@ -17,6 +20,9 @@ from datastem.stem import StemView
 
 # A history is pruned when it has grown to twice what was left of it, and this.
 _SLACK = 1 << 16
+_REMEMBERED = 4
+
+Found: TypeAlias = tuple[KeyedRows, ...]
 
 
 class KeyedStream:
@@ -27,6 +33,7 @@ class KeyedStream:
         self._lock = threading.Lock()
         self._history = History()
         self._left = 0
+        self._found: OrderedDict[Hashable, Found] = OrderedDict()
 
     def view(self, stem: StemView) -> KeyedView:
         """Of the moment `stem` is of."""
@@ -47,9 +54,23 @@ class KeyedStream:
                 self._left = len(history)
             if history.high >= newest.high:
                 self._history = history
-        self._memory.hold((self, 0), self._history.nbytes)
+        kept = sum(rows.nbytes for found in list(self._found.values()) for rows in found)
+        self._memory.hold((self, 0), self._history.nbytes + kept)
         self._memory.shrink()
         return history
+
+    def remembered(self, key: Hashable, find: Callable[[], Found]) -> Found:
+        """What was found last, a few times over: a transfer asks for the same again for each of
+        its pieces, and so do clients that come together."""
+        with self._lock:
+            found = self._found.get(key)
+        if found is None:
+            found = find()
+            with self._lock:
+                self._found[key] = found
+                if len(self._found) > _REMEMBERED:
+                    self._found.popitem(last=False)
+        return found
 
     def forget(self) -> None:
         self._memory.drop((self, 0))
@@ -58,6 +79,7 @@ class KeyedStream:
     def evict(self, number: int) -> None:
         """The memory's word that others need the room."""
         self._history = History()
+        self._found.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +96,31 @@ class KeyedView:
         Without those that had ended by `cut`: what had is not retained.
         """
         limit = FIRST if cut is None else cut
-        return self.stream.at(self.seen, self.stem, limit).current(high, instant, limit)
+        history = self.stream.at(self.seen, self.stem, limit)
+        # An instant later than any row's is as good as any other, and so is a cut where nothing
+        # that is current can have ended.
+        key: tuple[int, ...] = (high, min(instant, history.last_ts))
+        if high < history.high or instant < limit:
+            key = (*key, limit, history.high)
+        (rows,) = self.stream.remembered(key, lambda: (history.current(high, instant, limit),))
+        return rows
+
+    def changed(self, old: int, now: int, cut: int | None) -> tuple[KeyedRows, KeyedRows] | None:
+        """The rows current at `old`, a high id of which NOW was `now`, that are no longer so now;
+        and those that are now and were not. By ascending id; costs as much as changed.
+
+        None where rows came that had ended others by `cut` already: those may be forgotten.
+        """
+        limit = FIRST if cut is None else cut
+        history = self.stream.at(self.seen, self.stem, limit)
+        high = self.stem.high
+        if history.least_ts(old, high) <= limit:
+            return None
+        found = self.stream.remembered(
+            (old, high, "changed"), lambda: history.changed(old, high, now)
+        )
+        gone, come = found
+        return gone, come
 
 
 def _read(history: History, stem: StemView) -> History:

@@ -15,7 +15,7 @@ from datastem import history as module
 from datastem.codec import HISTORY_COLUMNS, INSTANT
 from datastem.history import History
 from datastem.keys import key_digests
-from datastem.runs import KeyedRows
+from datastem.runs import NEVER, KeyedRows
 from tests.oracle.keyed import Keyed
 
 KEYED = Keyed(("key",))
@@ -147,3 +147,22 @@ def test_key_digests_stay_what_they_are() -> None:
     assert found.dtype == np.int64
     assert found[0] == found[2] != found[1]
     assert found.tolist()[:2] == [-5101055812324535584, 4770688250002808650]
+
+
+@given(rows(), st.data())
+def test_what_changed_is_the_difference_of_what_was_current(
+    found: list[Row], data: DataObject
+) -> None:
+    """Between any two marks, NOW being the greatest ts that was known at each."""
+    history = built(batches(data, found))
+    tops = [max((row["ts"] for row in found[:high]), default=0) for high in range(len(found) + 1)]
+    for old in range(len(found) + 1):
+        for new in range(old, len(found) + 1, 3):
+            before = set(history.current(old, tops[old]).ids.tolist())
+            after = set(history.current(new, tops[new]).ids.tolist())
+            gone, come = history.changed(old, new, tops[old])
+            assert gone.ids.tolist() == sorted(before - after)
+            assert come.ids.tolist() == sorted(after - before)
+            assert history.least_ts(old, new) == min(
+                (row["ts"] for row in found[old:new]), default=NEVER
+            )

@@ -18,6 +18,7 @@ from psoup.server.core import Core
 from psoup.server.invoke import NO_ROWS, Plan, matching, rows_at
 from psoup.server.matcher import Matcher, Work
 from psoup.server.planning import matcher_of, settle
+from psoup.server.summaries import Entry
 from psoup.server.sync.changes import next_change
 from psoup.server.sync.copier import Difference
 from psoup.server.sync.jobs import Job, by_clock, fresh_target
@@ -31,6 +32,7 @@ from results.visibility import FOR_EVER, SINCE_EVER
 
 _COLUMNS_BYTES = 200
 _ID_BYTES = 10
+_KEPT_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class _Answer:
     @cached_property
     def digest(self) -> bytes:
         return Digest().add(self.chunk.checksums).content
+
+    @property
+    def nbytes(self) -> int:
+        return self.chunk.nbytes + 8 * len(self.chunk.ids)
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,8 @@ class ResultCopier:
             return None
         job, answer = self._aim
         base, rows = self._copy.chunk, answer.chunk
+        if base is rows:
+            return base
         changed = int((~_same(rows, base)).sum())
         share = changed / max(len(rows.ids), 1)
         removed = _ID_BYTES * int((~member(base.ids, rows.ids)).sum())
@@ -125,6 +133,8 @@ class ResultCopier:
     def _lacking(self) -> Chunk:
         job, answer = self._aim
         rows, repair = answer.chunk, job.repair
+        if self._base is rows and not repair.asked and not job.continued:
+            return rows.slice(0, 0)
         had = np.zeros(len(rows.ids), np.bool_)
         if self._base is not None:
             had = _same(rows, self._base)
@@ -139,6 +149,8 @@ class ResultCopier:
     def _removed(self) -> Int64s:
         job, answer = self._aim
         assert self._base is not None
+        if self._base is answer.chunk and job.repair.have is None:
+            return np.empty(0, np.int64)
         before = [self._base.ids] if job.repair.have is None else [self._base.ids, job.repair.have]
         ids = np.unique(np.concatenate(before))
         return ids[~member(ids, answer.chunk.ids)]
@@ -156,6 +168,21 @@ class ResultCopier:
         return fresh_target(settle(self.core, plan, self._work), self.job.claim.copy, -1)
 
     def _answer(self, mark: Mark) -> _Answer:
+        """Small ones are remembered: the next sync asks for them again, and so do others whose
+        registration says the same."""
+        plan, summaries = self.plan, self.core.summaries
+        about = plan.query, plan.window, mark.high, mark.now, mark.horizon
+        key = ("answer", plan.stream_id, plan.predicate_id, about)
+        entry = summaries.probe(key)
+        if entry is not None:
+            kept: _Answer = entry.value
+            return kept
+        found = self._computed(mark)
+        if found.nbytes <= _KEPT_BYTES:
+            summaries.insert(key, Entry(0, mark.high, 0, 0, found, found.nbytes))
+        return found
+
+    def _computed(self, mark: Mark) -> _Answer:
         rows = matching(self.plan, self._matcher, self._choice(mark), self.core.summaries)
         found = identified(self.plan.query, rows)
         count = len(found.ids)

@@ -22,13 +22,15 @@ from psoup.server.matcher import Matcher, Work
 from psoup.server.planning import matcher_of
 from psoup.server.sync.copier import Difference
 from psoup.server.sync.jobs import Job
+from psoup.server.sync.keyedchange import Change, KeptTotals, keyed_change
 from psoup.server.sync.parts import Chunk
-from psoup.server.sync.rowset import RowSet
+from psoup.server.sync.rowset import RowSet, Total
 from psoup.server.sync.tokens import Claim, Mark
 from psoup.v1 import psoup_pb2 as pb
 from querystem.shape import project
 from querystem.sortkeys import sort_keys
 from results.idruns import Mask, member, to_runs
+from results.region import Region
 from results.visibility import entered, held, leaving, visible
 from results.window import TimeWindow
 
@@ -51,7 +53,7 @@ class RowCopier:
     def difference(self) -> Difference:
         if self._forgotten:
             return self._without_copy(pb.SYNC_REASON_RETENTION)
-        total = self._target.total(self.core.summaries)
+        total = self._total
         lacking = sum(len(places) for _, places in self._lacking())
         whole = self.job.claim.copy is None
         removed = np.empty(0, np.int64) if whole else self.job.unsent(self._removed)
@@ -82,7 +84,7 @@ class RowCopier:
     @cached_property
     def _removed(self) -> Int64s:
         """Rows of the copy that are no longer among the target's, and have not expired."""
-        gone, have = self._copy.minus(self._target).ids, self.job.repair.have
+        gone, have = self._change.gone.ids, self.job.repair.have
         if have is None:
             return gone
         return np.union1d(gone, have[~member(have, self._target.ids)])
@@ -128,7 +130,7 @@ class RowCopier:
     def _lacking(self, low: int = 0) -> Iterator[tuple[Part, Int64s]]:
         """Where the target's rows from `low` on stand that the client does not have."""
         repair = self.job.repair
-        some = self._target if repair.asked else self._target.minus(self._copy)
+        some = self._target if repair.asked else self._change.come
         for part, places in some.walk(low):
             wanted = places[~self._had(part.ids[places], part.ts[places])]
             if len(wanted):
@@ -159,6 +161,41 @@ class RowCopier:
         return np.asarray(ts < entered(self.plan.window, mark.horizon))
 
     @cached_property
+    def _change(self) -> Change:
+        """What of the target the copy lacks, and of the copy the target."""
+        return self._by_key or Change(
+            self._target.minus(self._copy), self._copy.minus(self._target), None
+        )
+
+    @property
+    def _total(self) -> Total:
+        summaries, plan = self.core.summaries, self.plan
+        if plan.keyed is None or not isinstance(plan.window, TimeWindow):
+            return self._target.total(summaries)
+        kept = KeptTotals(summaries, plan.predicate_id)
+        region = self._region(self.job.target)
+        newest = self.job.target.high == plan.stem.high
+        total = (kept.find(region) if newest else None) or self._change.total(kept)
+        total = total or self._target.total(summaries)
+        if newest:
+            kept.keep(region, total)
+        return total
+
+    @cached_property
+    def _by_key(self) -> Change | None:
+        """Told by the keys that have new rows, where nothing else can have changed."""
+        copy, target, plan = self.job.claim.copy, self.job.target, self.plan
+        if copy is None or copy.now is None or target.now is None or plan.keyed is None:
+            return None
+        if not isinstance(plan.window, TimeWindow) or target.high != plan.stem.high:
+            return None
+        old, new = self._region(copy), self._region(target)
+        if replace(old, hi=new.hi) != new:
+            return None
+        changed = plan.keyed.changed(copy.high, copy.now, self._cut)
+        return changed and keyed_change(plan, self._matcher, old, new, changed)
+
+    @cached_property
     def _target(self) -> RowSet:
         return self._rows(self.job.target)
 
@@ -186,9 +223,16 @@ class RowCopier:
             return rows_at(plan, Horizon(mark.now, self._oldest, mark.high), self.core.summaries)
         if plan.keyed is None:
             return Choice(held(plan.window, now, mark.horizon, self._oldest, mark.high))
-        region = held(plan.window, now, mark.horizon, None, mark.high)
+        region = self._region(mark)
         rows = plan.keyed.current(mark.high, mark.now, self._cut)
         return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
+
+    def _region(self, mark: Mark) -> Region:
+        """Where the current rows of a mark lie, of a keyed stream."""
+        now = self.job.target.now
+        if now is None or not isinstance(self.plan.window, TimeWindow):
+            return NO_ROWS.region
+        return held(self.plan.window, now, mark.horizon, None, mark.high)
 
     @property
     def _oldest(self) -> int | None:
