@@ -38,7 +38,8 @@ def build(folder: Path) -> Path:
     made = shutil.ignore_patterns("node_modules", "build", "generated")
     target = shutil.copytree(SOURCE, folder / "examples" / "typescript", ignore=made)
     shutil.copytree(ROOT / "proto", folder / "proto")
-    installed = _run(target, npm, "ci", "--prefer-offline", "--loglevel=error")
+    patience = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000")
+    installed = _run(target, npm, "ci", "--prefer-offline", "--loglevel=error", *patience)
     if installed.returncode and re.search(_NO_NETWORK, installed.stdout):
         pytest.skip(f"npm can't fetch its packages: {installed.stdout[-300:]}")
     assert installed.returncode == 0, installed.stdout
