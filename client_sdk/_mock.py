@@ -31,8 +31,9 @@ class MockTransport:
     A handler is a function from the request message to the response message, or a list with one
     item for each call. A PsoupError, raised by the function or standing in the list, is what the
     client gets (and retries, where it would). Handlers of `Invoke` and `Ask` give an iterable of
-    InvokeResponse; `answer()` makes one. Batches of a PublishStream go to the handler of
-    `Publish`, one by one. `calls` has every request so far, as (method, request).
+    InvokeResponse, which `answer()` makes; those of `Sync` and `Watch` one of SyncPart. Batches of
+    a PublishStream go to the handler of `Publish`, one by one. `calls` has every request so far, as
+    (method, request).
     """
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:

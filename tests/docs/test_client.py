@@ -1,0 +1,64 @@
+"""docs/client.md and examples/offline.py do what they say, with a running server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import client_sdk
+from tests.docs.markdown import ROOT, blocks, code, read, table
+from tests.server.process import ServerProcess
+
+pytestmark = pytest.mark.process
+
+PAGE = read("docs/client.md")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path_factory.mktemp("client") / "store")
+    yield server
+    server.stop()
+
+
+def test_the_page_s_python(
+    server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    try:
+        for block in blocks(PAGE, "python"):
+            exec(block.text.replace("localhost:7181", server.address), names)
+        assert names["copies"]["dear"].rows() == [{"symbol": "IBM", "price": 184.5}]
+    finally:
+        names["copies"].close()
+        names["client"].close()
+
+
+def test_the_page_names_all_errors_of_copies() -> None:
+    told = {code(row[0]) for row in table(PAGE, "raised", "")}
+    known = {kind.__name__ for kind in client_sdk.CopyError.__subclasses__()}
+    assert told == known
+
+
+def _offline(target: str, path: Path) -> str:
+    command = [sys.executable, str(ROOT / "examples" / "offline.py"), target, str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_example(server: ServerProcess, tmp_path: Path) -> None:
+    nowhere = "127.0.0.1:1"
+    path = tmp_path / "phone.db"
+    assert "nothing has come yet" in _offline(nowhere, path)
+    first = _offline(server.address, path)
+    assert "heavy: changed, 2 rows came" in first and "Leiden: 30.0" in first
+    away = _offline(nowhere, path)
+    assert away.startswith("offline: ") and "heavy now: 2" in away and "'Gouda'" in away
+    assert "heavy now: 4" in _offline(server.address, path)
