@@ -20,6 +20,7 @@ from client_sdk import (
     AsyncClient,
     Client,
     ConnectionFailed,
+    Copies,
     LimitExceeded,
     Retry,
     RowProblem,
@@ -322,3 +323,17 @@ def test_a_damaged_batch_is_not_published(
     sent = outbox.send(client_of(store))
     assert store.values() == [2]
     assert [(one.batch, one.reason) for one in sent.rejected] == [(1, "DAMAGED")]
+
+
+def test_what_waits_survives_a_recovery(store: FlakyStore, tmp_path: Path) -> None:
+    path, client = tmp_path / "phone.db", client_of(store)
+    with Copies(path) as copies:
+        copies.publish("s", rows(1))
+        store.faults = iter(["back"])
+        with pytest.raises(Timeout):
+            copies.send(client)
+        copies.publish("s", rows(2))
+    assert Copies.recover(path).rows == 4
+    with Copies(path) as copies:
+        sent = copies.send(client)
+    assert (sent.batches, sent.duplicates, store.values()) == (2, 1, [1, 2])
