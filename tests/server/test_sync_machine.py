@@ -24,6 +24,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 
 from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
+from psoup.server import keyed
 from psoup.server.core import Core
 from psoup.server.proposals import Define
 from psoup.server.publishing import publish
@@ -43,6 +44,7 @@ from tests.server.epochs import HandMadeEngine
 from tests.server.process import ipc
 
 START = 1_700_000_000 * SECOND
+FEW_ROWS = keyed._FEW_ROWS
 STREAMS = (
     "CREATE STREAM event (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS",
     "CREATE STREAM arrival (a BIGINT, b TEXT) RETAIN 60 SECONDS",
@@ -121,6 +123,8 @@ class Recharge(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp(prefix="psoup-sync-"))
         self.chance = random.Random(seed)
+        # Whether the keys of new rows tell what changed, or all keys are looked at.
+        keyed._FEW_ROWS = self.chance.choice((0, FEW_ROWS))
         self.clock = START
         self.cores = [self._start(), self._start()]
         self.engine = HandMadeEngine(self.cores[0].store)
@@ -133,6 +137,7 @@ class Recharge(RuleBasedStateMachine):
             self.tables[statement.schema.name] = Table(statement.schema)
 
     def teardown(self) -> None:
+        keyed._FEW_ROWS = FEW_ROWS
         if hasattr(self, "loop"):
             for core in self.cores:
                 self._run(core.stop())
