@@ -21,6 +21,7 @@ from datastem.stem import StemView
 # A history is pruned when it has grown to twice what was left of it, and this.
 _SLACK = 1 << 16
 _REMEMBERED = 4
+_FEW_ROWS = 1024
 
 Found: TypeAlias = tuple[KeyedRows, ...]
 
@@ -109,12 +110,14 @@ class KeyedView:
         """The rows current at `old`, a high id of which NOW was `now`, that are no longer so now;
         and those that are now and were not. By ascending id; costs as much as changed.
 
-        None where rows came that had ended others by `cut` already: those may be forgotten.
+        None where so many rows came that looking at all keys costs less; or some that had ended
+        others by `cut` already, which may be forgotten.
         """
         limit = FIRST if cut is None else cut
         history = self.stream.at(self.seen, self.stem, limit)
         high = self.stem.high
-        if history.least_ts(old, high) <= limit:
+        few = max(_FEW_ROWS, len(history.live.runs) // 8)
+        if high - old > few or history.least_ts(old, high) <= limit:
             return None
         found = self.stream.remembered(
             (old, high, "changed"), lambda: history.changed(old, high, now)

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.sync import away, storage, work
+from benchmarks.sync.calls import Received
 from benchmarks.sync.changes import SLIDING
 from benchmarks.sync.clientlog import ClientLogs, encoded, log_server, packed
+from datastem.schema import Column
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -56,11 +58,11 @@ def test_a_compacted_log_leaves_out_what_was_replaced_or_has_left() -> None:
     by_key = next(case for case in away.CASES if case.key)
     window = next(case for case in away.CASES if case.stream == "changes" and case.window)
     window = replace(window, where=("free_places", "<", 1000))
-    unread = away.Received([], 0, 0.0)
+    unread = Received([], 0, 0.0)
     for case, rows in ((by_key, 3), (window, 24)):
         full, compacted = away._log(case, table, hours[-1], unread)
         assert compacted < full
-        columns = [away.Column(name, away.TYPES[name]) for name in table.column_names]
+        columns = [Column(name, away.TYPES[name]) for name in table.column_names]
         assert compacted == away._size(encoded(table.slice(72 - rows), columns))
 
 

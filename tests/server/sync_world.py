@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
+from psoup.server import keyed
 from psoup.server.core import Core
 from psoup.server.proposals import Define
 from psoup.server.publishing import publish
@@ -41,6 +42,7 @@ from tests.server.epochs import HandMadeEngine
 from tests.server.process import ipc
 
 START = 1_700_000_000 * SECOND
+FEW_ROWS = keyed._FEW_ROWS
 STREAMS = (
     "CREATE STREAM event (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS",
     "CREATE STREAM arrival (a BIGINT, b TEXT) RETAIN 60 SECONDS",
@@ -165,6 +167,8 @@ class World(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp(prefix="psoup-sync-"))
         self.chance = random.Random(seed)
+        # Whether the keys of new rows tell what changed, or all keys are looked at.
+        keyed._FEW_ROWS = self.chance.choice((0, FEW_ROWS))
         self.clock = START
         self.cores = [self._start(), self._start()]
         self.engine = HandMadeEngine(self.cores[0].store)
@@ -177,6 +181,7 @@ class World(RuleBasedStateMachine):
             self.tables[statement.schema.name] = Table(statement.schema)
 
     def teardown(self) -> None:
+        keyed._FEW_ROWS = FEW_ROWS
         if hasattr(self, "loop"):
             for core in self.cores:
                 self.run(core.stop())
