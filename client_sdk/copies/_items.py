@@ -109,6 +109,8 @@ class Item:
             if record is None:
                 self.error = UnknownCopy(f"{self.name} was forgotten, or kept anew, meanwhile")
                 return
+            if not record.intact:
+                _shelf.redeclare(connection, record.declaration)
             staged = record.stage
             if staged is not None and not self._goes_on(record):
                 drop_stage(connection, record)

@@ -22,7 +22,8 @@ class Record:
     """A copy as the file has it.
 
     `version` is what is seen. `following` is the next one, complete but not to be seen before those
-    of other copies are complete too. `shown` is the greatest NOW it was seen at.
+    of other copies are complete too. `shown` is the greatest NOW it was seen at. `intact` is False
+    where the declaration has to be written again, from the one of the two that is left.
     """
 
     declaration: Declaration
@@ -30,6 +31,7 @@ class Record:
     following: Version | None
     stage: Stage | None
     shown: int | None
+    intact: bool
 
     @property
     def copy_id(self) -> int:
@@ -88,12 +90,15 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Rec
         )
     version, following, stage, shown = rest
     moment = unseal(shown)
+    declaration = Declaration.from_content(content)
+    said = (declaration.name, declaration.copy_id)
     return Record(
-        replace(Declaration.from_content(content), copy_id=copy_id),
+        replace(declaration, copy_id=copy_id),
         _unsealed(version, Version.from_content),
         _unsealed(following, Version.from_content),
         _unsealed(stage, Stage.from_content),
         moment["now"] if moment else None,
+        intact=first == second and said == (name, copy_id),
     )
 
 

@@ -11,10 +11,11 @@ import tempfile
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, initialize, rule
+from hypothesis.stateful import Bundle, MultipleResults, initialize, multiple, rule
 
 from client_sdk import Client, ConnectionFailed, Copies, Copy, Retry, Synced
 from client_sdk._time import from_micros, to_micros
@@ -22,9 +23,21 @@ from psoup.v1 import psoup_pb2 as pb
 from tests.client_sdk.copies.damage import flip_in_rows, flip_in_state, lose_row
 from tests.client_sdk.copies.inside import InsideTransport
 from tests.oracle.copy import Values
-from tests.server.sync_world import Asked, Question, World, machine_settings, questions
+from tests.server.sync_world import (
+    NAMES,
+    Asked,
+    Question,
+    World,
+    machine_settings,
+    questions,
+    row,
+)
 
 UNKNOWN = -1
+
+# To which server, to which stream, which rows.
+News = tuple[int, str, list[Any]]
+news = st.tuples(st.integers(0, 1), st.sampled_from(NAMES), st.lists(row, min_size=1, max_size=8))
 
 
 @dataclass
@@ -67,12 +80,19 @@ class SdkSeen:
 class Offline(World):
     kept = Bundle("kept")
 
-    @initialize(in_memory=st.booleans())
-    def open_copies(self, in_memory: bool) -> None:
+    @initialize(
+        target=kept,
+        seed=st.integers(0, 2**32),
+        in_memory=st.booleans(),
+        first=st.lists(questions, min_size=3, max_size=3),
+    )
+    def open(self, seed: int, in_memory: bool, first: list[Question]) -> MultipleResults[Kept]:  # type: ignore[override]
+        super().open(seed=seed)
         self.in_memory = in_memory
         self.own_folder = Path(tempfile.mkdtemp(prefix="psoup-copies-"))
         self.all: dict[str, Kept] = {}
         self.copies = self._open()
+        return multiple(*(self._keep(question, 0) for question in first))
 
     def teardown(self) -> None:
         if hasattr(self, "copies"):
@@ -84,6 +104,9 @@ class Offline(World):
 
     @rule(target=kept, question=questions, priority=st.integers(0, 3))
     def keep(self, question: Question, priority: int) -> Kept:
+        return self._keep(question, priority)
+
+    def _keep(self, question: Question, priority: int) -> Kept:
         asked = self.ask(question, computes=True)
         one = Kept(f"copy{len(self.all)}", asked)
         self.copies.keep(
@@ -104,6 +127,7 @@ class Offline(World):
 
     @rule(
         server=st.integers(0, 1),
+        news=st.lists(news, max_size=3),
         asked=st.lists(kept, min_size=1, max_size=3, unique_by=id),
         cuts=st.lists(st.none() | st.integers(0, 9), max_size=4),
         budget=st.sampled_from((None, None, None, 1, 300, 2000)),
@@ -114,6 +138,7 @@ class Offline(World):
     def sync(
         self,
         server: int,
+        news: list[News],
         asked: list[Kept],
         cuts: list[int | None],
         budget: int | None,
@@ -121,6 +146,8 @@ class Offline(World):
         one_position: bool,
         lose_ends: int,
     ) -> None:
+        for place, name, batch in news:
+            self.publish(server=place, name=name, batch=batch)
         client = self._client(server)
         line = self.line
         line.cuts, line.lose_ends = cuts, lose_ends == 0
@@ -137,9 +164,16 @@ class Offline(World):
         self._check_all(asked, synced, one_position)
         self._check_nothing_repaired()
 
-    @rule(server=st.integers(0, 1), one=kept, budget=st.sampled_from((1, 100, 400)))
-    def recharge(self, server: int, one: Kept, budget: int) -> None:
+    @rule(
+        server=st.integers(0, 1),
+        news=st.lists(news, max_size=3),
+        one=kept,
+        budget=st.sampled_from((1, 100, 400)),
+    )
+    def recharge(self, server: int, news: list[News], one: Kept, budget: int) -> None:
         """Until it is complete, in as many calls as that takes."""
+        for place, name, batch in news:
+            self.publish(server=place, name=name, batch=batch)
         client = self._client(server)
         for _ in range(1000):
             synced = self.copies.sync(client, only=[one.name], byte_budget=budget)
@@ -256,7 +290,7 @@ class Offline(World):
 
 
 TestOffline = Offline.TestCase
-TestOffline.settings = machine_settings(12, 30)
+TestOffline.settings = machine_settings(15, 30)
 
 
 @pytest.mark.soak
