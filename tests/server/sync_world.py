@@ -267,7 +267,7 @@ class World(RuleBasedStateMachine):
         if seen.now is None or not asked.table.by_clock:
             return
         until = seen.good_until
-        for later in (0, 1, 2 * SECOND, 7 * SECOND, 31 * SECOND, 70 * SECOND):
+        for later in (0, 1, *(seconds * SECOND for seconds in (2, 5, 7, 31, 70))):
             now = seen.now + later
             if until is not None and now >= until:
                 continue

@@ -217,6 +217,17 @@ def test_a_selection_slides_by_itself(store: InsideStore, kept: Copies) -> None:
     assert kept.sync(store.client)["dear"].removed == 0
 
 
+def test_rows_that_leave_at_the_very_instant_of_a_sync(store: InsideStore, kept: Copies) -> None:
+    """They count as gone, here and there: nothing has to be repaired."""
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    kept.sync(store.client)
+    store.wait(600)
+    store.line.calls.clear()
+    assert kept.sync(store.client)["dear"].status == "unchanged"
+    assert [method for method, _ in store.line.calls] == ["Sync"]
+    assert kept["dear"].state.row_count == len(kept["dear"]) == 0
+
+
 def test_groups_stay_and_say_so(store: InsideStore, kept: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)])
     kept.sync(store.client)
