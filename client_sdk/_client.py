@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from client_sdk import _flows, _publishing
 from client_sdk._answer import Answer, AnswerHeader, AnswerReader
+from client_sdk._closing import Closing
 from client_sdk._driver import drive
 from client_sdk._effects import Flow
 from client_sdk._explanation import Explanation
@@ -42,7 +42,7 @@ DEFAULT_TIMEOUT = 60.0
 STREAM_TIMEOUT = 1800.0
 
 
-class Client:
+class Client(Closing):
     """A connection to a store, usable from several threads.
 
     `timeout` is the deadline in seconds of each verb as a whole, retries included. What can be
@@ -269,22 +269,11 @@ class Client:
     def close(self) -> None:
         self._transport.close()
 
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _run(self, flow: Flow[T]) -> T:
         return drive(flow, self._transport)
 
 
-class AnswerStream:
+class AnswerStream(Closing):
     """An answer under way: `header`, then Arrow batches by iteration.
 
     The batches together are the answer; ServerError where it ends short. Closing it early is
@@ -306,14 +295,3 @@ class AnswerStream:
 
     def close(self) -> None:
         self._rest.close()
-
-    def __enter__(self) -> AnswerStream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import Any
 
 from client_sdk._async_client import AsyncClient
 from client_sdk._async_driver import async_drive, async_drive_each
 from client_sdk._client import Client
+from client_sdk._closing import Closing
 from client_sdk._driver import drive, drive_each
 from client_sdk._effects import Flow
 from client_sdk._exceptions import LocalQueryProblem
@@ -36,7 +36,7 @@ from client_sdk.copies._recover import Recovered, recover
 from client_sdk.copies._watch import WatchRun
 
 
-class Copies(Outbox):
+class Copies(Outbox, Closing):
     """Answers kept in a SQLite file, brought up to date by `sync`, read without a connection.
 
         with Client("localhost:7181") as client, Copies("phone.db") as copies:
@@ -260,17 +260,6 @@ class Copies(Outbox):
     def close(self) -> None:
         """May be called twice."""
         self._file.close()
-
-    def __enter__(self) -> Copies:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _explained(problem: LocalQueryProblem, records: Sequence[_shelf.Record]) -> LocalQueryProblem:

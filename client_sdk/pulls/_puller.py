@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 
 from client_sdk._client import Client
+from client_sdk._closing import Closing
 from client_sdk._exceptions import PsoupError
 from client_sdk.pulls._clock import Clock, SystemClock
 from client_sdk.pulls._errors import BadPull, hopeless, passes
@@ -26,7 +26,7 @@ Group = tuple[Store, Path]
 GLANCE = 30.0
 
 
-class Puller:
+class Puller(Closing):
     """Makes each pull when it is due, those of one store and state file in one round trip.
 
     The first of each is due at once. A pull that fails is tried again as its schedule says; one
@@ -79,17 +79,6 @@ class Puller:
     def close(self) -> None:
         while self._clients:
             self._clients.popitem()[1].close()
-
-    def __enter__(self) -> Puller:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _begin(self) -> None:
         if self._tables or self.given_up:
