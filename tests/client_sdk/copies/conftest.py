@@ -10,6 +10,7 @@ import pytest
 
 from client_sdk import Client, Copies
 from tests.client_sdk.copies.inside import InsideStore
+from tests.client_sdk.copies.trades import COUNTS, DEAR, TRADES
 from tests.server.process import ServerProcess
 
 OpenCopies = Callable[[], Copies]
@@ -30,6 +31,15 @@ def copies(request: pytest.FixtureRequest, tmp_path: Path, store: InsideStore) -
     made = Copies(path, clock=store.now) if in_file else Copies.in_memory(clock=store.now)
     with made:
         yield made
+
+
+@pytest.fixture
+def kept(store: InsideStore, copies: Copies) -> Copies:
+    """Two copies that have not been synced."""
+    store.client.define(TRADES)
+    copies.keep("dear", DEAR)
+    copies.keep("counts", COUNTS)
+    return copies
 
 
 @pytest.fixture

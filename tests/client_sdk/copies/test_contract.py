@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from typing import Any
+from datetime import date, timedelta
 
 import pytest
 
 from client_sdk import (
     ConnectionFailed,
     Copies,
-    LocalQueryProblem,
     NotFound,
     NotSynced,
     QueryProblem,
     UnknownCopy,
 )
 from tests.client_sdk.copies.inside import InsideStore
-
-TRADES = "CREATE STREAM trades (symbol TEXT, price DOUBLE, size BIGINT) RETAIN 1 DAY"
-DEAR = "SELECT symbol, price FROM trades WHERE price > 100 RANGE 10 MINUTES"
-COUNTS = "SELECT symbol, count(*) AS n FROM trades GROUP BY symbol RANGE 10 MINUTES"
-
-
-def trade(symbol: str, price: float, size: int = 1) -> dict[str, Any]:
-    return {"symbol": symbol, "price": price, "size": size}
-
-
-@pytest.fixture
-def kept(store: InsideStore, copies: Copies) -> Copies:
-    store.client.define(TRADES)
-    copies.keep("dear", DEAR)
-    copies.keep("counts", COUNTS)
-    return copies
-
-
-def check(store: InsideStore, copies: Copies) -> None:
-    """Every copy is what the store answers now."""
-    for name in copies:
-        handle = copies[name].handle
-        assert handle is not None
-        assert copies[name].to_arrow().equals(store.client.invoke(handle).to_arrow())
-
+from tests.client_sdk.copies.trades import COUNTS, DEAR, TRADES, check, trade
 
 # ---- keeping
 
@@ -340,85 +313,6 @@ def test_a_budget_that_is_spent_early_loses_nothing_staged(
     received = kept.sync(store.client, one_position=True)["dear"].rows
     assert 0 < received < 60
     check(store, kept)
-
-
-# ---- SQL
-
-
-def test_sql_over_a_copy_and_over_several(store: InsideStore, kept: Copies) -> None:
-    store.client.publish("trades", [trade("IBM", 184.5), trade("IBM", 101.0), trade("X", 3.0)])
-    kept.sync(store.client)
-    top = kept["dear"].query("SELECT symbol, max(price) AS top FROM dear GROUP BY symbol")
-    assert top == [{"symbol": "IBM", "top": 184.5}]
-    joined = kept.query(
-        "SELECT counts.symbol, n, price FROM counts LEFT JOIN dear USING (symbol) "
-        "WHERE counts.symbol = :symbol ORDER BY price",
-        {"symbol": "IBM"},
-    )
-    assert joined == [
-        {"symbol": "IBM", "n": 2, "price": 101.0},
-        {"symbol": "IBM", "n": 2, "price": 184.5},
-    ]
-    store.wait(601)
-    assert kept.query("SELECT count(*) AS n FROM dear") == [{"n": 0}]
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT nothing FROM dear",
-        "SELECT * FROM nowhere",
-        "DELETE FROM dear",
-        "DELETE FROM _psoup_copies",
-        "DROP TABLE _psoup_copies",
-        "PRAGMA user_version = 7",
-        "ATTACH 'x.db' AS x",
-        "CREATE TEMP TABLE t (a)",
-        "SELECT 1; SELECT 2",
-        "SELEC",
-        "SELECT * FROM dear WHERE price > ?",
-        "",
-    ],
-)
-def test_sql_that_is_wrong_or_writes(store: InsideStore, kept: Copies, sql: str) -> None:
-    kept.sync(store.client)
-    if sql:
-        with pytest.raises(LocalQueryProblem):
-            kept.query(sql)
-    else:
-        assert kept.query(sql) == []
-    assert kept.sync(store.client).complete
-
-
-def test_values_in_sql(store: InsideStore, copies: Copies) -> None:
-    store.client.define(
-        "CREATE STREAM v (t TEXT, x DOUBLE, d DECIMAL(20,3), at TIMESTAMP, day DATE, yes BOOLEAN)"
-    )
-    copies.keep("v", "SELECT * FROM v UNBOUNDED")
-    at = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
-    early = datetime(1, 1, 1, tzinfo=UTC)
-    names = ("t", "x", "d", "at", "day", "yes")
-    rows = [
-        ("a", 1.5, Decimal("12.5"), at, date(2024, 2, 29), True),
-        (None, float("nan"), None, None, None, None),
-        ("c", -0.0, Decimal(-3), early, date(1, 1, 1), False),
-    ]
-    store.client.publish("v", [dict(zip(names, row, strict=True)) for row in rows])
-    copies.sync(store.client)
-    seen = copies.query("SELECT * FROM v")
-    assert seen[0] == {
-        "t": "a",
-        "x": 1.5,
-        "d": 12.5,
-        "at": "1969-12-31 23:59:59.999999",
-        "day": "2024-02-29",
-        "yes": 1,
-    }
-    assert list(seen[1].values()) == [None, "NaN", None, None, None, None]
-    assert (seen[2]["at"], seen[2]["day"]) == ("0001-01-01 00:00:00.000000", "0001-01-01")
-    for condition, value in (("at = ?", at), ("at = ?", early), ("day = ?", date(2024, 2, 29))):
-        assert len(copies.query(f"SELECT t FROM v WHERE {condition}", [value])) == 1
-    assert copies.query("SELECT t FROM v WHERE d > ?", [Decimal(12)]) == [{"t": "a"}]
 
 
 def test_pandas(store: InsideStore, kept: Copies) -> None:

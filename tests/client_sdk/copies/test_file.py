@@ -20,7 +20,7 @@ from client_sdk import (
 )
 from client_sdk.copies._file import APPLICATION_ID, FORMAT
 from tests.client_sdk.copies.inside import InsideStore
-from tests.client_sdk.copies.test_contract import COUNTS, DEAR, TRADES, check, trade
+from tests.client_sdk.copies.trades import COUNTS, DEAR, TRADES, check, trade
 
 
 @pytest.fixture
