@@ -1,0 +1,38 @@
+"""The rows of one stream of the store in memory, with their ids and ts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pyarrow as pa
+
+from client_sdk._columns import Column, schema_of
+from psoup.v1 import psoup_pb2 as pb
+
+
+class FakeStream:
+    def __init__(self, wire: pb.Stream) -> None:
+        self.wire = wire
+        self.columns = tuple(Column(item.name, item.type) for item in wire.columns)
+        self.schema = schema_of(self.columns)
+        times = [("ts", pa.timestamp("us", tz="UTC"))] if wire.ordered_by != "ts" else []
+        extra = pa.schema([("_op", pa.string()), *times, ("row_id", pa.int64())])
+        self.rows = pa.Table.from_pylist([], schema=pa.schema([*self.schema, *extra]))
+        self.now: datetime | None = None
+
+    def append(self, table: pa.Table, stamp: datetime) -> int:
+        first = int(self.rows.num_rows)
+        if "_op" not in table.column_names:
+            table = table.append_column("_op", pa.array(["row"] * table.num_rows, pa.string()))
+        if self.wire.ordered_by:
+            times = table.column(self.wire.ordered_by)
+        else:
+            times = pa.array([stamp] * table.num_rows, pa.timestamp("us", tz="UTC"))
+        if "ts" not in table.column_names:
+            table = table.append_column("ts", times)
+        ids = pa.array(range(first, first + table.num_rows), pa.int64())
+        self.rows = pa.concat_tables([self.rows, table.append_column("row_id", ids)])
+        reached = [value for value in times.to_pylist() if value is not None]
+        self.now = max([*reached, *([self.now] if self.now else [])], default=None)
+        self.wire.row_count = self.rows.num_rows
+        return first
