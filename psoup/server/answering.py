@@ -30,8 +30,8 @@ from results.choice import by_time
 from results.region import Region
 from results.window import TimeWindow
 
-# Answer this much before the caller's deadline, so that the reason arrives in time.
-_MARGIN = 0.05
+# What is left of a call's own time for the reason to arrive in time.
+_LEAST_MARGIN, _MOST_MARGIN = 0.05, 1.0
 _ENCODINGS = frozenset(pb.Encoding.values())
 # Typed values are made one by one: so many of them on the event loop.
 _FEW_VALUES = 1000
@@ -46,8 +46,9 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float | None, limit: float) -> Deadline:
-        allowed = limit if seconds is None else min(limit, seconds - _MARGIN)
-        return cls(time.monotonic() + max(allowed, 0.0))
+        if seconds is not None:
+            limit = min(limit, seconds - min(_MOST_MARGIN, max(_LEAST_MARGIN, seconds / 10)))
+        return cls(time.monotonic() + max(limit, 0.0))
 
     @property
     def left(self) -> float:
