@@ -145,7 +145,9 @@ class Item:
             priority=declaration.priority,
             base_rows=declaration.base_rows,
         )
-        self.repair.ask(item)
+        if not (self.repair.whole and resume):
+            # Asked for again, a whole answer that is under way would begin anew.
+            self.repair.ask(item)
         return item
 
     # ---- taking

@@ -98,6 +98,18 @@ def test_a_damaged_row_alone_is_sent_again(store: InsideStore, kept: Copies) -> 
     check(store, kept)
 
 
+def test_a_whole_answer_that_repairs_is_taken_up_where_it_was_cut(
+    store: InsideStore, kept: Copies
+) -> None:
+    table = rows_table(kept, "rows")
+    with kept._file.writing() as connection:
+        connection.execute(f"UPDATE {table} SET sort_key = x'00'")
+    store.line.cuts = [9, 9, 9]
+    change = kept.sync(store.client, only=["rows"])["rows"]
+    assert (change.rows, change.whole, change.status) == (60, True, "changed")
+    check(store, kept)
+
+
 def test_a_row_that_was_never_there(store: InsideStore, kept: Copies) -> None:
     table = rows_table(kept, "rows")
     with kept._file.writing() as connection:
