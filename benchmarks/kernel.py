@@ -5,7 +5,6 @@ Everything is processor time, the least of several rounds in turns with what it 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.kernel_queries import NAMES, ROWS, Intervals, Stations
-from benchmarks.memory import resident
+from benchmarks.memory import own
 from benchmarks.report import Report
 from benchmarks.timing import least_cpu
 from querystem.expressions import Expression
@@ -198,13 +197,13 @@ def _more(
 def _many(report: Report, count: int, rounds: int) -> None:
     queries = Stations.make(count, count // 64)
     texts, ids = queries.texts(), np.arange(count)
-    before, start = resident([os.getpid()]), time.process_time()
+    before, start = own(), time.process_time()
     stem = QueryStem()
     stem.insert_texts(ids, texts)
     built = time.process_time() - start
     what = f"{count:,} by station"
     report.add(f"{what}: reading their texts", built * 1e3, "ms")
-    report.add(f"{what}: memory for each", (resident([os.getpid()]) - before) / count, "bytes")
+    report.add(f"{what}: memory for each", (own() - before) / count, "bytes")
     rows = queries.rows()
     probe = least_cpu({"probe": _probe(stem, rows)}, rounds)["probe"]
     report.add(f"{what}: matching", ROWS / probe, "rows/s")
