@@ -30,9 +30,10 @@ from psoup.store.errors import Conflict, CorruptStore
 
 __all__ = ["Commit", "DataFile", "DeltaFolder", "Snapshot"]
 
-# How long Delta's own log keeps a commit behind a checkpoint. A busy log has 25 a second: with an
-# hour of them a checkpoint took 0.5 s, most of it to list the folder.
-_KEEP_COMMITS = "interval 10 minutes"
+# How long Delta's own log keeps a commit behind a checkpoint, and a checkpoint the names of files
+# that were removed. A busy log has 25 of each a second: with an hour of them a checkpoint took
+# 0.5 s, most of it to list the folder, and the checkpoints of a busy store 200 MB.
+_REMEMBERED = "interval 10 minutes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,8 @@ class DeltaFolder:
         *,
         partition_by: Iterable[str] = (),
         description: str = "",
-        passing: bool = False,
     ) -> None:
-        """Makes the table; of two that try at once, one does and both return.
-
-        The files of a `passing` table soon go again; Delta's own log remembers for less long that
-        they were there.
-        """
+        """Makes the table; of two that try at once, one does and both return."""
         if self.exists:
             return
         self.root.mkdir(parents=True, exist_ok=True)
@@ -90,10 +86,8 @@ class DeltaFolder:
                 name=self.root.name,
                 description=description,
                 configuration={
-                    "delta.logRetentionDuration": _KEEP_COMMITS,
-                    "delta.deletedFileRetentionDuration": (
-                        _KEEP_COMMITS if passing else "interval 1 hours"
-                    ),
+                    "delta.logRetentionDuration": _REMEMBERED,
+                    "delta.deletedFileRetentionDuration": _REMEMBERED,
                 },
             )
         except Exception:

@@ -50,7 +50,6 @@ class Store:
                 schema,
                 partition_by=SEGMENT_PARTITION if name in SEGMENTED else (),
                 description=_new_identity() if name == "log" else "",
-                passing=name in ("log", "epochs"),
             )
         return cls(root, sync=sync)
 
