@@ -10,7 +10,7 @@ import asyncio
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 
 import grpc
@@ -27,10 +27,11 @@ async def _stream(request: bytes, _context: object) -> AsyncIterator[bytes]:
         yield bytes(min(most, total - start))
 
 
-async def serve() -> None:
+async def serve(path: str, stream: Callable[[bytes, object], AsyncIterator[bytes]]) -> None:
+    """One streaming method; prints its port."""
     server = grpc.aio.server()
-    service, method = METHOD[1:].split("/")
-    handler = grpc.unary_stream_rpc_method_handler(_stream)
+    service, method = path[1:].split("/")
+    handler = grpc.unary_stream_rpc_method_handler(stream)
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(service, {method: handler}),)
     )
@@ -41,18 +42,24 @@ async def serve() -> None:
 
 
 @contextmanager
-def bare_server() -> Iterator[BareCall]:
-    """Starts the server; the call is to it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.baseline"], stdout=subprocess.PIPE, text=True
-    )
+def served(module: str, *arguments: str) -> Iterator[str]:
+    """A module that calls `serve`, as a process of its own; where it listens."""
+    command = [sys.executable, "-m", module, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
-        with grpc.insecure_channel(f"127.0.0.1:{process.stdout.readline().strip()}") as channel:
-            yield BareCall(channel)
+        yield f"127.0.0.1:{process.stdout.readline().strip()}"
     finally:
         process.terminate()
         process.wait()
+        process.stdout.close()
+
+
+@contextmanager
+def bare_server() -> Iterator[BareCall]:
+    """Starts the server; the call is to it."""
+    with served("benchmarks.baseline") as target, grpc.insecure_channel(target) as channel:
+        yield BareCall(channel)
 
 
 class BareCall:
@@ -65,4 +72,4 @@ class BareCall:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    asyncio.run(serve(METHOD, _stream))

@@ -11,8 +11,6 @@ left the window.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from pathlib import Path
 import grpc
 import pyarrow as pa
 
+from benchmarks.baseline import served
 from benchmarks.sync.calls import OPTIONS, Received
 from datastem.schema import Column
 from psoup.server.values import to_rows
@@ -81,21 +80,11 @@ class ClientLogs:
 
 @contextmanager
 def log_server(folder: Path) -> Iterator[LogReader]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.sync.logserver", str(folder)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        target = f"127.0.0.1:{process.stdout.readline().strip()}"
-        with grpc.insecure_channel(target, OPTIONS) as channel:
-            yield LogReader(channel)
-    finally:
-        process.terminate()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+    with (
+        served("benchmarks.sync.logserver", str(folder)) as target,
+        grpc.insecure_channel(target, OPTIONS) as channel,
+    ):
+        yield LogReader(channel)
 
 
 class LogReader:
