@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +14,10 @@ import pytest
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, to_json
 from querystem.index import QueryStem
-from querystem.index.hashed import columns
+from querystem.index.formula import formula_of
+from querystem.index.hashed import columns, split
 from querystem.index.hashed.codes import Combinations
+from querystem.index.hashed.split import Key
 from tests.querystem.shapes import Shapes, batch
 from tests.querystem.test_index import alone, both, compare, found
 
@@ -162,6 +166,38 @@ def test_a_family_is_hashed_when_it_is_large_and_bitmaps_when_small() -> None:
     stem._check()
     assert len(stem._roots) == 10
     assert found(stem.probe(rows)) == alone(predicates, rows)
+
+
+def among(operand: Expression, *values: Any) -> Call:
+    return Call(Op.IN, (operand, *[Literal(value, operand.type) for value in values]), BOOLEAN)
+
+
+_MANY = [among(_LANE, 1, 2, 3, 4), among(_NAME, "a", "b", "c"), among(_STATION, 7, 5, 9)]
+_TWICE = [compare(Op.EQ, _NAME, "b"), compare(Op.EQ, _NAME, "a"), among(_NAME, "c", "a")]
+
+
+@pytest.mark.parametrize(
+    ("parts", "fixed"),
+    [(_MANY, {_NAME: ("a", "b", "c"), _STATION: (5, 7, 9)}), (_TWICE, {_NAME: ("a",)})],
+    ids=["more values than are hashed", "one operand"],
+)
+def test_a_conjunction_is_split_alike_in_whatever_order_its_parts_are(
+    parts: list[Expression], fixed: dict[Expression, tuple[Key, ...]]
+) -> None:
+    fast = compare(Op.GT, _SPEED, 4.0)
+    for order in itertools.permutations([*parts, fast]):
+        found = split(formula_of(both(*order)))
+        assert found is not None
+        assert found.fixed == fixed
+        assert list(found.ranges) == [_SPEED]
+
+
+def test_what_is_hashed_late_may_fix_fewer_operands_than_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by the hundred thousand sets: its parts come back from the graph in another order."""
+    soon_hashed(monkeypatch)
+    come_and_go(np.random.default_rng([7, 273]), SMALL)
 
 
 def test_a_change_makes_a_segment_of_its_own() -> None:

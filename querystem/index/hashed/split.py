@@ -32,18 +32,24 @@ class Split:
         return list(itertools.product(*[self.fixed[operand] for operand in order]))
 
 
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """All the values an operand may have, ascending."""
+
+    operand: Expression
+    keys: tuple[Key, ...]
+
+
 def split(formula: Formula) -> Split | None:
-    """None where nothing is fixed."""
-    fixed: dict[Expression, tuple[Key, ...]] = {}
+    """None where nothing is fixed. The order of the formula's parts makes no difference."""
+    parts = formula.parts if isinstance(formula, Every) else (formula,)
+    points = [_points(part) for part in parts]
+    fixed = _fixed([each for each in points if each is not None])
     ranges: dict[Expression, tuple[int, int]] = {}
     rest: list[Formula] = []
-    combinations = 1
-    for part in formula.parts if isinstance(formula, Every) else (formula,):
-        match _points(part):
-            case operand, keys if operand not in fixed and combinations * len(keys) <= _MOST:
-                fixed[operand] = keys
-                combinations *= len(keys)
-                continue
+    for part, found in zip(parts, points, strict=True):
+        if found is not None and fixed.get(found.operand) == found.keys:
+            continue
         match part:
             case Interval(operand, _, _) if not is_wide(operand.type):
                 bounds = bounds_of(part)
@@ -54,16 +60,25 @@ def split(formula: Formula) -> Split | None:
     return Split(fixed, ranges, every(rest) if rest else ALWAYS) if fixed else None
 
 
-def _points(part: Formula) -> tuple[Expression, tuple[Key, ...]] | None:
-    """The operand and the values it may have, if that is all a part says."""
-    if not isinstance(part, Some):
-        found = _point(part)
-        return None if found is None else (found[0], (found[1],))
-    points = [_point(each) for each in part.parts]
+def _fixed(points: list[_Points]) -> dict[Expression, tuple[Key, ...]]:
+    """As many as there may be, those with few values first."""
+    fixed: dict[Expression, tuple[Key, ...]] = {}
+    combinations = 1
+    for each in sorted(points, key=lambda each: (len(each.keys), repr(each.operand), each.keys)):
+        if each.operand not in fixed and combinations * len(each.keys) <= _MOST:
+            fixed[each.operand] = each.keys
+            combinations *= len(each.keys)
+    return fixed
+
+
+def _points(part: Formula) -> _Points | None:
+    """What a part says of one operand, if that is all."""
+    points = [_point(each) for each in (part.parts if isinstance(part, Some) else (part,))]
     operands = {point[0] for point in points if point is not None}
     if None in points or len(operands) != 1:
         return None
-    return operands.pop(), tuple(dict.fromkeys(point[1] for point in points if point is not None))
+    keys = {point[1] for point in points if point is not None}
+    return _Points(operands.pop(), tuple(sorted(keys)))
 
 
 def _point(part: Formula) -> tuple[Expression, Key] | None:
