@@ -6,6 +6,7 @@ those that `bitmap.encode` makes of the same set.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -57,16 +58,19 @@ def of_lists(counts: Ints, lows: Lows) -> pa.Array:
 
 def of_lines(words: Words, lines: Ints, counts: Ints, first: int) -> pa.Array:
     """Of `lines` of bits, with so many set and at least one; a line's first word is `first`."""
-    encoded: list[bytes] = []
-    step = max(_WORDS_AT_ONCE // max(words.shape[1], 1), 1)
+    content, ends = bytearray(), [0]
+    width = words.shape[1]
+    step = max(_WORDS_AT_ONCE // max(width, 1), 1)
     for begin in range(0, len(lines), step):
         chosen, held = words[lines[begin : begin + step]], counts[begin : begin + step]
-        if _WORD_COST * words.shape[1] + _BIT_COST * held.mean() < _LINE_COST:
-            lists = positions(chosen, first).astype(np.uint16)
-            encoded += of_lists(held, lists).to_pylist()
+        if _WORD_COST * width + _BIT_COST * held.mean() < _LINE_COST:
+            encoded = of_lists(held, positions(chosen, first).astype(np.uint16)).to_pylist()
         else:
-            encoded += _one_by_one(chosen, held, first)
-    return pa.array(encoded, pa.binary())
+            encoded = _one_by_one(chosen, held, first)
+        for octets in encoded:
+            content += octets
+            ends.append(len(content))
+    return _binary(np.diff(ends), content)
 
 
 def positions(words: Words, first: int = 0) -> npt.NDArray[np.uint32]:
@@ -89,7 +93,7 @@ def _numbers() -> pa.Array:
     return pa.array(np.arange(64 * _WORDS_AT_ONCE, dtype=np.uint32))
 
 
-def _binary(sizes: Ints, content: npt.NDArray[Any]) -> pa.Array:
+def _binary(sizes: Ints, content: npt.NDArray[Any] | bytearray) -> pa.Array:
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
     return pa.Array.from_buffers(
         pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(content)]
@@ -162,25 +166,34 @@ def _headed(lines: Words, counts: Ints) -> Words:
     return content
 
 
-def _one_by_one(words: Words, counts: Ints, first: int) -> list[bytes]:
-    """A bitset may not hold few bits, but its complement may: that is read, and flipped."""
-    lines = np.zeros((len(words), _BLOCK_WORDS), np.uint64)
-    lines[:, first : first + words.shape[1]] = words
-    ready = (counts > _MOST_LISTED) & ~_may_be_runs(lines, counts)
-    flipped = counts <= _MOST_LISTED
-    np.bitwise_not(lines, out=lines, where=flipped[:, None])
-    content = _headed(lines, np.where(flipped, _BLOCK - counts, counts))
-    encoded = []
-    for line, is_ready, flip in zip(content, ready.tolist(), flipped.tolist(), strict=True):
-        octets = line.tobytes()
-        if not is_ready:
-            bitmap = pyroaring.BitMap.deserialize(octets)
-            if flip:
-                bitmap.flip_inplace(0, _BLOCK)
-            bitmap.run_optimize()
-            octets = bytes(bitmap.serialize())
-        encoded.append(octets)
-    return encoded
+def _one_by_one(words: Words, counts: Ints, first: int) -> Iterator[bytes | memoryview]:
+    """A bitset may not hold few bits, but its complement may: that is read, and flipped.
+
+    The words are not the same afterwards.
+    """
+    blocks = _blocks(words, first)
+    few = counts <= _MOST_LISTED
+    ready = ~few
+    ready[ready] = ~_may_be_runs(blocks[~few], counts[~few])
+    blocks[few] = ~blocks[few]
+    content = _headed(blocks, np.where(few, _BLOCK - counts, counts))
+    for line, is_ready, flip in zip(content, ready.tolist(), few.tolist(), strict=True):
+        if is_ready:
+            yield line.data
+            continue
+        bitmap = pyroaring.BitMap.deserialize(line.tobytes())
+        if flip:
+            bitmap.flip_inplace(0, _BLOCK)
+        bitmap.run_optimize()
+        yield bitmap.serialize()
+
+
+def _blocks(words: Words, first: int) -> Words:
+    if words.shape[1] == _BLOCK_WORDS:
+        return words
+    blocks = np.zeros((len(words), _BLOCK_WORDS), np.uint64)
+    blocks[:, first : first + words.shape[1]] = words
+    return blocks
 
 
 def _may_be_runs(lines: Words, counts: Ints) -> npt.NDArray[np.bool_]:

@@ -81,13 +81,14 @@ class Matches:
 
         Rows must be numbered below 65,536.
         """
-        ids = np.concatenate([np.empty(0, np.int64), *[part.ids for part in self.parts]])
-        counts = np.concatenate([np.empty(0, np.int64), *[part.counts for part in self.parts]])
-        encoded = [pa.array([], pa.binary()), *[part.bitmaps() for part in self.parts]]
-        if sum(len(part.ids) > 0 for part in self.parts) < 2:
-            return ids, counts, pa.concat_arrays(encoded)
+        held = [part for part in self.parts if len(part.ids)]
+        if len(held) == 1:
+            return held[0].ids, held[0].counts, held[0].bitmaps()
+        ids = np.concatenate([np.empty(0, np.int64), *[part.ids for part in held]])
+        counts = np.concatenate([np.empty(0, np.int64), *[part.counts for part in held]])
+        encoded = pa.concat_arrays([pa.array([], pa.binary()), *[p.bitmaps() for p in held]])
         order = np.argsort(ids, kind="stable")
-        return ids[order], counts[order], pa.concat_arrays(encoded).take(pa.array(order))
+        return ids[order], counts[order], encoded.take(pa.array(order))
 
 
 def lines_of(ids: Ints, lines: Ints, words: Words, first: int) -> Lines:

@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 # The source lines of a slice, and the lines worked on together, stay near the processor.
 _SOURCE_BYTES = 4 << 20
-_WORK_BYTES = 512 << 10
+_WORK_BYTES = 256 << 10
 _FEWEST_WORDS = 16
 _EMPTY, _FULL = 0, 1
 
@@ -166,7 +166,8 @@ class _Slice:
         plus, minus = task.plus[part], task.minus[part]
         lines: Words
         lines, others, less = self._buffers[:, : len(plus)]
-        lines[:] = self._source[_FULL if task.shape.is_every else _EMPTY]
+        if not task.shape.early:
+            lines[:] = self._source[_FULL if task.shape.is_every else _EMPTY]
         join = np.bitwise_and if task.shape.is_every else np.bitwise_or
         for place in range(task.shape.early):
             into = others if place else lines

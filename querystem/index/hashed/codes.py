@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from querystem.index.hashed.columns import Codes, Column, Ints, Mask, codes_of, equal, take
+from querystem.index.hashed.columns import Codes, Column, Ints, codes_of, equal, take
 
 # Nobody outside can tell which values would collide.
 _SEED = secrets.randbits(63)
@@ -59,19 +59,22 @@ class Combinations:
         return rows, places
 
     def _candidates(self, codes: Codes) -> tuple[Ints, Ints]:
-        bucket = (codes >> self._shift).astype(np.int64)
-        places, ends = self._buckets[bucket], self._buckets[bucket + 1]
-        found = np.full(len(codes), -1, np.int64)
-        left = np.flatnonzero(places < ends)
-        places = places[left]
+        """Most are the first of their bucket. What follows an empty one has another code."""
+        bucket = (codes >> self._shift).view(np.int64)
+        found = self._buckets.take(bucket)
+        hit = self._codes.take(found, mode="clip") == codes
+        left = np.flatnonzero(~hit)
+        ends = self._buckets.take(bucket[left] + 1)
+        places = found[left] + 1
         while len(left):
-            hit = self._codes[places] == codes[left]
-            found[left[hit]] = places[hit]
-            places = places + 1
-            more: Mask = ~hit & (places < ends[left])
-            left, places = left[more], places[more]
-        rows = np.flatnonzero(found >= 0)
-        return rows, found[rows]
+            more = places < ends
+            left, places, ends = left[more], places[more], ends[more]
+            same = self._codes[places] == codes[left]
+            found[left[same]] = places[same]
+            hit[left[same]] = True
+            left, places, ends = left[~same], places[~same] + 1, ends[~same]
+        rows = np.flatnonzero(hit)
+        return rows, found[rows].astype(np.int64)
 
     def _check(self) -> None:
         assert (np.diff(self._codes.astype(object)) > 0).all()

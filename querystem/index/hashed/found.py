@@ -53,17 +53,17 @@ class Found:
 
         About `most` at a time, or as many as one slot has.
         """
-        counts = self.row_counts[self.which]
+        counts = self.row_counts.take(self.which)
         ends = np.cumsum(counts)
-        starts = ends - counts
+        shift = self.row_begins.take(self.which) - (ends - counts)
         edges = np.searchsorted(ends, np.arange(0, counts.sum(), most))
+        done = 0
         for first, last in pairwise(np.unique(np.append(edges, len(ends))).tolist()):
             which = np.repeat(np.arange(first, last), counts[first:last])
-            begins, sizes = self.row_begins[self.which[first:last]], counts[first:last]
-            steps = np.ones(len(which), np.int64)
-            steps[0] = begins[0]
-            steps[starts[first + 1 : last] - starts[first]] += np.diff(begins) - sizes[:-1]
-            yield which, np.cumsum(steps)
+            places = shift.take(which)
+            places += np.arange(done, done + len(which))
+            done += len(which)
+            yield which, places
 
 
 def _slots(segment: Segment, places: Ints) -> tuple[Ints, Ints]:

@@ -139,7 +139,7 @@ class _Held:
             order = np.sort(first[which] << 32 | rows)
             which, rows = order >> 32, order & 0xFFFFFFFF
         counts = np.bincount(which, minlength=len(ids))
-        held = np.flatnonzero(counts)
+        held = np.flatnonzero(counts > 0)
         numbered = (rows + self._batch.first).astype(np.uint32)
         return Lists(ids[held], counts[held], numbered)
 
