@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import grpc
+import pyarrow as pa
 
 from benchmarks import workload
 from benchmarks.report import Report
@@ -19,8 +20,18 @@ SEGMENT_ROWS = 1 << 20
 INVOKED = 20
 
 
-def cold(report: Report, folder: Path, count: int, queries: int, starts: int) -> None:
+@dataclass(frozen=True)
+class Filled:
+    """A store with these rows, all matched, that nothing runs on any more."""
+
+    folder: Path
+    rows: pa.Table
+    handles: list[bytes]
+
+
+def fill(folder: Path, count: int, queries: int) -> Filled:
     rows = workload.rows(count)
+    folder.mkdir()
     with RunningStore(folder) as store:
         store.start_server()
         engine = store.start_engine(ready=False)
@@ -28,22 +39,26 @@ def cold(report: Report, folder: Path, count: int, queries: int, starts: int) ->
             handles = workload.fill(store, client, rows, queries, INVOKED)
         store.servers[0].stop()
         engine.stop()
+    return Filled(folder, rows, handles)
+
+
+def cold(report: Report, filled: Filled, starts: int) -> None:
+    count = filled.rows.num_rows
     middles = range(SEGMENT_ROWS // 2, max(count, SEGMENT_ROWS), SEGMENT_ROWS)
-    ends = [rows["at"][min(place, count - 1)].as_py() for place in middles]
+    ends = [filled.rows["at"][min(place, count - 1)].as_py() for place in middles]
     seconds, firsts = [], []
     for start in range(starts):
-        with RunningStore(folder) as store:
+        with RunningStore(filled.folder) as store:
             target = store.start_server()
             with grpc.insecure_channel(target) as channel:
                 stub = Stub(channel)
                 stub.connect()
                 taken = [
-                    _invoke(stub, handles[(start + number) % INVOKED], end)
+                    _invoke(stub, filled.handles[(start + number) % INVOKED], end)
                     for number, end in enumerate(ends)
                 ]
         firsts.append(taken[0])
         seconds += taken[1:] or taken
-    shutil.rmtree(folder)
     value = Times(seconds).p50
     setting = f"{count:,} rows stored"
     report.add(f"the very first invoke of a server, {setting} p50", Times(firsts).p50 * 1e3, "ms")

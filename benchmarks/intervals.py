@@ -22,21 +22,27 @@ CLOSE = 1.2
 
 
 def measure(report: Report, store: RunningStore, client: Client, quick: bool) -> None:
-    """Doubles until it is too slow, then halves the distance until it is small."""
-    count, seconds, close = (4 * FIRST, 2, 2.0) if quick else (FIRST, 8, CLOSE)
-    held, failed, steps = 0, 0, {}
-    while not failed or max(close * held, LEAST) < failed:
-        steps[count] = _step(store, client, count, seconds)
-        if steps[count] < LIMIT:
-            held = count
-        else:
-            failed = count
-        count = (held + failed) // 2 if failed else 2 * held
+    """With --quick one count is tried."""
+    steps = {FIRST: _step(store, client, FIRST, 2)} if quick else _search(store, client)
+    held = max((count for count, taken in steps.items() if taken < LIMIT), default=0)
     rate = BATCH_ROWS * PER_SECOND
     what = f"most queries of two intervals with a step under {LIMIT:g} s, {rate:,} rows/s"
     report.add(what, held, "queries")
     for number, taken in sorted(steps.items()):
         report.add(f"  a step with {number:,} of them p50", taken * 1e3, "ms")
+
+
+def _search(store: RunningStore, client: Client) -> dict[int, float]:
+    """Doubles until it is too slow, then halves the distance until it is small."""
+    count, held, failed, steps = FIRST, 0, 0, {}
+    while not failed or max(CLOSE * held, LEAST) < failed:
+        steps[count] = _step(store, client, count, 8)
+        if steps[count] < LIMIT:
+            held = count
+        else:
+            failed = count
+        count = (held + failed) // 2 if failed else 2 * held
+    return steps
 
 
 def _step(store: RunningStore, client: Client, count: int, seconds: int) -> float:

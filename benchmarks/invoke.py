@@ -14,7 +14,7 @@ import grpc
 
 from benchmarks import workload
 from benchmarks.baseline import BareCall, bare_server
-from benchmarks.cold import cold
+from benchmarks.cold import Filled, cold, fill
 from benchmarks.report import Report
 from benchmarks.rerun import Rerun
 from benchmarks.stub import Invokes, Stub
@@ -43,27 +43,28 @@ class Sizes:
 
 
 FULL = Sizes(1_000_000, 4096, 2_000, 60, 10_000_000, 5)
-QUICK = Sizes(200_000, 512, 200, 10, 1_000_000, 2)
+QUICK = Sizes(200_000, 512, 200, 10, 200_000, 2)
 
 
 def run(folder: Path, quick: bool) -> Report:
     sizes = QUICK if quick else FULL
     setting = f"{sizes.rows:,} rows, {sizes.queries:,} queries, {sizes.rounds:,} rounds"
     report = Report("invoke", setting)
-    for name in ("warm", "cold"):
-        (folder / name).mkdir()
-    with RunningStore(folder / "warm") as store, bare_server() as bare:
+    with RunningStore(folder) as store, bare_server() as bare:
         target = store.start_server()
         engine = store.start_engine(ready=False)
         rows = workload.rows(sizes.rows)
         with store.client() as client, grpc.insecure_channel(target) as channel:
-            workload.fill(store, client, rows, sizes.queries, INVOKED)
+            handles = workload.fill(store, client, rows, sizes.queries, INVOKED)
             stub = Stub(channel)
             _small(report, client, stub, bare, Rerun(rows), sizes.rounds)
             _big(report, client, stub, bare, sizes.large)
             engine.stop()
             _first(report, client, stub, sizes)
-    cold(report, folder / "cold", sizes.cold_rows, sizes.queries, sizes.cold_starts)
+    filled = Filled(folder, rows, handles)
+    if sizes.cold_rows > sizes.rows:
+        filled = fill(folder / "cold", sizes.cold_rows, sizes.queries)
+    cold(report, filled, sizes.cold_starts)
     return report
 
 

@@ -1,7 +1,8 @@
 """Sync: what a client receives that was away, beside the whole answer and a log per client.
 
 `changes` by the rows that changed, `away` after days on real rows, `storage` what a log per client
-costs meanwhile, `thousand` many clients at once, `work` the processor time of the server.
+costs meanwhile, `thousand` many clients at once, `work` the processor time of the server, `copy`
+that of a client that keeps its answer.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.report import Report
-from benchmarks.sync import away, changes, storage, thousand, work
+from benchmarks.sync import away, changes, copy, storage, thousand, work
 
 
 def run(folder: Path, quick: bool) -> Report:
@@ -20,5 +21,6 @@ def run(folder: Path, quick: bool) -> Report:
     if not away.measure(report, folder / "away", quick):
         report.setting += "; without the rows of a week away, which are not here"
     work.measure(report, folder / "work", quick)
+    copy.measure(report, folder / "copy", quick)
     thousand.measure(report, folder / "thousand", quick)
     return report
