@@ -14,6 +14,7 @@ from client_sdk.copies._receive import Inbox
 from client_sdk.copies._records import Shape, Stage, Version
 from client_sdk.copies._repair import Repair
 from client_sdk.copies._shelf import Record
+from client_sdk.copies._sound import Sound
 from psoup.v1 import psoup_pb2 as pb
 
 Basis = tuple[bytes, bytes]
@@ -181,7 +182,7 @@ def _ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> list
 def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> None:
     """What an earlier call left is as it was left."""
     columns = (staged.shape or _base(record).shape).columns
-    if staged.table and _tables.damaged(connection, staged.table, columns):
+    if staged.table and _tables.damaged(connection, staged.table, columns, Sound()):
         raise Mismatch(f"{record.name}: rows that were staged are damaged")
 
 

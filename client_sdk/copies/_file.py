@@ -24,7 +24,7 @@ BUSY_SECONDS = 10.0
 _TABLES = """
 CREATE TABLE _psoup_copies (
     copy_id INTEGER PRIMARY KEY AUTOINCREMENT,
-    name, declaration, spare, state, next, stage, shown
+    name, declaration, spare, state, next, stage, shown, sound
 );
 CREATE TABLE _psoup_removed (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
 CREATE TABLE _psoup_computed (copy_id INTEGER PRIMARY KEY, content);

@@ -18,6 +18,7 @@ from client_sdk.copies._receive import Inbox, arrow_rows, ids_of, typed_rows
 from client_sdk.copies._records import Declaration, Shape
 from client_sdk.copies._repair import SOUND, WHOLE, Repair, compare, examine
 from client_sdk.copies._shelf import Record
+from client_sdk.copies._sound import Sound
 from psoup.v1 import psoup_pb2 as pb
 
 # gRPC's numbers, which a refusal carries.
@@ -64,10 +65,14 @@ class Item:
 
     @classmethod
     def open(cls, file: CopyFile, record: Record, hidden: bool) -> Item:
-        """Looks at every row of the copy first."""
+        """Looks for damaged rows first."""
         item = cls(file, record.declaration, hidden)
         with file.reading() as connection:
-            item.repair = examine(connection, record)
+            sound = Sound.read(connection, record.copy_id)
+            item.repair = examine(connection, record, sound)
+        if sound.changed:
+            with file.writing() as connection:
+                sound.put(connection, record.copy_id)
         item.reopen()
         return item
 

@@ -11,6 +11,7 @@ from client_sdk.copies import _tables
 from client_sdk.copies._receive import to_ids
 from client_sdk.copies._records import Version
 from client_sdk.copies._shelf import Record
+from client_sdk.copies._sound import Sound
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -50,8 +51,8 @@ SOUND = Repair()
 WHOLE = Repair(whole=True)
 
 
-def examine(connection: sqlite3.Connection, record: Record) -> Repair:
-    """Looks at every row.
+def examine(connection: sqlite3.Connection, record: Record, sound: Sound) -> Repair:
+    """Reads every row, and looks at those that are not known to be sound.
 
     Where the ids are right, rows that are not are sent again. Where they are not, the store
     compares. Where most is damaged, or there is no telling, all is sent.
@@ -61,7 +62,7 @@ def examine(connection: sqlite3.Connection, record: Record) -> Repair:
         return SOUND
     if not _tables.exists(connection, version.table):
         return WHOLE
-    damaged = _tables.damaged(connection, version.table, version.shape.columns)
+    damaged = _tables.damaged(connection, version.table, version.shape.columns, sound)
     sendable = all(row_id >= 0 for row_id in damaged)
     if sendable and _tables.is_sound(connection, version.table, version):
         return _resend(damaged, version.row_count)

@@ -14,9 +14,10 @@ from typing import Any
 from client_sdk._columns import Column
 from client_sdk.copies._checksum import Checksums, StoredRow, digest
 from client_sdk.copies._records import Version
+from client_sdk.copies._sound import Sound
 
 _HEAD = ("row_id", "visible_from", "visible_until", "sort_key", "checksum")
-# Rows that are checked at a time.
+# Rows that are read at a time.
 _BATCH = 10_000
 
 
@@ -97,10 +98,11 @@ def is_sound(connection: sqlite3.Connection, table: str, version: Version) -> bo
     return digest(numbers) == version.digest
 
 
-def damaged(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> list[int]:
+def damaged(
+    connection: sqlite3.Connection, table: str, columns: Sequence[Column], sound: Sound
+) -> list[int]:
     """The ids of rows that are not what their checksum says, ascending."""
-    sums = Checksums(columns)
-    return [row_id for batch in _batches(connection, table) for row_id in sums.wrong(batch)]
+    return sound.wrong(_batches(connection, table), Checksums(columns))
 
 
 def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[StoredRow]]:

@@ -31,14 +31,10 @@ def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
 
 def flip_in_rows(copies: Copies, name: str, chance: random.Random, column: str = "") -> str:
     """Changes one value of one row; says which, or nothing where there is none to change."""
-    table = rows_table(copies, name)
-    if table is None:
-        return ""
     with copies._file.writing() as connection:
-        ids = [row_id for (row_id,) in connection.execute(f"SELECT row_id FROM {table}")]
-        if not ids:
+        table, row_id = _any_row(copies, name, chance)
+        if row_id is None:
             return ""
-        row_id = chance.choice(ids)
         column = column or chance.choice(columns_of(connection, table))
         where = f"FROM {table} WHERE row_id = ?"
         value = connection.execute(f"SELECT {column} {where}", (row_id,)).fetchone()[0]
@@ -60,16 +56,22 @@ def flip_in_state(copies: Copies, name: str, chance: random.Random, column: str)
 
 
 def lose_row(copies: Copies, name: str, chance: random.Random) -> str:
+    with copies._file.writing() as connection:
+        table, row_id = _any_row(copies, name, chance)
+        if row_id is None:
+            return ""
+        connection.execute(f"DELETE FROM {table} WHERE row_id = ?", (row_id,))
+        return f"{row_id} was lost"
+
+
+def _any_row(copies: Copies, name: str, chance: random.Random) -> tuple[str, int | None]:
+    """The table of what is seen, and a row of it; None where there is none."""
     table = rows_table(copies, name)
     if table is None:
-        return ""
-    with copies._file.writing() as connection:
+        return "", None
+    with copies._file.reading() as connection:
         ids = [row_id for (row_id,) in connection.execute(f"SELECT row_id FROM {table}")]
-        if not ids:
-            return ""
-        lost = chance.choice(ids)
-        connection.execute(f"DELETE FROM {table} WHERE row_id = ?", (lost,))
-        return f"{lost} was lost"
+    return table, chance.choice(ids) if ids else None
 
 
 def flipped(value: Any, chance: random.Random) -> Any:

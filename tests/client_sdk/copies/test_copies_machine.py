@@ -187,7 +187,9 @@ class Offline(World):
         server=st.integers(0, 1),
         one=kept,
         cuts=st.lists(st.integers(0, 6), max_size=2),
-        kind=st.sampled_from(("row", "row", "lost", "state", "declaration", "spare", "stage")),
+        kind=st.sampled_from(
+            ("row", "row", "lost", "state", "declaration", "spare", "stage", "sound")
+        ),
     )
     def damage(self, server: int, one: Kept, cuts: list[int | None], kind: str) -> None:
         """The next sync finds it and puts it right."""
