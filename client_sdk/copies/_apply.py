@@ -67,10 +67,11 @@ def finish(
         staged = _begun(connection, record, inbox, repair)
         if not staged.begun:
             raise Mismatch(f"{record.name}: a transfer ended that had not begun")
-        _check_staged(connection, record, staged)
+        sound = _check_staged(connection, record, staged)
         before = None if staged.shape is not None else _base(record)
         if before is None:
             table = _put(connection, record, staged, inbox).table
+            sound.put(connection, copy_id)
         else:
             table = _changed(connection, record, staged, inbox, repair, hidden)
         shape = staged.shape or _base(record).shape
@@ -179,11 +180,12 @@ def _ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> list
     return found
 
 
-def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> None:
-    """What an earlier call left is as it was left."""
-    columns = (staged.shape or _base(record).shape).columns
-    if staged.table and _tables.damaged(connection, staged.table, columns, Sound()):
+def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> Sound:
+    """What was staged is as it was left."""
+    columns, sound = (staged.shape or _base(record).shape).columns, Sound()
+    if staged.table and _tables.damaged(connection, staged.table, columns, sound):
         raise Mismatch(f"{record.name}: rows that were staged are damaged")
+    return sound
 
 
 def _changed(

@@ -115,10 +115,20 @@ def test_a_known_row_is_still_found_damaged(store: InsideStore, filed: Copies) -
         assert handle and copies["rows"].to_arrow().equals(store.client.invoke(handle).to_arrow())
 
 
-def kept(store: InsideStore, copies: Copies) -> Copies:
+def test_what_was_staged_is_known_at_once(store: InsideStore, filed: Copies) -> None:
+    copies = kept(store, filed, rows=3000, syncs=1)
+    with copies._file.reading() as connection:
+        sound = Sound.read(connection, 1)
+        assert sound.changed
+        sums = Looking(COLUMNS[:2])
+        assert sound.wrong([list(connection.execute("SELECT * FROM _psoup_rows_1_1"))], sums) == []
+    assert 0 < sums.looked < 3000
+
+
+def kept(store: InsideStore, copies: Copies, rows: int = 200, syncs: int = 2) -> Copies:
     store.client.define("CREATE STREAM s (i BIGINT, t TEXT) RETAIN 1 DAY")
-    store.client.publish("s", [{"i": n, "t": f"text {n}"} for n in range(200)])
+    store.client.publish("s", [{"i": n, "t": f"text {n}"} for n in range(rows)])
     copies.keep("rows", "SELECT * FROM s RANGE 10 MINUTES")
-    for _ in range(2):
+    for _ in range(syncs):
         assert copies.sync(store.client).complete
     return copies
