@@ -80,7 +80,7 @@ class Checksums:
             [(SINCE_EVER if begin is None else begin) & ALL for begin in begins],
             [(FOR_EVER if end is None else end) & ALL for end in ends],
             [len(key) for key in keys],
-            [sum_of_bytes(key) for key in keys],
+            [sum_of_bytes(key) if key else 0 for key in keys],
         ]
         for kind, column in zip(self._kinds, values, strict=True):
             cells += kind.cells(column)
