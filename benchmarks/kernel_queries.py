@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from intervaltree import IntervalTree
 
 from datastem.types import BIGINT, BOOLEAN, DOUBLE
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
@@ -71,6 +72,14 @@ class Intervals:
             )
             for pair, columns in enumerate(PAIRS)
         }
+
+    def trees(self) -> list[IntervalTree]:
+        """One for each column, with the number of the query of each interval."""
+        trees = [IntervalTree() for _ in NAMES]
+        for number, (pair, los, his) in enumerate(zip(self.pair, self.lo, self.hi, strict=True)):
+            for column, lo, hi in zip(PAIRS[pair], los.tolist(), his.tolist(), strict=True):
+                trees[column].addi(lo, hi + 1, number)
+        return trees
 
 
 @dataclass(frozen=True)

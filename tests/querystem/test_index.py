@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from intervaltree import Interval, IntervalTree
 
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Type, decimal_type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
@@ -216,6 +217,26 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(KeyError, match="not in"):
         stem.remove(2)
     assert 1 in stem and 2 not in stem
+
+
+def test_oracle_intervals_that_come_and_go_against_an_interval_tree() -> None:
+    """The tree shares no code with the kernel; it finds intervals by a value, the index rows."""
+    random = np.random.default_rng(2003)
+    stem, tree, held = QueryStem(), IntervalTree(), {}
+    for id_ in range(1500):
+        begin, length = int(random.integers(-40, 300)), int(random.integers(1, 120))
+        held[id_] = Interval(begin, begin + length, id_)
+        tree.add(held[id_])
+        stem.insert(id_, both(compare(Op.GE, _A, begin), compare(Op.LT, _A, begin + length)))
+        if id_ % 3 == 0:
+            gone = held.pop(int(random.choice(list(held))))
+            tree.remove(gone)
+            stem.remove(gone.data)
+        if id_ % 100 == 0:
+            values = random.integers(-50, 400, 50).tolist()
+            expected = {(each.data, row) for row, v in enumerate(values) for each in tree[v]}
+            matched = found(stem.probe(pa.record_batch({"a": pa.array(values, pa.int64())})))
+            assert {(id_, row) for id_, rows in matched.items() for row in rows} == expected
 
 
 def test_instants_are_intervals() -> None:
