@@ -6,6 +6,7 @@ segment of 2^20 rows is the least that leaves the disk.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,19 @@ class Sample:
     invoke: Times
     answer: Times
     epoch: Times
+
+    @property
+    def files(self) -> int:
+        return sum(holding.files for holding in self.tables.values())
+
+    @property
+    def mebibytes(self) -> float:
+        return sum(holding.nbytes for holding in self.tables.values()) / 2**20
+
+    def __str__(self) -> str:
+        disk = f"{self.files:,} files of {self.mebibytes:.0f} MiB"
+        memory = f"server {self.server / 2**20:,.0f} MiB, engine {self.engine / 2**20:,.0f} MiB"
+        return f"minute {self.minute:4.1f}: {disk}, {memory}"
 
 
 def run(folder: Path, quick: bool, minutes: float | None = None) -> Report:
@@ -82,6 +96,8 @@ class Soak:
             time.sleep(max(0.0, began + number * every - time.perf_counter()))
             check()
             found.append(self._sample((time.perf_counter() - began) / 60))
+            if minutes >= 1:
+                print(found[-1], file=sys.stderr, flush=True)
         return found
 
     def _sample(self, minute: float) -> Sample:
@@ -106,11 +122,8 @@ def _report(minutes: float, samples: list[Sample], publishing: Publishing, churn
     )
     report = Report("soak", setting)
     lines: dict[str, tuple[list[float], str]] = {
-        "files": ([sum(h.files for h in s.tables.values()) for s in samples], "files"),
-        "bytes on disk": (
-            [sum(h.nbytes for h in s.tables.values()) / 2**20 for s in samples],
-            "MiB",
-        ),
+        "files": ([s.files for s in samples], "files"),
+        "bytes on disk": ([s.mebibytes for s in samples], "MiB"),
         "server, resident": ([s.server / 2**20 for s in samples], "MiB"),
         "engine, resident": ([s.engine / 2**20 for s in samples], "MiB"),
         "invoke p99": ([s.invoke.p99 * 1e3 for s in samples if s.invoke.seconds], "ms"),
