@@ -43,7 +43,7 @@ class Sizes:
 
 
 FULL = Sizes(1_000_000, 4096, 2_000, 60, 10_000_000, 5)
-QUICK = Sizes(200_000, 512, 200, 10, 200_000, 2)
+QUICK = Sizes(200_000, 512, 100, 5, 200_000, 2)
 
 
 def run(folder: Path, quick: bool) -> Report:

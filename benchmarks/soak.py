@@ -25,7 +25,7 @@ STREAM = (
     "CREATE STREAM traffic (lane BIGINT, station BIGINT, speed DOUBLE, at TIMESTAMP) "
     "ORDERED BY at RETAIN 1 MINUTE"
 )
-MINUTES, QUICK_MINUTES = 3.0, 0.1
+MINUTES, QUICK_MINUTES = 3.0, 0.05
 GRACE = "60"
 SAMPLES = 60
 # A shorter soak than this has not reached its steady state, and is not judged.

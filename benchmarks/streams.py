@@ -29,7 +29,7 @@ TRICKLE_ROWS, TRICKLES_PER_SECOND = 100, 50
 
 def run(folder: Path, quick: bool) -> Report:
     rounds = 1 if quick else 3
-    batches = 2 * STREAMS if quick else 8 * STREAMS
+    batches = STREAMS if quick else 8 * STREAMS
     report = Report(
         "streams",
         f"{QUERIES} queries a stream, {PUBLISHERS} publishers, {batches * BATCH_ROWS:,} rows in "

@@ -64,7 +64,7 @@ def measure(report: Report, folder: Path, quick: bool) -> None:
         with store.client() as client, grpc.insecure_channel(target, OPTIONS) as channel:
             for subject in (SLIDING, KEYED):
                 run = _Run(subject, client, Caller(channel), logs, reader)
-                found[subject.name] = run.measured(8 if quick else 25)
+                found[subject.name] = run.measured(4 if quick else 25)
     for subject in (SLIDING, KEYED):
         _report(report, subject, found[subject.name])
     report.figures.append(_figure(found))

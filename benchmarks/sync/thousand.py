@@ -47,7 +47,7 @@ class Sizes:
 
 
 FULL = Sizes(1_000, 1_000_000, 820_000, 8_200)
-QUICK = Sizes(200, 100_000, 82_000, 8_200)
+QUICK = Sizes(100, 100_000, 82_000, 8_200)
 
 
 @dataclass(frozen=True)
