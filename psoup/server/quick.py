@@ -7,16 +7,15 @@ event loop can make it itself: well under a millisecond, and a few at the worst.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import pyarrow as pa
 
 from datastem.blocks import Part, Picked, numbers
+from datastem.codec import stem_name
 from psoup.server.invoke import Answer, Plan, Selection, window_rows
 from psoup.server.matcher import Matcher
 from psoup.server.summaries import Summaries
-from querystem.aggregate import few, finish
-from querystem.aggregate import partial as summarised
+from querystem.aggregate import few, finish, partial
 from querystem.shape import shape
 from results.window import CountWindow
 
@@ -51,9 +50,9 @@ def _batches(selection: Selection, picked: Picked) -> Sequence[pa.RecordBatch]:
     if query.grouping is None:
         return selection.show(picked)
     rows = sum(len(places) for _, places in picked)
-    groups = few(query.grouping, rows, partial(numbers, picked))
+    groups = few(query.grouping, rows, lambda name: numbers(picked, stem_name(name)))
     if groups is None:
-        groups = finish(query.grouping, summarised(query.grouping, selection.gather(picked)))
+        groups = finish(query.grouping, partial(query.grouping, selection.gather(picked)))
     return [shape(query, groups)]
 
 

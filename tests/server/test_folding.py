@@ -34,9 +34,11 @@ QUERIES = [
     "SELECT count(DISTINCT k) AS n, stddev(x) AS spread FROM s",
     "SELECT k, row_id FROM s WHERE b > 97 ORDER BY x DESC LIMIT 7",
     "SELECT at AS instant, k, x, row_id FROM s WHERE b > 97",
+    "SELECT sum(row_id) AS total, avg(row_id) AS mean, count(*) AS n FROM s WHERE b > 97",
+    "SELECT max(ts) AS newest, count(row_id) AS n FROM s WHERE b > 97",
 ]
 # Equal WHERE, equal predicate.
-PREDICATES = [0, 0, 1, 2, 2]
+PREDICATES = [0, 0, 1, 2, 2, 2, 2]
 WINDOWS = [
     "RANGE {0} MILLISECONDS",
     "BEGIN NOW - {1} MILLISECONDS END NOW - {0} MILLISECONDS",
