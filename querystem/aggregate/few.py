@@ -34,8 +34,11 @@ class _Unfit(Exception):
 
 
 def few(grouping: Grouping, rows: int, bits: Bits) -> pa.RecordBatch | None:
-    """What `finish` gives for so many rows; None where they are not few or not plain numbers."""
-    if grouping.keys or rows > MOST_FEW:
+    """What `finish` gives for so many rows; None where they are not few or not plain numbers.
+
+    None also where there is nothing to compute: a batch without columns has no rows.
+    """
+    if grouping.keys or not grouping.aggregates or rows > MOST_FEW:
         return None
     try:
         arrays = [_array(_value(one, rows, bits), one.type) for one in grouping.aggregates]

@@ -24,6 +24,8 @@ from querystem.kernel.vector import Vector, to_arrow
 from querystem.ordering import ascending, sort, with_nulls
 from querystem.query import Aggregate, Function, Grouping, aggregate_name, key_name
 
+_NOTHING = "nothing"
+
 
 def finish(grouping: Grouping, partial: Partial) -> pa.RecordBatch:
     """One row for each group, by its keys ascending with NULLs last.
@@ -35,6 +37,9 @@ def finish(grouping: Grouping, partial: Partial) -> pa.RecordBatch:
         states = [partial.states[place] for place in own]
         values = _finish(grouping.aggregates[number], states, partial.groups)
         columns[aggregate_name(number)] = values
+    if not columns:
+        # A batch without columns has no rows, and one group is one row.
+        columns[_NOTHING] = pa.nulls(partial.groups)
     rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     if partial.groups < 2:
         return rows

@@ -76,6 +76,14 @@ def test_few_numbers_give_the_same_in_either_way(doubles: list[float], whole: li
     assert not check_few(of(*every, Function.MAX), rows(doubles, DOUBLE))
 
 
+def test_one_group_is_one_row_where_nothing_is_computed() -> None:
+    """As of `SELECT 5 FROM s HAVING TRUE`."""
+    nothing = of()
+    assert few(nothing, 3, lambda name: None) is None
+    for values in ([], [1.0, 2.0]):
+        assert finish(nothing, partial(nothing, rows(values, DOUBLE))).num_rows == 1
+
+
 def test_a_long_sum_of_doubles_is_exact_however_it_is_cut() -> None:
     made = np.random.default_rng(5)
     wild = made.normal(0, 1, 150_000) * 2.0 ** made.integers(-900, 900, 150_000)

@@ -29,6 +29,7 @@ SELECTS = [
     "SELECT lane, count(*) AS n, max(speed) AS most, last(speed) AS newest FROM traffic "
     "WHERE speed > 40 GROUP BY lane HAVING count(*) > 3 ORDER BY avg(speed) DESC",
     "SELECT count(DISTINCT lane) AS lanes, min(lane) AS least FROM traffic",
+    "SELECT DISTINCT 5 AS five FROM traffic HAVING TRUE LIMIT 2",
     "SELECT sum(row_id) AS total, avg(row_id) AS mean, max(ts) AS newest FROM traffic",
 ]
 WINDOWS = [
