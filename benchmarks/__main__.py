@@ -21,7 +21,10 @@ BENCHMARKS = (
 
 
 def main() -> None:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.minutes and arguments.benchmark != "soak":
+        parser.error("--minutes is for soak")
     if arguments.all:
         options = [f"--{name}" for name in ("quick", "docs") if getattr(arguments, name)]
         sys.exit(run_all(BENCHMARKS, arguments.quick, options))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def measure(report: Report, folder: Path, quick: bool) -> None:
                 client.publish(SLIDING.name, batch)
             sql = f"SELECT lane, station, speed, at FROM traffic RANGE {count} MILLISECONDS"
             copies.keep(NAME, sql)
-            took = {"taking it whole": _cpu(lambda: copies.sync(client))}
+            took = least_cpu({"taking it whole": lambda: copies.sync(client)}, 1)
             assert len(copies[NAME]) == count, "the copy is not the whole answer"
             took |= least_cpu(_calls(client, copies, count), ROUNDS)
     read = took.pop(READ)
@@ -60,9 +59,3 @@ def _calls(client: Client, copies: Copies, count: int) -> dict[str, Callable[[],
         "a sync with nothing new": lambda: copies.sync(client),
         "publishing one row, and its sync": one_new_row,
     }
-
-
-def _cpu(call: Callable[[], object]) -> float:
-    began = time.process_time()
-    call()
-    return time.process_time() - began
