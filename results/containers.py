@@ -24,6 +24,8 @@ _ARRAY_HEAD, _RUN_HEAD = 8, 11
 _BLOCK_WORDS = 1024
 _BLOCK = 1 << 16
 _MOST_LISTED = 4096
+# Arrow's offsets have 32 bits.
+_MOST_BYTES = 2**31 - 1
 # What a line costs to be listed, by word and by bit, against being read by roaring itself.
 _WORD_COST, _BIT_COST, _LINE_COST = 1, 2, 500
 _WORDS_AT_ONCE = 1 << 15
@@ -94,7 +96,10 @@ def _numbers() -> pa.Array:
 
 
 def _binary(sizes: Ints, content: npt.NDArray[Any] | bytearray) -> pa.Array:
-    offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    offsets = np.append(0, np.cumsum(sizes))
+    if offsets[-1] > _MOST_BYTES:
+        raise OverflowError(f"{len(sizes):,} bitmaps of {offsets[-1]:,} bytes are too many at once")
+    offsets = offsets.astype(np.int32)
     return pa.Array.from_buffers(
         pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(content)]
     )

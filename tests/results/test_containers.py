@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from results.bitmap import Lows, encode
-from results.containers import of_lines, of_lists, positions
+from results.containers import _binary, of_lines, of_lists, positions
 
 Random = np.random.Generator
 
@@ -82,3 +82,8 @@ def test_none_are_none() -> None:
     nothing = np.empty(0, np.int64)
     assert not len(of_lists(nothing, np.empty(0, np.uint16)))
     assert not len(of_lines(np.empty((0, 0), np.uint64), nothing, nothing, 0))
+
+
+def test_more_bytes_than_arrow_can_address_are_refused() -> None:
+    with pytest.raises(OverflowError, match="2 bitmaps of 2,147,483,648 bytes"):
+        _binary(np.array([2**31 - 1, 1]), bytearray())
