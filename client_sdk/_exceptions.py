@@ -28,11 +28,16 @@ TypeError, raised before anything is sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetail:
-    """What the server said for programs; empty, 0 or -1 (`row`) where it does not apply."""
+    """What the server said for programs; empty, 0, -1 (`row`) or None where it does not apply.
+
+    `store_id` is the store that said it; empty where no store did. `retry_after` is how long it
+    wants to be left alone.
+    """
 
     reason: str = ""
     line: int = 0
@@ -43,6 +48,8 @@ class ErrorDetail:
     got: str = ""
     row: int = -1
     field: str = ""
+    store_id: str = ""
+    retry_after: timedelta | None = None
 
 
 class PsoupError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, cast
 
 import grpc
@@ -83,4 +84,10 @@ def detail_from(message: pb.ErrorDetail) -> ErrorDetail:
         got=message.got,
         row=message.row,
         field=message.field,
+        store_id=message.store_id,
+        retry_after=_retry_after(message),
     )
+
+
+def _retry_after(message: pb.ErrorDetail) -> timedelta | None:
+    return message.retry_after.ToTimedelta() if message.HasField("retry_after") else None

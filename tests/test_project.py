@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "8fa18ba70ac236d75ab44ab17ebf6d4f56e2d1afebdd1475b66a7820cc81f7fb"
+WIRE = "0932c414e2671b5b5348ecc1bb2be672290c0818b6edf5f972cf8838232380fb"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

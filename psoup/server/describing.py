@@ -15,6 +15,7 @@ from psoup.server.core import Core
 from psoup.server.errors import BadRequest
 from psoup.server.invoke import read_query
 from psoup.server.parameters import from_json
+from psoup.server.settings import Settings
 from psoup.server.values import from_duration, from_instant
 from psoup.store import Registration, StreamState
 from psoup.v1 import psoup_pb2 as pb
@@ -145,10 +146,20 @@ def status_message(core: Core) -> pb.StatusResponse:
         cache_bytes=core.cache_bytes,
         cache_limit_bytes=core.settings.memory,
         uptime=from_duration(int((time.monotonic() - core.started) * 1e6)),
+        limits=_limits(core.settings),
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
     return message
+
+
+def _limits(settings: Settings) -> pb.Limits:
+    return pb.Limits(
+        message_bytes=settings.message_bytes,
+        batch_rows=settings.batch.rows,
+        batch_bytes=settings.batch.batch_bytes,
+        value_bytes=settings.batch.value_bytes,
+    )
 
 
 def _backfill(core: Core) -> int:

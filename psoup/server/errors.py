@@ -44,7 +44,7 @@ _VALUE_BYTES = 200
 
 
 class ServerError(Exception):
-    """`reason` is the stable name; keywords are fields of ErrorDetail."""
+    """`reason` is the stable name; keywords are fields of ErrorDetail, such as `retry_after`."""
 
     reason = "SERVER"
 
@@ -175,8 +175,14 @@ def code_of(error: Exception) -> grpc.StatusCode:
     return grpc.StatusCode.INTERNAL
 
 
-def detail_of(error: Exception) -> pb.ErrorDetail:
-    """What went wrong, for programs."""
+def detail_of(error: Exception, store_id: str) -> pb.ErrorDetail:
+    """What went wrong, for programs. `store_id` tells a client whose answer it is."""
+    detail = _detail(error)
+    detail.store_id = store_id
+    return detail
+
+
+def _detail(error: Exception) -> pb.ErrorDetail:
     match error:
         case ServerError():
             return pb.ErrorDetail(**{"row": -1, **error.detail, "reason": error.reason})
@@ -201,18 +207,19 @@ def detail_of(error: Exception) -> pb.ErrorDetail:
     return pb.ErrorDetail(reason=_REASONS.get(type(error), "INTERNAL"), row=-1)
 
 
-def status_of(error: Exception) -> status_pb2.Status:
+def status_of(error: Exception, store_id: str) -> status_pb2.Status:
     """The google.rpc.Status whose details hold the one ErrorDetail."""
     status = status_pb2.Status(code=code_of(error).value[0], message=_clip(str(error)))
-    status.details.add().Pack(detail_of(error))
+    status.details.add().Pack(detail_of(error, store_id))
     return status
 
 
-def internal_status(ident: str) -> status_pb2.Status:
+def internal_status(ident: str, store_id: str) -> status_pb2.Status:
     """For what nobody expected: the cause is in the server's own log under `ident`."""
     message = f"the server failed in a way it did not expect; its log has the cause under {ident}"
     status = status_pb2.Status(code=code_pb2.INTERNAL, message=message)
-    status.details.add().Pack(pb.ErrorDetail(reason="INTERNAL", row=-1, got=ident))
+    detail = pb.ErrorDetail(reason="INTERNAL", row=-1, got=ident, store_id=store_id)
+    status.details.add().Pack(detail)
     return status
 
 

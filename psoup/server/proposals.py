@@ -247,10 +247,13 @@ def wants_renewal(state: State, registration: Registration, now: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Published:
+    """`unverified`: a repeat by its number, whose rows may be other ones than those of then."""
+
     position: Position
     rows: int
     first_row_id: int
     duplicate: bool
+    unverified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +317,7 @@ class Batch:
             )
         old = draft.batch(self.tenant, self.publisher, self.sequence)
         if old is None:
-            return Published(last.position, self.rows, -1, True)
+            return Published(last.position, self.rows, -1, duplicate=True, unverified=True)
         return self._same(old)
 
     def _same(self, old: Publisher) -> Published:

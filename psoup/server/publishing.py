@@ -61,6 +61,7 @@ def response(core: Core, published: Published) -> pb.PublishResponse:
         row_count=published.rows,
         first_row_id=published.first_row_id,
         duplicate=published.duplicate,
+        unverified=published.unverified,
     )
 
 

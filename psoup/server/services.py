@@ -47,18 +47,18 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Psoup"].full_name
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
-async def _abort(context: Context, error: Exception) -> None:
-    status = _status(error)
+async def _abort(core: Core, context: Context, error: Exception) -> None:
+    status = _status(error, core.store.id)
     trailer = (("grpc-status-details-bin", status.SerializeToString()),)
     await context.abort(_CODES[status.code], status.message, trailer)
 
 
-def _status(error: Exception) -> status_pb2.Status:
+def _status(error: Exception, store_id: str) -> status_pb2.Status:
     if isinstance(error, FAMILIES):
-        return status_of(error)
+        return status_of(error, store_id)
     ident = secrets.token_hex(4)
     log.error("unexpected error %s", ident, exc_info=error)
-    return internal_status(ident)
+    return internal_status(ident, store_id)
 
 
 def unary(
@@ -69,7 +69,7 @@ def unary(
         try:
             return await method(self, request)
         except Exception as error:
-            await _abort(context, error)
+            await _abort(self._core, context, error)
             raise
 
     return call
@@ -86,7 +86,7 @@ def streaming(
         except (GeneratorExit, asyncio.CancelledError):
             raise
         except Exception as error:
-            await _abort(context, error)
+            await _abort(self._core, context, error)
 
     return call
 

@@ -369,16 +369,18 @@ class PublishRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., stream: _Optional[str] = ..., publisher: _Optional[str] = ..., sequence: _Optional[int] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., heartbeat: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
-    __slots__ = ("position", "row_count", "first_row_id", "duplicate")
+    __slots__ = ("position", "row_count", "first_row_id", "duplicate", "unverified")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROW_ID_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    UNVERIFIED_FIELD_NUMBER: _ClassVar[int]
     position: bytes
     row_count: int
     first_row_id: int
     duplicate: bool
-    def __init__(self, position: _Optional[bytes] = ..., row_count: _Optional[int] = ..., first_row_id: _Optional[int] = ..., duplicate: _Optional[bool] = ...) -> None: ...
+    unverified: bool
+    def __init__(self, position: _Optional[bytes] = ..., row_count: _Optional[int] = ..., first_row_id: _Optional[int] = ..., duplicate: _Optional[bool] = ..., unverified: _Optional[bool] = ...) -> None: ...
 
 class InvokeRequest(_message.Message):
     __slots__ = ("tenant", "handle", "window", "as_of", "knowledge", "least_position", "encoding", "wait_for_engine", "unrefreshed")
@@ -728,7 +730,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime")
+    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -744,6 +746,7 @@ class StatusResponse(_message.Message):
     CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
     CACHE_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     UPTIME_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     version: str
     position: bytes
@@ -759,10 +762,23 @@ class StatusResponse(_message.Message):
     cache_bytes: int
     cache_limit_bytes: int
     uptime: _duration_pb2.Duration
-    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    limits: Limits
+    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("message_bytes", "batch_rows", "batch_bytes", "value_bytes")
+    MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    message_bytes: int
+    batch_rows: int
+    batch_bytes: int
+    value_bytes: int
+    def __init__(self, message_bytes: _Optional[int] = ..., batch_rows: _Optional[int] = ..., batch_bytes: _Optional[int] = ..., value_bytes: _Optional[int] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
-    __slots__ = ("reason", "line", "column", "excerpt", "hint", "expected", "got", "row", "field")
+    __slots__ = ("reason", "line", "column", "excerpt", "hint", "expected", "got", "row", "field", "store_id", "retry_after")
     REASON_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     COLUMN_FIELD_NUMBER: _ClassVar[int]
@@ -772,6 +788,8 @@ class ErrorDetail(_message.Message):
     GOT_FIELD_NUMBER: _ClassVar[int]
     ROW_FIELD_NUMBER: _ClassVar[int]
     FIELD_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     reason: str
     line: int
     column: int
@@ -781,4 +799,6 @@ class ErrorDetail(_message.Message):
     got: str
     row: int
     field: str
-    def __init__(self, reason: _Optional[str] = ..., line: _Optional[int] = ..., column: _Optional[int] = ..., excerpt: _Optional[str] = ..., hint: _Optional[str] = ..., expected: _Optional[str] = ..., got: _Optional[str] = ..., row: _Optional[int] = ..., field: _Optional[str] = ...) -> None: ...
+    store_id: str
+    retry_after: _duration_pb2.Duration
+    def __init__(self, reason: _Optional[str] = ..., line: _Optional[int] = ..., column: _Optional[int] = ..., excerpt: _Optional[str] = ..., hint: _Optional[str] = ..., expected: _Optional[str] = ..., got: _Optional[str] = ..., row: _Optional[int] = ..., field: _Optional[str] = ..., store_id: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...

@@ -69,7 +69,7 @@ def test_the_table_has_the_code_of_every_error(kind: type[Exception]) -> None:
         error = kind("WRONG_TYPE", "x")
     else:
         error = kind("x")
-    reason = detail_of(error).reason
+    reason = detail_of(error, "").reason
     if reason != "SERVER":
         assert ERRORS[reason] == code_of(error).name
 

@@ -14,6 +14,8 @@ from psoup.server.errors import CODES, FAMILIES, KeyTaken, detail_of, internal_s
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import QueryError, Span
 
+STORE = "5" * 32
+
 
 def family(root: type[Exception]) -> Iterator[type[Exception]]:
     yield root
@@ -36,14 +38,16 @@ def test_the_table_has_nothing_else() -> None:
 def test_a_query_error_says_where() -> None:
     error = QueryError("no such column", Span(7, 10), hint="write speed", reason="UNKNOWN_COLUMN")
     error.text = "SELECT spd FROM traffic"
-    detail = detail_of(error)
+    detail = detail_of(error, STORE)
     assert (detail.reason, detail.line, detail.column) == ("UNKNOWN_COLUMN", 1, 8)
     assert "^^^" in detail.excerpt
     assert detail.hint == "write speed"
 
 
 def test_a_row_error_says_which_row() -> None:
-    detail = detail_of(RowError("WRONG_TYPE", "no", row=3, field="a", expected="TEXT", got="1"))
+    detail = detail_of(
+        RowError("WRONG_TYPE", "no", row=3, field="a", expected="TEXT", got="1"), STORE
+    )
     assert (detail.row, detail.field, detail.expected, detail.got) == (3, "a", "TEXT", "1")
 
 
@@ -51,8 +55,9 @@ def test_a_status_fits_the_trailers_of_http() -> None:
     long = "ü" * 10**6
     errors = [KeyTaken(long), RowError("X", long, field=long, expected=long, got=long, hint=long)]
     for error in errors:
-        status = status_of(error)
+        status = status_of(error, STORE)
         assert status.ByteSize() < 6000
         found = pb.ErrorDetail()
         assert status.details[0].Unpack(found)
-    assert "abcd" in internal_status("abcd").message
+        assert found.store_id == STORE
+    assert "abcd" in internal_status("abcd", STORE).message

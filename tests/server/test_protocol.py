@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,6 +14,12 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from psoup.server.core import Core
+from psoup.server.publishing import publish
+from psoup.server.recent import Recent
+from psoup.server.services import PsoupService
+from psoup.server.settings import Settings
+from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.process import ServerProcess, detail, ipc, rows_of
 
@@ -46,6 +54,58 @@ def test_a_sequence_is_taken_once(stream: ServerProcess) -> None:
     assert (detail(caught.value).expected, detail(caught.value).got) == ("3", "4")
     handle = stream.register("SELECT a FROM s").handle
     assert stream.values(handle) == [[1], [2]]
+
+
+def test_a_repeat_whose_rows_are_forgotten_says_so(tmp_path: Path) -> None:
+    async def replies() -> list[pb.PublishResponse]:
+        core = Core(Store.open(tmp_path / "store", create=True), Settings(tmp_path))
+        await core.start()
+        core.follower.recent = Recent(capacity=0)
+        service = PsoupService(core)
+        call: Any = PsoupService.Define
+        await call.__wrapped__(service, pb.DefineRequest(sql="CREATE STREAM s (a BIGINT)"))
+        asked = [(1, 1), (2, 2), (2, 2), (1, 1), (9, 1)]
+        found = [
+            await publish(
+                core,
+                pb.PublishRequest(
+                    stream="s", publisher="p", sequence=sequence, arrow=ipc(numbers(value))
+                ),
+            )
+            for value, sequence in asked
+        ]
+        await core.stop()
+        return found
+
+    *_, last, right, wrong = asyncio.run(replies())
+    assert (last.duplicate, last.unverified, last.first_row_id) == (True, False, 1)
+    for forgotten in (right, wrong):
+        assert (forgotten.duplicate, forgotten.unverified) == (True, True)
+        assert forgotten.first_row_id == -1
+
+
+def test_every_error_names_the_store_it_comes_from(stream: ServerProcess) -> None:
+    store_id = stream.stub.Status(pb.StatusRequest()).store_id
+    calls: list[Callable[[], Any]] = [
+        lambda: stream.define("CREATE STREAM s (a BIGINT)"),
+        lambda: stream.publish("nowhere", numbers(1)),
+        lambda: stream.register("SELECT nothing FROM s"),
+        lambda: stream.values(b"0" * 16),
+        lambda: list(stream.stub.PublishStream(iter([pb.PublishRequest(stream="nowhere")]))),
+    ]
+    for call in calls:
+        with pytest.raises(grpc.RpcError) as caught:
+            call()
+        assert detail(caught.value).store_id == store_id
+    items = [pb.SyncItem(handle=b"0" * 16)]
+    (part,) = stream.stub.Sync(pb.SyncRequest(tenant=stream.tenant, items=items))
+    assert part.refused.detail.store_id == store_id
+
+
+def test_status_says_how_large_a_batch_may_be(stream: ServerProcess) -> None:
+    limits = stream.stub.Status(pb.StatusRequest()).limits
+    assert (limits.message_bytes, limits.batch_rows) == (16 << 20, 1_000_000)
+    assert (limits.batch_bytes, limits.value_bytes) == (256 << 20, 1 << 20)
 
 
 def test_the_same_rows_in_another_encoding_are_the_same(stream: ServerProcess) -> None:

@@ -82,7 +82,7 @@ class Call:
                 yield await transfer.held()
         except FAMILIES as error:
             self.transfers.pop(index, None)
-            yield pb.SyncPart(refused=_refused(error))
+            yield pb.SyncPart(refused=_refused(self._core, error))
 
     # ---- what to aim at
 
@@ -158,6 +158,7 @@ def _read(core: Core, token: bytes) -> Signed | Unusable | None:
         return problem
 
 
-def _refused(error: Exception) -> pb.SyncRefused:
+def _refused(core: Core, error: Exception) -> pb.SyncRefused:
     code: int = code_of(error).value[0]
-    return pb.SyncRefused(code=code, message=str(error)[:1000], detail=detail_of(error))
+    detail = detail_of(error, core.store.id)
+    return pb.SyncRefused(code=code, message=str(error)[:1000], detail=detail)

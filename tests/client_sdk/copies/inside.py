@@ -74,7 +74,7 @@ class InsideTransport:
         try:
             reply = self._run(work(PsoupService(self.core), _sent(request)))
         except FAMILIES as error:
-            raise _refusal(error) from None
+            raise _refusal(error, self.core.store.id) from None
         return _sent(reply)
 
     def stream(
@@ -90,7 +90,7 @@ class InsideTransport:
         try:
             yield from self._run(received(invoke(self.core, request, None)))
         except FAMILIES as error:
-            raise _refusal(error) from None
+            raise _refusal(error, self.core.store.id) from None
 
     def _parts(
         self, request: pb.SyncRequest, cut: int | None
@@ -115,7 +115,7 @@ class InsideTransport:
         try:
             found: pb.SyncPart | None = self._run(_anext(parts))
         except FAMILIES as error:
-            raise _refusal(error) from None
+            raise _refusal(error, self.core.store.id) from None
         return found and _sent(found)
 
     def duplex(self, method: str, timeout: float | None) -> Any:
@@ -133,5 +133,5 @@ def _sent(message: Any) -> Any:
     return type(message).FromString(message.SerializeToString())
 
 
-def _refusal(error: Exception) -> PsoupError:
-    return error_for(code_of(error).name, str(error), detail_from(detail_of(error)))
+def _refusal(error: Exception, store_id: str) -> PsoupError:
+    return error_for(code_of(error).name, str(error), detail_from(detail_of(error, store_id)))
