@@ -14,11 +14,11 @@ from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from datastem.accept import Limits
 from psoup import lifeline
 from psoup.server.core import Core
+from psoup.server.reflection import enable_reflection
 from psoup.server.services import SERVICE, PsoupService, add_service
 from psoup.server.settings import Settings
 from psoup.store import Store, StoreError
@@ -95,8 +95,7 @@ class Server:
         """Raises StoreError, or RuntimeError where the port can't be had."""
         add_service(PsoupService(self.core), self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._grpc)
+        enable_reflection((SERVICE, health.SERVICE_NAME), self._grpc)
         self.port = self._grpc.add_insecure_port(f"{self.settings.host}:{self.settings.port}")
         await self.core.start()
         await self._grpc.start()

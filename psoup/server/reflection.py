@@ -1,0 +1,57 @@
+"""Server reflection that names fields as JSON does.
+
+The runtime of protobuf in Python forgets the JSON names that protoc writes into a file, and a tool
+that learns the wire by reflection, such as grpcurl, then prints `row_count` where a client generated
+from the proto reads `rowCount`. So reflection is given files of its own, with those names filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import grpc
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha import reflection
+
+
+def enable_reflection(services: Sequence[str], server: grpc.aio.Server) -> None:
+    """Adds reflection of `services`, and of itself, to `server`."""
+    names = (*services, reflection.SERVICE_NAME)
+    known = descriptor_pool.Default()
+    files = [known.FindServiceByName(name).file for name in names]
+    reflection.enable_server_reflection(names, server, pool=pool_with_json_names(files))
+
+
+def pool_with_json_names(files: Iterable[FileDescriptor]) -> DescriptorPool:
+    """A pool of `files` and all they import, where every field has its JSON name written out."""
+    pool, added = DescriptorPool(), set()
+
+    def add(file: FileDescriptor) -> None:
+        if file.name in added:
+            return
+        added.add(file.name)
+        for imported in file.dependencies:
+            add(imported)
+        pool.AddSerializedFile(_with_json_names(file).SerializeToString())
+
+    for file in files:
+        add(file)
+    return pool
+
+
+def _with_json_names(file: FileDescriptor) -> FileDescriptorProto:
+    proto = FileDescriptorProto()
+    file.CopyToProto(proto)
+    for message in proto.message_type:
+        _name_fields(message, file.message_types_by_name[message.name])
+    return proto
+
+
+def _name_fields(proto: DescriptorProto, message: Descriptor) -> None:
+    for field in proto.field:
+        field.json_name = message.fields_by_name[field.name].json_name
+    for nested in proto.nested_type:
+        _name_fields(nested, message.nested_types_by_name[nested.name])

@@ -1,0 +1,179 @@
+"""The session of docs/protocol.md: what grpcurl prints, line by line.
+
+The real tool is run where Go is there to build it. Everywhere the session is also run by a stand-in
+that learns the wire by reflection, as grpcurl does, and writes JSON in its form.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import json_format, message_factory
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from psoup.v1 import psoup_pb2 as pb
+from tests.docs.markdown import blocks, read
+from tests.system.processes import RunningStore
+
+PAGE = read("docs/protocol.md")
+GRPCURL = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3"
+SERVED = "localhost:7181"
+DETAILS = "  Details:\n"
+
+pytestmark = pytest.mark.process
+
+Variables = dict[str, str]
+
+
+def _exchanges() -> Iterator[tuple[str, str]]:
+    """Each command of the page, and what it shows."""
+    for block in blocks(PAGE, "console"):
+        for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+            command, _, shown = part.partition("\n")
+            if command.startswith("grpcurl"):
+                yield command, shown
+
+
+def _like(shown: str, printed: str) -> bool:
+    """Whether they are equal, but for `…`: alone on a line any lines, else any part of one."""
+    pattern = "".join(
+        "(?:.*\n)*?" if line.strip() == "…" else ".*".join(map(re.escape, line.split("…")))
+        for line in shown.splitlines(keepends=True)
+    )
+    return re.fullmatch(pattern, printed) is not None
+
+
+def _replay(run: Callable[[str, Variables], str], cut: str = "") -> set[str]:
+    """The methods called. Asserts what each command shows, up to `cut` where it is given."""
+    variables: Variables = {"HANDLE": "", "TOKEN": ""}
+    called = set()
+    for command, shown in _exchanges():
+        printed = run(command, variables)
+        if cut:
+            shown, printed = shown.partition(cut)[0], printed.partition(cut)[0]
+        assert _like(shown, printed), f"{command}\n{printed}"
+        method = command.split()[-1]
+        called.add(method)
+        if method.endswith("/Register") and (handle := re.search('"handle": "(.*)"', printed)):
+            variables["HANDLE"] = handle[1]
+        if method.endswith("/Sync") and (token := re.search('"token": "(.*)"', printed)):
+            variables["TOKEN"] = token[1]
+    return called
+
+
+# ---- the real tool
+
+
+@pytest.fixture(scope="module")
+def grpcurl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a grpcurl built here; Go keeps what it needs for the next time."""
+    if shutil.which("go") is None:
+        pytest.skip("needs Go to build grpcurl")
+    folder = tmp_path_factory.mktemp("grpcurl")
+    try:
+        built = subprocess.run(
+            ["go", "install", GRPCURL],
+            env=os.environ | {"GOBIN": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=250,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip("grpcurl was not built in time")
+    if built.returncode:
+        pytest.skip(f"grpcurl can't be built, perhaps without a network: {built.stderr[-200:]}")
+    return folder
+
+
+def test_grpcurl_prints_what_the_page_shows(grpcurl: Path, tmp_path: Path) -> None:
+    with RunningStore(tmp_path) as store:
+        address = store.start_server()
+
+        def run(command: str, variables: Variables) -> str:
+            path = f"{grpcurl}{os.pathsep}{os.environ['PATH']}"
+            done = subprocess.run(
+                ["sh", "-c", command.replace(SERVED, address)],
+                env=os.environ | variables | {"PATH": path},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            return done.stdout + done.stderr
+
+        _replay(run)
+
+
+# ---- a stand-in where Go is not
+
+
+def test_the_session_calls_every_method_and_gets_what_the_page_shows(tmp_path: Path) -> None:
+    with (
+        RunningStore(tmp_path) as store,
+        grpc.insecure_channel(store.start_server()) as channel,
+    ):
+        called = _replay(Reflected(channel).run, cut=DETAILS)
+    service = pb.DESCRIPTOR.services_by_name["Psoup"]
+    assert {f"{service.full_name}/{method.name}" for method in service.methods} <= called
+
+
+class Reflected:
+    """A client that knows of the wire only what reflection tells, and prints as grpcurl does."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._channel = channel
+        self._database = ProtoReflectionDescriptorDatabase(channel)
+        self._pool = DescriptorPool(self._database)
+
+    def run(self, command: str, variables: Variables) -> str:
+        for name, value in variables.items():
+            command = command.replace(f"${name}", value)
+        words = shlex.split(command)
+        if words[-1] == "list":
+            return "".join(f"{name}\n" for name in sorted(self._database.get_services()))
+        data = words[words.index("-d") + 1] if "-d" in words else "{}"
+        service, name = words[-1].split("/")
+        method = self._pool.FindServiceByName(service).FindMethodByName(name)
+        try:
+            return "".join(map(_printed, self._send(f"/{words[-1]}", method, _documents(data))))
+        except grpc.RpcError as error:
+            code = error.code().name.title().replace("_", "")
+            return f"ERROR:\n  Code: {code}\n  Message: {error.details()}\n"
+
+    def _send(self, path: str, method: MethodDescriptor, requests: list[Any]) -> Iterator[Any]:
+        kind = message_factory.GetMessageClass(method.input_type)
+        reply = message_factory.GetMessageClass(method.output_type)
+        messages = [json_format.ParseDict(request, kind()) for request in requests]
+        call = self._channel.stream_stream(path, kind.SerializeToString, reply.FromString)
+        yield from call(iter(messages), timeout=30)
+
+
+def _documents(text: str) -> list[Any]:
+    found, decoder = [], json.JSONDecoder()
+    while text := text.lstrip():
+        document, end = decoder.raw_decode(text)
+        found.append(document)
+        text = text[end:]
+    return found
+
+
+def _printed(message: Any) -> str:
+    """JSON in Go's form: whole doubles without a point, `<`, `>` and `&` escaped."""
+    text = json.dumps(json_format.MessageToDict(message), indent=2, ensure_ascii=False)
+    text = re.sub(r"(?m)(: -?\d+)\.0(,?)$", r"\1\2", text)
+    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
