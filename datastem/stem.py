@@ -97,18 +97,22 @@ class DataStem:
         self._index = SegmentIndex.of((), 0)
         self._bounds: dict[int, tuple[int, int]] = {}
         self._high = 0
+        self._forgotten = False
 
     @property
     def high(self) -> int:
         """The next row id."""
         return self._high
 
-    def insert(self, rows: pa.RecordBatch, high: int) -> None:
-        """Takes the rows with ids from `self.high` up to `high`; those it lacks are not there.
+    def insert(self, rows: pa.RecordBatch, first: int, high: int) -> None:
+        """Takes the rows with ids in `[first, high)`; those that `rows` lacks are not there.
 
-        A batch that did not decode is an insert without rows.
+        A batch that did not decode is an insert without rows. Raises ValueError where `first` is
+        not `self.high`: a block claims all ids up to its last, so a gap would hide the files' rows.
         """
         with self._lock:
+            if not first == self._high <= high:
+                raise ValueError(f"rows [{first}, {high}) do not follow those below {self._high}")
             for number, part in split(rows).items():
                 floor = max(self._high, number << BLOCK_BITS)
                 block = self._blocks.get(number, Block(floor)).append(part)
@@ -132,8 +136,9 @@ class DataStem:
             return StemView(self, self._high, dict(self._blocks), self._index)
 
     def forget(self) -> None:
-        """Gives back the memory of a dropped stream."""
+        """Gives back the memory. Views go on with what they have; what they read is not kept."""
         with self._lock:
+            self._forgotten = True
             for number in list(self._blocks):
                 self._memory.drop((self, number))
             self._blocks.clear()
@@ -158,6 +163,8 @@ class DataStem:
         part = Part(rows) if rows.num_rows else None
         full = view.index.high >= end
         with self._lock:
+            if self._forgotten:
+                return part
             block = self._blocks.get(number)
             if block is None and floor == end and (full or self._high == view.high):
                 block = Block(floor)

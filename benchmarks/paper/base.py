@@ -32,7 +32,7 @@ class Base:
         self._columns = [column.name for column in self.schema.columns]
         stem = DataStem(Memory(1 << 40), _no_files)
         for batch in batches(self.rows, INSERT_ROWS):
-            stem.insert(batch, int(batch.column("_row_id")[-1].as_py()) + 1)
+            stem.insert(batch, stem.high, int(batch.column("_row_id")[-1].as_py()) + 1)
         self._view = stem.view()
         self._parts = {
             number: self._view.parts(number, self.high)

@@ -24,7 +24,7 @@ from psoup.server.planning import (
 )
 from psoup.server.quick import quick_answer
 from psoup.server.values import from_duration, from_instant
-from psoup.store import CorruptStore, Position
+from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
 from results.choice import by_time
 from results.region import Region
@@ -159,17 +159,17 @@ def _show(position: Position) -> str:
 async def _answer(
     core: Core, request: Terms, look: Look, deadline: Deadline
 ) -> tuple[Plan, Answer, _Messages]:
-    """Again with the newest epoch where a file is gone, once; or each time the engine moves."""
-    retried = False
-    while True:
+    """Again each time the engine moves, for whoever waits for it."""
+    plan: Plan
+
+    def attempt() -> Awaitable[tuple[Plan, Answer, _Messages]]:
+        nonlocal plan
         plan = make_plan(core, request, look())
+        return _computed(core, plan, request)
+
+    while True:
         try:
-            return await _computed(core, plan, request)
-        except (FileNotFoundError, CorruptStore):
-            if retried:
-                raise
-            retried = True
-            await core.follower.refresh()
+            return await core.follower.read(attempt)
         except Uncovered:
             await _wait_for_engine(core, plan, deadline)
 

@@ -16,7 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 from psoup.server.draft import Chain, Draft
 from psoup.server.errors import AfterFailure, DiskFull, Stopping, StorageFailed
-from psoup.server.follower import Follower, Rows, decode_rows
+from psoup.server.follower import Follower, decode_rows
+from psoup.server.replica import Rows
 from psoup.server.settings import Settings
 from psoup.store import Conflict, State
 

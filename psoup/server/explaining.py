@@ -19,7 +19,6 @@ from psoup.server.matcher import Matcher, Work
 from psoup.server.pieces import arrow_pieces
 from psoup.server.planning import make_plan, matcher_of, of_registration, settle
 from psoup.server.values import from_duration
-from psoup.store import CorruptStore
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Expression, from_json
 from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
@@ -37,11 +36,7 @@ _LOOKED_AT = 5_000
 async def explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
     """Raises what Invoke raises. Runs one invoke, within the same limits."""
     await core.follower.catch_up()
-    try:
-        return await _explain(core, request)
-    except (FileNotFoundError, CorruptStore):
-        await core.follower.refresh()
-        return await _explain(core, request)
+    return await core.follower.read(lambda: _explain(core, request))
 
 
 async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:

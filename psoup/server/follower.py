@@ -1,17 +1,17 @@
 """Follows the store: the state at the tail of the log, and the files of the newest epoch.
 
 Everything here changes on the event loop only; disk and decoding happen in threads. Between two
-awaits of its caller nothing moves, so state, stems and view fit together.
+awaits of its caller nothing moves, so state, stems and view fit together. They never go back: where
+the store must be opened anew, answers come from the old replica until the new one is as far.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -21,61 +21,61 @@ from datastem.errors import DecodeError
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.stem import DataStem
-from psoup.server.files import StemFiles
 from psoup.server.keyed import KeyedStream
 from psoup.server.recent import Recent
+from psoup.server.replica import Replica, Rows
 from psoup.server.settings import Settings
-from psoup.server.view import EMPTY, EpochView, open_view
-from psoup.store import (
-    CorruptStore,
-    CreateStream,
-    Data,
-    DropStream,
-    Entry,
-    LogTrimmed,
-    State,
-    Store,
-)
+from psoup.server.view import EpochView, open_view
+from psoup.store import CorruptStore, CreateStream, Data, Entry, LogTrimmed, State, Store
 
 log = logging.getLogger("psoup.server")
 
 T = TypeVar("T")
 
 _OPEN_ATTEMPTS = 5
+_READ_ATTEMPTS = 5
 _POLLS_PER_LOOK = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """Everything at an epoch, as read from the tables."""
-
-    state: State
-    view: EpochView
 
 
 class Follower:
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
-        self.state = State()
-        self.view = EMPTY
-        self.version = 0
-        self.stems: dict[int, DataStem] = {}
-        self.keyed: dict[int, KeyedStream] = {}
         self.recent = Recent()
         self.memory = Memory(settings.memory * 3 // 4)
+        self._replica = Replica(store, self.memory, State(), 0)
         self._poll = settings.poll
-        self._files: dict[int, StemFiles] = {}
         self._threads = ThreadPoolExecutor(2, "follower")
         self._looking = asyncio.Lock()
+        # Whoever holds `_catching` reads the log, and nobody else changes which replica it is.
         self._catching = asyncio.Lock()
+        self._opening = asyncio.Lock()
         self._moved = asyncio.Event()
-        self._unconsumed: deque[tuple[int, int]] = deque()
         self._behind = (-1, -1), 0
+
+    @property
+    def state(self) -> State:
+        return self._replica.state
+
+    @property
+    def version(self) -> int:
+        """The last commit of the log that is applied."""
+        return self._replica.version
+
+    @property
+    def view(self) -> EpochView:
+        return self._replica.view
+
+    @property
+    def stems(self) -> Mapping[int, DataStem]:
+        return self._replica.stems
+
+    @property
+    def keyed(self) -> Mapping[int, KeyedStream]:
+        return self._replica.keyed
 
     async def start(self) -> None:
         """Reads the newest epoch and the log after it. Raises StoreError."""
-        await self._reopen()
-        await self.catch_up()
+        await self.refresh()
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -95,26 +95,25 @@ class Follower:
     async def catch_up(self) -> None:
         """Returns with every commit applied that was there when it was called."""
         async with self._catching:
-            try:
-                while await self._next():
-                    pass
-            except LogTrimmed:
-                log.info("the log was trimmed past version %d; opening anew", self.version)
-                await self._reopen()
-                while await self._next():
-                    pass
+            while True:
+                try:
+                    while await self._next():
+                        pass
+                    return
+                except LogTrimmed:
+                    stood = self.version
+                    log.info("the log was trimmed past version %d; opening anew", stood)
+                    await self._take(await self._open(), self._replica)
+                    if self.version == stood:
+                        raise
 
     def apply(self, version: int, entries: Sequence[Entry], rows: Rows) -> None:
         """Takes the next commit. One that was applied already is left alone."""
         if version != self.version + 1:
             return
+        self._replica.apply(version, entries, rows)
         for entry in entries:
-            self.state.apply(entry)
             self.recent.insert(entry)
-            self._apply_rows(entry, rows)
-        if entries:
-            self._unconsumed.append((version, entries[0].stamp))
-        self.version = version
         self._notify()
 
     async def moved(self, timeout: float) -> bool:
@@ -126,10 +125,35 @@ class Follower:
         return True
 
     async def refresh(self) -> None:
-        """Reads the newest epoch now: what a reader does who misses a file."""
-        async with self._looking, self._catching:
-            await self._reopen()
+        """Opens the store anew: what a reader does who misses a file.
+
+        Everything goes on meanwhile. Readers who come while it is being opened share that opening.
+        """
+        seen = self._replica
+        async with self._opening:
+            if self._replica is seen:
+                replica = await self._open()
+                async with self._catching:
+                    await self._take(replica, seen)
         await self.catch_up()
+
+    async def read(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """What `attempt` gives, which plans anew at each call and then reads files.
+
+        Where a file is gone the store is opened anew, and again while the engine goes on under the
+        reader. Raises what is raised at an epoch that was opened for this very reason.
+        """
+        opened = -1
+        for _ in range(_READ_ATTEMPTS):
+            epoch = self.view.epoch.number
+            try:
+                return await attempt()
+            except (FileNotFoundError, CorruptStore):
+                if epoch == opened:
+                    raise
+            await self.refresh()
+            opened = self.view.epoch.number
+        return await attempt()
 
     def behind(self, clock: int) -> tuple[int, int]:
         """How far the engine is: rows, and the age in microseconds of the oldest of them."""
@@ -137,8 +161,8 @@ class Follower:
         if self._behind[0] != moment:
             self._behind = moment, self._rows_behind()
         rows = self._behind[1]
-        age = max(0, clock - self._unconsumed[0][1]) if self._unconsumed else 0
-        return rows, age
+        unconsumed = self._replica.unconsumed
+        return rows, max(0, clock - unconsumed[0][1]) if unconsumed else 0
 
     def _rows_behind(self) -> int:
         marks = self.view.epoch.streams
@@ -167,19 +191,6 @@ class Follower:
         entries = self.store.log.read(version)
         return entries, decode_rows(entries, state)
 
-    def _apply_rows(self, entry: Entry, rows: Rows) -> None:
-        match entry.event:
-            case CreateStream(stream_id, schema):
-                self._open_stem(stream_id, schema)
-            case DropStream(stream_id):
-                self.stems.pop(stream_id).forget()
-                del self._files[stream_id]
-                if keyed := self.keyed.pop(stream_id, None):
-                    keyed.forget()
-            case Data() as event if event.rows:
-                batch = rows[entry.position.ordinal]
-                self.stems[event.stream_id].insert(batch, event.first_row_id + event.rows)
-
     # ---- the epochs
 
     async def _look(self, thorough: bool) -> None:
@@ -198,50 +209,64 @@ class Follower:
 
     async def _show(self, view: EpochView) -> None:
         """Makes a newer view the current one, once the log is as far as it."""
-        if view.epoch.number < self.view.epoch.number:
-            return
         if view.epoch.log_version > self.version:
             await self.catch_up()
-        await self._cover(view)
-        self.view = view
-        while self._unconsumed and self._unconsumed[0][0] <= view.epoch.log_version:
-            self._unconsumed.popleft()
-        self._notify()
-
-    async def _cover(self, view: EpochView) -> None:
-        before = self.view
-        for stream_id, snapshot in view.stems.items():
-            seen = before.stems.get(stream_id)
-            if stream_id not in self.stems or (seen and seen.version == snapshot.version):
-                continue
-            stem, files = self.stems[stream_id], self._files[stream_id]
-            segments = await self._in_thread(files.segments, snapshot.files.values())
-            stem.cover(view.epoch.streams[stream_id].high, segments)
+        replica = self._replica
+        segments = await self._in_thread(replica.reader(view))
+        if replica is self._replica and view.epoch.number > self.view.epoch.number:
+            replica.show(view, segments)
+            self._notify()
 
     # ---- opening
 
-    async def _reopen(self) -> None:
-        opened = await self._in_thread(open_newest, self.store)
-        for stem in self.stems.values():
-            stem.forget()
-        self.stems, self._files, self.view = {}, {}, EMPTY
-        self.state = opened.state
-        self.version = opened.view.epoch.log_version
-        self._unconsumed.clear()
-        for stream in opened.state.streams.values():
-            if not stream.dropped:
-                self._open_stem(stream.id, stream.schema)
-        for gone in self.keyed.keys() - self.stems.keys():
-            self.keyed.pop(gone).forget()
-        await self._show(opened.view)
+    async def _open(self) -> Replica:
+        """Makes a replica beside the current one, as far as that.
 
-    def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
-        files = StemFiles(self.store.stem(stream_id), schema)
-        self._files[stream_id] = files
-        self.stems[stream_id] = DataStem(self.memory, files.read)
-        if schema.key and stream_id not in self.keyed:
-            # What is known of its rows stays true when the stem is opened anew.
-            self.keyed[stream_id] = KeyedStream(self.memory)
+        Tries again where the engine has moved on under the reader.
+        """
+        for _ in range(_OPEN_ATTEMPTS - 1):
+            with suppress(CorruptStore, LogTrimmed, FileNotFoundError):
+                return await self._open_newest()
+        return await self._open_newest()
+
+    async def _open_newest(self) -> Replica:
+        state, view = await self._in_thread(open_epoch, self.store)
+        replica = Replica(self.store, self.memory, state, view.epoch.log_version)
+        try:
+            replica.show(view, await self._in_thread(replica.reader(view)))
+            await self._follow(replica)
+        except BaseException:
+            replica.forget()
+            raise
+        return replica
+
+    async def _take(self, replica: Replica, seen: Replica) -> None:
+        """Makes a replica the current one, unless that is another than `seen` already.
+
+        The caller holds `_catching`, so it ends: only a commit of this server's own and an epoch
+        can come in between.
+        """
+        try:
+            if self._replica is seen:
+                await self._follow(replica)
+                # Nothing is awaited from here on: no answer sees the one without the other.
+                self._replica = replica
+                replica.replace(seen)
+                self._notify()
+        finally:
+            if self._replica is not replica:
+                replica.forget()
+
+    async def _follow(self, replica: Replica) -> None:
+        """Brings a replica to where the current one stands, however that moves."""
+        while replica.is_behind(self._replica):
+            if replica.version < self.version:
+                version = replica.version + 1
+                read = await self._in_thread(self._read, version, replica.state)
+                replica.apply(version, *read)
+            else:
+                view = self.view
+                replica.show(view, await self._in_thread(replica.reader(view)))
 
     def wake(self) -> None:
         """Ends the waiting of everyone."""
@@ -253,10 +278,6 @@ class Follower:
 
     async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
-
-
-# The decoded rows of a commit, by the ordinal of their event.
-Rows = dict[int, pa.RecordBatch]
 
 
 def decode_rows(entries: Sequence[Entry], state: State) -> Rows:
@@ -288,13 +309,7 @@ def _decode(entry: Entry, event: Data, schema: StreamSchema) -> pa.RecordBatch:
     return batch
 
 
-def open_newest(store: Store) -> Opened:
-    """Reads the newest epoch; again where the engine has moved on under the reader."""
-    for attempt in range(_OPEN_ATTEMPTS):
-        version, epoch = store.epochs.latest()
-        try:
-            return Opened(store.state(epoch), open_view(store, version, epoch))
-        except (CorruptStore, FileNotFoundError):
-            if attempt == _OPEN_ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
+def open_epoch(store: Store) -> tuple[State, EpochView]:
+    """The newest epoch's state and view, as read from the tables."""
+    version, epoch = store.epochs.latest()
+    return store.state(epoch), open_view(store, version, epoch)

@@ -93,8 +93,8 @@ def test_oracle(
     for number, (ts, gap) in enumerate(batches):
         ids = list(range(high + gap, high + gap + len(ts)))
         batch = rows(ids, ts)
+        stem.insert(batch, high, ids[-1] + 1)
         high = ids[-1] + 1
-        stem.insert(batch, high)
         known += zip(ids, ts, strict=True)
         pending.append(batch)
         if number in covers:
@@ -149,7 +149,7 @@ def test_rows_only_in_the_log_stay_and_others_leave() -> None:
         start = number * BLOCK_ROWS
         batch = rows(range(start, start + BLOCK_ROWS), [number] * BLOCK_ROWS)
         files.write(batch)
-        stem.insert(batch, start + BLOCK_ROWS)
+        stem.insert(batch, start, start + BLOCK_ROWS)
     used = memory.used
     stem.cover(2 * BLOCK_ROWS, files.segments[:2])
     assert memory.used <= used // 3 + 1
@@ -167,7 +167,8 @@ def test_how_far_the_stream_was_at_an_instant() -> None:
     assert stem.view().high_at("_stamp", 10) == (0, None)
     for number, stamp in enumerate([10, 20, 20, 30]):
         start = number * 40_000
-        stem.insert(rows(range(start, start + 40_000), [0] * 40_000, stamp), start + 40_000)
+        batch = rows(range(start, start + 40_000), [0] * 40_000, stamp)
+        stem.insert(batch, start, start + 40_000)
     expected = {9: (0, None), 10: (40_000, 10), 19: (40_000, 10), 20: (120_000, 20)}
     for instant, known in {**expected, 29: (120_000, 20), 30: (160_000, 30)}.items():
         assert stem.view().high_at("_stamp", instant) == known
@@ -179,7 +180,7 @@ def test_marks_that_are_null_come_first() -> None:
     nulls = pa.nulls(3, SCHEMA.field("_before").type)
     batches[0] = batches[0].set_column(SCHEMA.names.index("_before"), "_before", nulls)
     for number, batch in enumerate(batches):
-        stem.insert(batch, 3 * number + 3)
+        stem.insert(batch, 3 * number, 3 * number + 3)
     view = stem.view()
     found = [view.high_at("_before", most) for most in (-1, 0, 1, 2)]
     assert found == [(3, 0), (3, 0), (6, 1), (9, 2)]
@@ -222,7 +223,7 @@ def test_a_block_read_before_it_was_full_is_read_again() -> None:
     stem.cover(10, files.segments)
     assert probe(stem, 5, 6) == list(range(10)), "half a block, from the files"
     rest = rows(range(10, BLOCK_ROWS + 10), [7] * BLOCK_ROWS)
-    stem.insert(rest, BLOCK_ROWS + 10)
+    stem.insert(rest, 10, BLOCK_ROWS + 10)
     files.write(rest)
     stem.cover(BLOCK_ROWS + 10, files.segments)
     assert probe(stem, 7, 8) == list(range(10, BLOCK_ROWS + 10))
@@ -235,8 +236,29 @@ def test_a_reader_overtaken_by_everything_keeps_no_half_block() -> None:
     stem.cover(10, files.segments)
     old = stem.view()
     rest = rows(range(10, 2 * BLOCK_ROWS), [5] * (2 * BLOCK_ROWS - 10))
-    stem.insert(rest, 2 * BLOCK_ROWS)
+    stem.insert(rest, 10, 2 * BLOCK_ROWS)
     files.write(rest)
     stem.cover(2 * BLOCK_ROWS, files.segments)
     assert [part.ids.tolist() for part in old.probe(5, 6)] == [list(range(10))]
     assert probe(stem, 5, 6) == list(range(2 * BLOCK_ROWS))
+
+
+@pytest.mark.parametrize(("first", "high"), [(5, 8), (11, 14), (10, 9)])
+def test_rows_that_do_not_go_on_where_the_stem_stands_are_refused(first: int, high: int) -> None:
+    stem = DataStem(Memory(10**6), Files().read)
+    stem.insert(rows(range(10), [0] * 10), 0, 10)
+    with pytest.raises(ValueError, match="do not follow"):
+        stem.insert(rows(range(first, high), [0] * max(0, high - first)), first, high)
+    assert (stem.high, probe(stem, None, 50)) == (10, list(range(10)))
+
+
+def test_what_is_read_of_a_forgotten_stem_is_not_kept() -> None:
+    """Half a block would be pinned for ever, since no epoch covers it any more."""
+    files, memory = Files(), Memory(10**6)
+    stem = DataStem(memory, files.read)
+    files.write(rows(range(10), [0] * 10))
+    stem.cover(10, files.segments)
+    view = stem.view()
+    stem.forget()
+    assert [part.ids.tolist() for part in view.probe(None, 50)] == [list(range(10))]
+    assert memory.used == 0

@@ -89,7 +89,7 @@ class Bench:
     def grow(self, count: int) -> None:
         rows = batch(self.stem.high, count, 1)
         self.rows.append(rows)
-        self.stem.insert(rows, self.stem.high + count)
+        self.stem.insert(rows, self.stem.high, self.stem.high + count)
 
     def cover(self, high: int) -> None:
         self.stem.cover(high, [Segment(0, high, 0, 1 << 60, "file")])

@@ -8,7 +8,6 @@ from typing import TypeAlias, TypeVar
 
 from psoup.server.core import Core
 from psoup.server.describing import columns_message, pattern_message
-from psoup.server.errors import UnknownHandle
 from psoup.server.invoke import Plan
 from psoup.server.sync.copier import Copier, Difference
 from psoup.server.sync.jobs import Job, by_clock, by_rows, plan_of
@@ -17,7 +16,6 @@ from psoup.server.sync.resultcopy import ResultCopier
 from psoup.server.sync.rowcopy import RowCopier
 from psoup.server.sync.tokens import Claim
 from psoup.server.values import from_instant
-from psoup.store import CorruptStore
 from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
@@ -186,25 +184,20 @@ class Transfer:
         return (await self._compute(make))[1]
 
     async def _compute(self, work: Callable[[Plan], T]) -> tuple[Plan, T]:
-        """In a thread when it is its turn, with a plan of now; again with the newest epoch where a
-        file is gone."""
-        async with self.core.turns.turn(self.ticket):
-            plan = await self._plan()
-            try:
-                return plan, await self.core.in_thread(work, plan)
-            except (FileNotFoundError, CorruptStore):
-                await self.core.follower.refresh()
-            self.job = replace(self.job, moment=None)
-            plan = await self._plan()
+        """In a thread when it is its turn, with a plan of now."""
+        first = True
+
+        async def attempt() -> tuple[Plan, T]:
+            nonlocal first
+            if not first:
+                # Its files are gone.
+                self.job = replace(self.job, moment=None)
+            first = False
+            plan = plan_of(self.core, self.tenant, self.job.item)
             return plan, await self.core.in_thread(work, plan)
 
-    async def _plan(self) -> Plan:
-        """While a follower opens its store anew it knows less for a moment."""
-        try:
-            return plan_of(self.core, self.tenant, self.job.item)
-        except UnknownHandle:
-            await self.core.follower.catch_up()
-        return plan_of(self.core, self.tenant, self.job.item)
+        async with self.core.turns.turn(self.ticket):
+            return await self.core.follower.read(attempt)
 
     def _write(self, claim: Claim) -> bytes:
         return self.core.tokens.write(self.job.subject, claim)

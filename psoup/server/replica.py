@@ -1,0 +1,153 @@
+"""The store as a server holds it in memory: a state, the stems and the view of an epoch, together.
+
+A replica changes on the event loop only, and by whole commits of the log and whole epochs: between
+two awaits its state, stems and view fit together. A server that must open its store anew builds
+another replica beside the one it answers from, and takes it when it is as far.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from datastem.memory import Memory
+from datastem.schema import StreamSchema
+from datastem.stem import DataStem, Segment
+from psoup.server.files import StemFiles
+from psoup.server.keyed import KeyedStream
+from psoup.server.view import EMPTY, EpochView
+from psoup.store import (
+    CorruptStore,
+    CreateStream,
+    Data,
+    DropStream,
+    Entry,
+    Snapshot,
+    State,
+    Store,
+)
+
+# The decoded rows of a commit, by the ordinal of their event.
+Rows: TypeAlias = dict[int, pa.RecordBatch]
+
+# The runs of rows in files, by stream.
+Segments: TypeAlias = dict[int, list[Segment]]
+
+
+class Replica:
+    """`version` is the last commit of the log that `state` and `stems` hold.
+
+    `unconsumed` are the commits after the view's epoch: their versions and stamps.
+    """
+
+    def __init__(self, store: Store, memory: Memory, state: State, version: int) -> None:
+        """At an epoch's state and log version; `show` with the epoch's view gives it the rows."""
+        self.state = state
+        self.version = version
+        self.view = EMPTY
+        self.stems: dict[int, DataStem] = {}
+        self.keyed: dict[int, KeyedStream] = {}
+        self.unconsumed: deque[tuple[int, int]] = deque()
+        self._store = store
+        self._memory = memory
+        self._files: dict[int, StemFiles] = {}
+        for stream in state.streams.values():
+            if not stream.dropped:
+                self._open_stem(stream.id, stream.schema)
+
+    def apply(self, version: int, entries: Sequence[Entry], rows: Rows) -> None:
+        """Takes the commit after `self.version`.
+
+        Raises CorruptStore, with nothing changed, where its row ids don't go on from here.
+        """
+        self._check(version, entries)
+        for entry in entries:
+            self.state.apply(entry)
+            self._apply_rows(entry, rows)
+        if entries:
+            self.unconsumed.append((version, entries[0].stamp))
+        self.version = version
+
+    def is_behind(self, other: Replica) -> bool:
+        """Whether the other one has seen a commit or an epoch that this one has not."""
+        older = self.view.epoch.number < other.view.epoch.number
+        return older or self.version < other.version
+
+    def reader(self, view: EpochView) -> Callable[[], Segments]:
+        """Gives a function for a thread: it finds the segments of the stems that a view changes."""
+        changed = [
+            (stream_id, self._files[stream_id], snapshot)
+            for stream_id, snapshot in view.stems.items()
+            if stream_id in self.stems and not self._shows(stream_id, snapshot)
+        ]
+        return lambda: {
+            stream_id: files.segments(snapshot.files.values())
+            for stream_id, files, snapshot in changed
+        }
+
+    def show(self, view: EpochView, segments: Segments) -> None:
+        """Makes a view the current one. The log must be as far as its epoch."""
+        for stream_id, found in segments.items():
+            if stream_id in self.stems:
+                self.stems[stream_id].cover(view.epoch.streams[stream_id].high, found)
+        self.view = view
+        while self.unconsumed and self.unconsumed[0][0] <= view.epoch.log_version:
+            self.unconsumed.popleft()
+
+    def replace(self, old: Replica) -> None:
+        """Takes over what an older replica has found out of keyed streams; the rest is forgotten.
+
+        Rows never change, so a history stays true when the stem is opened anew.
+        """
+        for stream_id in self.keyed.keys() & old.keyed.keys():
+            self.keyed[stream_id] = old.keyed.pop(stream_id)
+        old.forget()
+
+    def forget(self) -> None:
+        """Gives back the memory. Answers under way keep what they have of it."""
+        for stem in self.stems.values():
+            stem.forget()
+        for keyed in self.keyed.values():
+            keyed.forget()
+
+    def _shows(self, stream_id: int, snapshot: Snapshot) -> bool:
+        seen = self.view.stems.get(stream_id)
+        return seen is not None and seen.version == snapshot.version
+
+    def _check(self, version: int, entries: Sequence[Entry]) -> None:
+        """Whether the rows of each stream begin where those before them end."""
+        highs: dict[int, int] = {}
+        for event in (entry.event for entry in entries):
+            if not isinstance(event, Data) or not event.rows:
+                continue
+            stem = self.stems.get(event.stream_id)
+            high = highs.get(event.stream_id, stem.high if stem else 0)
+            if event.first_row_id != high:
+                raise CorruptStore(
+                    f"version {version} of the log gives stream {event.stream_id} rows from id "
+                    f"{event.first_row_id} on, where {high} is the next"
+                )
+            highs[event.stream_id] = high + event.rows
+
+    def _apply_rows(self, entry: Entry, rows: Rows) -> None:
+        match entry.event:
+            case CreateStream(stream_id, schema):
+                self._open_stem(stream_id, schema)
+            case DropStream(stream_id):
+                self.stems.pop(stream_id).forget()
+                del self._files[stream_id]
+                if keyed := self.keyed.pop(stream_id, None):
+                    keyed.forget()
+            case Data() as event if event.rows:
+                batch, first = rows[entry.position.ordinal], event.first_row_id
+                self.stems[event.stream_id].insert(batch, first, first + event.rows)
+
+    def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
+        files = StemFiles(self._store.stem(stream_id), schema)
+        self._files[stream_id] = files
+        self.stems[stream_id] = DataStem(self._memory, files.read)
+        if schema.key:
+            self.keyed[stream_id] = KeyedStream(self._memory)
