@@ -83,7 +83,7 @@ async def _measured(kind: Kind, folder: Path, size: int, rounds: int) -> dict[in
     statement = parse_statement(kind.definition, max_columns=100, max_text=10_000)
     assert isinstance(statement, CreateStream)
     await core.appender.submit(Define("main", "main", statement.schema))
-    registered, _ = await register(core, pb.RegisterRequest(sql=kind.sql.format(size)))
+    registered, *_ = await register(core, pb.RegisterRequest(sql=kind.sql.format(size)))
     (handle,) = registered.handles
     for batch in workload.batches(kind.rows(0, size, size), BATCH):
         await publish(core, pb.PublishRequest(stream=kind.stream, arrow=ipc(batch)))

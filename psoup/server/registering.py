@@ -34,9 +34,11 @@ _KEY_COLUMN = "client_key"
 _MAX_LEASE = 100 * 366 * 24 * 3600
 
 
-async def register(core: Core, request: pb.RegisterRequest) -> tuple[Registered, Query]:
-    """Raises QueryError, ServerError. Durable when it returns."""
-
+async def register(
+    core: Core, request: pb.RegisterRequest
+) -> tuple[Registered, Query, StreamSchema]:
+    """Registers a query, durably; with it comes the schema of the stream it was bound to, which may
+    be gone by now. Raises QueryError, ServerError."""
     tenant, owner, lease = _terms(core, request)
     values = to_scalars(request.parameters)
 
@@ -48,7 +50,7 @@ async def register(core: Core, request: pb.RegisterRequest) -> tuple[Registered,
         ready = [Prepared(request.client_key, to_json(values), query)]
         proposal = RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
         with contextlib.suppress(Stale):
-            return await core.appender.submit(proposal), query
+            return await core.appender.submit(proposal), query, found.bound.schema
     raise _again_and_again()
 
 

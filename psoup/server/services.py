@@ -139,16 +139,13 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     @unary
     async def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:
         core = self._core
-        registered, query = await register(core, request)
-        stream = find_stream(
-            core.follower.state, default_name(request.tenant, "tenant", core.settings), query.stream
-        )
+        registered, query, schema = await register(core, request)
         return pb.RegisterResponse(
             handle=registered.handles[0],
             position=core.store.positions.encode(registered.position),
             created=bool(registered.created),
             columns=columns_message(query.columns),
-            pattern=pattern_message(query, stream.schema),
+            pattern=pattern_message(query, schema),
             lease_until=lease_until(core, registered.handles[0]),
         )
 

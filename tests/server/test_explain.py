@@ -23,7 +23,7 @@ async def test_a_registration_is_explained(tmp_path: Path) -> None:
         handles = []
         for where in wheres:
             text = f"SELECT a FROM s WHERE {where} UNBOUNDED"
-            registered, _ = await register(core, pb.RegisterRequest(sql=text))
+            registered, *_ = await register(core, pb.RegisterRequest(sql=text))
             handles += registered.handles
         engine.step()
         await send(core, rows(0, 1000))
@@ -62,7 +62,7 @@ async def test_an_aggregate_reads_its_summaries(tmp_path: Path) -> None:
         await define(core)
         await send(core, rows(0, 1000))
         text = "SELECT count(*) AS n FROM s WHERE a > 10"
-        registered, _ = await register(core, pb.RegisterRequest(sql=text))
+        registered, *_ = await register(core, pb.RegisterRequest(sql=text))
         asked = pb.ExplainRequest(handle=registered.handles[0])
         first, second = await explain(core, asked), await explain(core, asked)
         assert [stage.name for stage in first.run.stages][3] == "aggregate"

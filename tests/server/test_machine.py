@@ -116,7 +116,7 @@ class Soup(RuleBasedStateMachine):
     )
     def register(self, server: int, select: str, where: str, window: str) -> Standing:
         text = f"{select.format(where)} {window}"
-        registered, _ = self._run(register(self.cores[server], pb.RegisterRequest(sql=text)))
+        registered, *_ = self._run(register(self.cores[server], pb.RegisterRequest(sql=text)))
         return Standing(registered.handles[0], bind_query(text, lambda _: self.schema))
 
     @rule(server=st.integers(0, 1), gone=consumes(standing))

@@ -63,7 +63,7 @@ class Recharge(World):
     @rule(target=standing, question=questions)
     def register(self, question: Question) -> Standing:
         asked = self.ask(question)
-        registered, _ = self.run(register(self.cores[0], pb.RegisterRequest(sql=asked.text)))
+        registered, *_ = self.run(register(self.cores[0], pb.RegisterRequest(sql=asked.text)))
         return Standing(registered.handles[0], asked)
 
     @rule(
