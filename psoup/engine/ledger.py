@@ -122,7 +122,12 @@ class Ledger:
         self.tables[name] = snapshot.apply(made)
 
     def publish(self, kind: str, log_version: int | None = None) -> None:
-        """Makes everything committed so far visible, as one epoch."""
+        """Makes everything committed so far visible, as one epoch.
+
+        What it says of the log must stay there when the power fails.
+        """
+        if log_version is not None:
+            self.store.log.settle(log_version)
         state = self.state
         epoch = replace(
             self.epoch,

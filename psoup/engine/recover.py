@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from psoup.engine.coverage import Coverage
-from psoup.engine.ledger import STEM, Ledger, only_engine, stem_name, stream_of
+from psoup.engine.ledger import STEM, Ledger, only_engine, stem_name
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
 from psoup.store.layout import COVERAGE, ENGINE_TABLES
@@ -21,8 +21,14 @@ log = logging.getLogger(__name__)
 
 
 def open_ledger(store: Store) -> Ledger:
-    """The engine's tables exactly as the last epoch names them."""
+    """The engine's tables exactly as the last epoch names them.
+
+    Raises CorruptStore where a table has a hole, or the log ends before what the epoch consumed.
+    """
+    for folder in (store.log.folder, store.epochs.folder, *_folders(store)):
+        folder.mend()
     epochs_version, epoch = store.epochs.latest()
+    store.log.prove_end(epoch.log_version)
     named = _named(store, epoch)
     tables = {name: _roll_back(store.table(name), at, store.sync) for name, at in named.items()}
     state = store.state(epoch)
@@ -43,10 +49,19 @@ def _named(store: Store, epoch: Epoch) -> dict[str, Snapshot]:
     named = {name: store.snapshot(epoch, name) for name in ENGINE_TABLES}
     for stream_id in epoch.streams:
         named[stem_name(stream_id)] = store.stem_snapshot(epoch, stream_id)
-    for folder in (store.root / STEM).glob("*/_delta_log"):
-        stream_id = stream_of(f"{STEM}{folder.parent.name}")
-        named.setdefault(stem_name(stream_id), Snapshot(0))
+    for stem in _stems(store):
+        named.setdefault(f"{STEM}{stem.root.name}", Snapshot(0))
     return named
+
+
+def _folders(store: Store) -> list[DeltaFolder]:
+    return [*map(store.table, ENGINE_TABLES), *_stems(store)]
+
+
+def _stems(store: Store) -> list[DeltaFolder]:
+    """The stems on disk. A folder without a commit is none yet: its maker was killed."""
+    found = (DeltaFolder(log.parent) for log in (store.root / STEM).glob("*/_delta_log"))
+    return [stem for stem in found if stem.exists]
 
 
 def _roll_back(folder: DeltaFolder, named: Snapshot, sync: bool) -> Snapshot:

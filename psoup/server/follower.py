@@ -76,6 +76,7 @@ class Follower:
     async def start(self) -> None:
         """Reads the newest epoch and the log after it. Raises StoreError."""
         await self.refresh()
+        await self._in_thread(self.store.log.prove_end, self.version)
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -198,6 +199,8 @@ class Follower:
             newer = self.store.epochs.folder.read_commit(self.view.version + 1) is not None
             if thorough or newer:
                 await self._look_at_epochs()
+        if thorough:
+            await self._in_thread(self.store.log.prove_end, self.version)
         if thorough or self.store.log.folder.read_commit(self.version + 1) is not None:
             await self.catch_up()
 

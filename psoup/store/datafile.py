@@ -66,7 +66,7 @@ def write_data_file(
             for first, last in pairwise([0, *cuts, content.num_rows]):
                 writer.write_table(content.slice(first, last - first), row_group_rows)
 
-    write_durably(root / path, write, sync=sync)
+    write_durably(root / path, write, top=root, sync=sync)
     size = (root / path).stat().st_size
     return DataFile(path, size, table.num_rows, partition, low, high)
 

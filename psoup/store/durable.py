@@ -5,6 +5,7 @@ The one place that touches the disk for writing, so the one place where tests in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable, Iterable
@@ -32,9 +33,19 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def sync_tree(folders: Iterable[Path]) -> None:
-    for folder in folders:
-        sync_folder(folder)
+def make_folder(folder: Path, levels: int, *, sync: bool = True) -> None:
+    """Makes `folder` and those above it, durably where `sync` says so.
+
+    A folder's name is durable when the folder above it is synced. That is done for as many
+    `levels` also where folders are there already: whoever made them may have been killed before.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    unsynced = folder.parents[: max(levels, len(missing))] if sync else ()
+    for parent in reversed(unsynced):
+        # Somebody who may enter a folder but not list it can't sync it, and did not make it.
+        with contextlib.suppress(PermissionError):
+            sync_folder(parent)
 
 
 def put_if_absent(target: Path, content: bytes, *, sync: bool = True, mode: int = 0o666) -> None:
@@ -57,6 +68,24 @@ def put_if_absent(target: Path, content: bytes, *, sync: bool = True, mode: int 
         sync_folder(target.parent)
 
 
+def replace_file(target: Path, content: bytes) -> None:
+    """Puts all of `content` in the place of what `target` was, durably."""
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        draft.write_bytes(content)
+        sync_file(draft)
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Removes files; a power cut may bring any of them back."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
 def together(calls: Iterable[Callable[[], T]]) -> list[T]:
     """Makes them in threads, so that their syncs are waited for at once; all have ended when it
     returns or raises the first failure."""
@@ -68,15 +97,15 @@ def together(calls: Iterable[Callable[[], T]]) -> list[T]:
     return [future.result() for future in futures]
 
 
-def write_durably(path: Path, write: Callable[[Path], None], *, sync: bool = True) -> None:
-    """Runs `write(path)` and syncs the file and its folder, made where missing.
+def write_durably(
+    path: Path, write: Callable[[Path], None], *, top: Path | None = None, sync: bool = True
+) -> None:
+    """Runs `write(path)` and syncs the file and its folder, and those up to `top`, made where
+    missing.
 
     Where writing fails nothing is left behind.
     """
-    if not path.parent.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if sync:
-            sync_folder(path.parent.parent)
+    _settle_folder(path.parent, top or path.parent, sync)
     try:
         write(path)
         if sync:
@@ -85,3 +114,19 @@ def write_durably(path: Path, write: Callable[[Path], None], *, sync: bool = Tru
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+# Folders that this process has found to be durable. A store never removes one.
+_settled: set[Path] = set()
+
+
+def _settle_folder(folder: Path, top: Path, sync: bool) -> None:
+    """Makes the folder under `top`, which is durable itself, durable too.
+
+    Another process may have made it and been killed before it was synced, so each looks after it
+    once.
+    """
+    if not folder.exists() or (sync and folder not in _settled):
+        make_folder(folder, len(folder.relative_to(top).parts), sync=sync)
+        if sync:
+            _settled.add(folder)

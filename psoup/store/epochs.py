@@ -57,18 +57,18 @@ class Epochs:
     def latest(self, seen: int = 0) -> tuple[int, Epoch]:
         """The newest epoch and the version of this table that brought it.
 
-        `seen` is a version read before: with nothing newer this costs one look at the disk, and
-        (seen, …) comes back with the same epoch.
+        `seen` is a version read before: with nothing newer this costs a few looks at the disk,
+        and (seen, …) comes back with the same epoch. Raises CorruptStore where the table has a
+        hole, or names no epoch.
         """
         version = self.folder.latest_version(seen)
-        while version > 0:
-            commit = self.folder.read_commit(version)
-            if commit is None:
-                return version, self._newest(self.folder.snapshot().files.values())
-            if commit.added:
-                return version, self._read(commit.added[-1])
-            version -= 1
-        return 0, GENESIS
+        if version == 0:
+            return 0, GENESIS
+        commit = self.folder.read_commit(version)
+        added = commit.added if commit else self.folder.snapshot(version).files.values()
+        if not added:
+            raise CorruptStore(f"version {version} of the table epochs names no epoch")
+        return version, self._read(max(added, key=lambda file: file.high["epoch"]))
 
     def append(self, version: int, epoch: Epoch) -> None:
         """Commits at exactly `version`. Raises Conflict where a second engine was faster."""
@@ -77,11 +77,6 @@ class Epochs:
         old = self.folder.read_commit(version - self._keep) if version > self._keep else None
         removed = old.added if old else ()
         self.folder.commit(version, [written], removed, operation="EPOCH", sync=self._sync)
-
-    def _newest(self, files: Any) -> Epoch:
-        if not files:
-            return GENESIS
-        return self._read(max(files, key=lambda file: file.high["epoch"]))
 
     def _read(self, file: DataFile) -> Epoch:
         try:

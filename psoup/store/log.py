@@ -6,6 +6,7 @@ append, each at exactly the version after the last it has read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 
 from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.delta import DeltaFolder
+from psoup.store.durable import remove, sync_folder
 from psoup.store.errors import CorruptStore, LogTrimmed
 from psoup.store.events import WITH_PAYLOAD, Entry, from_table, to_table
 from psoup.store.layout import LOG
@@ -26,20 +28,27 @@ class Log:
     def __init__(self, folder: DeltaFolder, *, sync: bool = True) -> None:
         self.folder = folder
         self._sync = sync
+        self._damage: CorruptStore | None = None
+        self._settled = 0
+        self._proved = 0
 
     def append(self, version: int, entries: Sequence[Entry]) -> None:
         """Commits the entries as `version`, durably. Raises Conflict where it exists already.
 
         Their positions must be (version, 0), (version, 1), …. After an OSError they may be there
-        or not: whoever goes on reads the log again, and retries what has an identity.
+        or not: whoever goes on reads the log again, and retries what has an identity. Raises
+        CorruptStore where the log has a hole; nothing is written then.
         """
+        if self._damage is not None:
+            raise self._damage
         written = write_data_file(self.folder.root, to_table(entries), sync=self._sync)
         try:
             self.folder.commit(version, [written], operation="APPEND", sync=self._sync)
         except BaseException:
             if not self._holds(version, written):
-                self.folder.path_of(written).unlink(missing_ok=True)
+                remove([self.folder.path_of(written)])
             raise
+        self._settled = max(self._settled, version)
 
     def _holds(self, version: int, file: DataFile) -> bool:
         """A commit can fail after it became visible: when its folder can't be synced."""
@@ -48,6 +57,33 @@ class Log:
 
     def latest_version(self, seen: int = 0) -> int:
         return self.folder.latest_version(seen)
+
+    def prove_end(self, seen: int) -> None:
+        """Lists the log, unless its folder is as it was at the last proof. Where a version is
+        missing, it raises CorruptStore, and so does `append` until a later proof finds it whole.
+
+        `seen` is a version that is known to have been there, as by an epoch that consumed it.
+        """
+        changed = os.stat(self.folder.log).st_mtime_ns
+        if changed == self._proved:
+            return
+        try:
+            self.folder.prove_end(seen)
+        except CorruptStore as damage:
+            self._damage = damage
+            raise
+        self._damage, self._proved = None, changed
+
+    def settle(self, version: int) -> None:
+        """Returns when no power cut can take back the commits up to `version`.
+
+        A commit can be seen when it is linked, before the server that made it has synced the
+        folder. Whoever builds on it, or shows it, makes sure of that first.
+        """
+        if self._sync and version > self._settled:
+            newest = self.folder.latest_version(version)
+            sync_folder(self.folder.log)
+            self._settled = newest
 
     def path(self, version: int) -> Path | None:
         """The file of a commit, or None for one that holds no events.
@@ -61,6 +97,7 @@ class Log:
 
     def read(self, version: int, *, payloads: bool = True) -> list[Entry]:
         """The events of one commit. Raises LogTrimmed where they are no longer in the log."""
+        self.settle(version)
         path = self.path(version)
         return [] if path is None else read_events(path, version, payloads=payloads)
 

@@ -12,7 +12,7 @@ from datastem.codec import stem_schema
 from datastem.schema import StreamSchema
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, Epochs
-from psoup.store.errors import NotAStore, UnsupportedFormat
+from psoup.store.errors import CorruptStore, NotAStore, UnsupportedFormat
 from psoup.store.layout import FORMAT, SEGMENT_PARTITION, SEGMENTED, TABLES
 from psoup.store.log import Log
 from psoup.store.position import PositionCodec
@@ -43,6 +43,7 @@ class Store:
         if not DeltaFolder(root / "log").exists:
             if not create:
                 raise NotAStore(f"{root} is not a store; `psoup serve` makes one there")
+            _check_new(root)
             if root.exists() and any(child.name not in TABLES for child in root.iterdir()):
                 raise NotAStore(f"{root} is not empty and not a store; choose another folder")
         for name, schema in TABLES.items():
@@ -50,6 +51,7 @@ class Store:
                 schema,
                 partition_by=SEGMENT_PARTITION if name in SEGMENTED else (),
                 description=_new_identity() if name == "log" else "",
+                sync=sync,
             )
         return cls(root, sync=sync)
 
@@ -62,7 +64,7 @@ class Store:
 
     def create_stem(self, stream_id: int, schema: StreamSchema) -> DeltaFolder:
         stem = self.stem(stream_id)
-        stem.create(stem_schema(schema))
+        stem.create(stem_schema(schema), sync=self.sync)
         return stem
 
     def snapshot(self, epoch: Epoch, name: str) -> Snapshot:
@@ -84,6 +86,15 @@ class Store:
         # What was read is in columns now; Arrow would keep its memory for later.
         pa.default_memory_pool().release_unused()
         return state
+
+
+def _check_new(root: Path) -> None:
+    """The log is the first table that is made: where another one is there, it was lost."""
+    others = [name for name in TABLES if name != "log" and DeltaFolder(root / name).exists]
+    if others and not DeltaFolder(root / "log").exists:
+        raise CorruptStore(
+            f"{root} has the table {others[0]}, but the table log is gone; restore a back-up"
+        )
 
 
 def _new_identity() -> str:

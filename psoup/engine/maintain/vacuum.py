@@ -15,6 +15,7 @@ from pathlib import Path
 
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
+from psoup.store.durable import remove
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ class Vacuum:
             self._unnamed = {path: self._unnamed.get(path, now) for path in _unnamed(ledger)}
             for path, since in self._unnamed.items():
                 if now - since >= self._grace:
-                    _delete(path)
+                    log.debug("deleting %s", path)
+                    remove([path])
         return False
 
 
@@ -59,8 +61,3 @@ def _others(root: Path, files: set[str]) -> Iterator[Path]:
             data = name.endswith(".parquet") and "_delta_log" not in path.parts
             if draft or (data and str(path.relative_to(root)) not in files):
                 yield path
-
-
-def _delete(path: Path) -> None:
-    log.debug("deleting %s", path)
-    path.unlink(missing_ok=True)

@@ -1,0 +1,153 @@
+"""Delta's checkpoints of a table: each stands for the commits up to its version.
+
+`deltalake` writes them; they are synced here before anything behind them goes. The newest two are
+kept with all commits from the older one on, so that where the newest can't be read the older one
+and the commits after it say the same.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from psoup.store.datafile import data_file
+from psoup.store.delta.commits import Commits
+from psoup.store.delta.snapshot import Snapshot
+from psoup.store.durable import remove, replace_file, sync_file, sync_folder
+from psoup.store.errors import CorruptStore
+
+log = logging.getLogger("psoup.store")
+
+# How long Delta's own log keeps a commit behind a checkpoint, and a checkpoint the names of files
+# that were removed. A busy log has 25 of each a second: with an hour of them a checkpoint took
+# 0.5 s, most of it to list the folder, and the checkpoints of a busy store 200 MB.
+REMEMBERED_MINUTES = 10
+
+
+class Checkpoints:
+    def __init__(self, root: Path, commits: Commits) -> None:
+        self._root = root
+        self._commits = commits
+        self._pointer = commits.log / "_last_checkpoint"
+
+    def newest(self) -> int:
+        """The newest one's version as Delta's pointer to it says; 0 where there is none."""
+        try:
+            content = self._pointer.read_bytes()
+        except FileNotFoundError:
+            return 0
+        try:
+            return int(json.loads(content)["version"])
+        except (ValueError, KeyError, TypeError):
+            return max(self._commits.listing().base, 0)
+
+    def before(self, version: int) -> Iterator[int]:
+        """Their versions up to and including `version`, newest first."""
+        pointed = self.newest()
+        if 0 < pointed <= version:
+            yield pointed
+        for found in reversed(self._commits.listing().checkpoints):
+            if found <= version and found != pointed:
+                yield found
+
+    def base(self, version: int) -> Snapshot | None:
+        """The snapshot of the newest one up to `version` that can be read."""
+        for found in self.before(version):
+            try:
+                return self.read(found)
+            except CorruptStore as error:
+                log.warning("%s; going back to the one before it", error)
+        return None
+
+    def read(self, version: int) -> Snapshot:
+        """Raises CorruptStore where it is missing or damaged."""
+        adds = self._column(version, "add")
+        try:
+            files = [
+                data_file(add | {"partitionValues": dict(add["partitionValues"])}) for add in adds
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._damaged(version, error) from error
+        return Snapshot(version, {file.path: file for file in files})
+
+    def description(self) -> str | None:
+        """What the table was described as when it was made; None without a checkpoint."""
+        for version in self._commits.listing().checkpoints[::-1]:
+            try:
+                return str(self._column(version, "metaData")[0]["description"])
+            except (CorruptStore, IndexError):
+                continue
+        return None
+
+    def _column(self, version: int, name: str) -> list[dict[str, Any]]:
+        path = self._commits.checkpoint_path(version)
+        try:
+            with pq.ParquetFile(path) as file:
+                found = file.read(columns=[name]).column(name)
+            rows: list[dict[str, Any]] = found.drop_null().to_pylist()
+        except (OSError, KeyError, pa.ArrowException) as error:
+            raise self._damaged(version, error) from error
+        return rows
+
+    def _damaged(self, version: int, error: Exception) -> CorruptStore:
+        return CorruptStore(
+            f"the checkpoint {self._commits.checkpoint_path(version)} can't be read ({error})"
+        )
+
+    # ---- writing, which only the engine does
+
+    def write(self, version: int) -> None:
+        """Returns when the checkpoint and the pointer to it are on the disk."""
+        # A listing taken while commits are made may show one and miss those before it, which
+        # `deltalake` takes for a gap; up to a version seen before, a listing is whole.
+        deltalake.DeltaTable(self._root, version=version).create_checkpoint()
+        sync_file(self._commits.checkpoint_path(version))
+        sync_file(self._pointer)
+        sync_folder(self._commits.log)
+
+    def drop_behind(self, version: int) -> None:
+        """Commits and checkpoints behind the last but one checkpoint up to `version` go, but for
+        those of the last ten minutes. It lists the whole folder."""
+        listing = self._commits.listing()
+        kept = [found for found in listing.checkpoints if found <= version][-2:]
+        if len(kept) < 2:
+            return
+        self.read(kept[-1])
+        old = time.time() - 60 * REMEMBERED_MINUTES
+        gone = [self._commits.path(found) for found in sorted(listing.commits) if found < kept[0]]
+        gone += [self._commits.checkpoint_path(v) for v in listing.checkpoints if v < kept[0]]
+        remove(path for path in gone if path.stat().st_mtime < old)
+
+    def mend(self) -> None:
+        """Takes away checkpoints that can't be read, so that Delta's readers don't fail over them,
+        and points to the newest one left. Commits are left alone."""
+        left = None
+        for version in reversed(self._commits.listing().checkpoints):
+            try:
+                left = self.read(version)
+                break
+            except CorruptStore as error:
+                log.warning("%s; it is removed, commits stand for it", error)
+                remove([self._commits.checkpoint_path(version)])
+        if left is None:
+            remove([self._pointer])
+        elif self._pointed() != left.version:
+            replace_file(self._pointer, self._pointing_to(left.version))
+
+    def _pointed(self) -> int | None:
+        try:
+            return int(json.loads(self._pointer.read_bytes())["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _pointing_to(self, version: int) -> bytes:
+        rows = pq.read_metadata(self._commits.checkpoint_path(version)).num_rows
+        return json.dumps({"version": version, "size": rows}).encode()

@@ -1,0 +1,179 @@
+"""A Delta table whose commits are compare-and-set.
+
+`commit` succeeds only at exactly the version named, and what it adds is synced before it can be
+seen. `deltalake` writes Delta's own checkpoints; its commits are not used, because they can't be
+synced before they show and cost 10 to 40 ms where this costs under one (docs/architecture.md has
+the measurement).
+
+Readers and one writer may use a table from any number of processes. Nothing here is cached, so a
+`DeltaFolder` may be shared between threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+
+from psoup.store.datafile import DataFile, add_action, remove_action
+from psoup.store.delta.checkpoints import REMEMBERED_MINUTES, Checkpoints
+from psoup.store.delta.commits import Commits
+from psoup.store.delta.snapshot import Commit, Snapshot
+from psoup.store.durable import make_folder
+from psoup.store.errors import Conflict, CorruptStore
+
+_REMEMBERED = f"interval {REMEMBERED_MINUTES} minutes"
+
+
+class DeltaFolder:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.log = root / "_delta_log"
+        self._commits = Commits(self.log)
+        self._checkpoints = Checkpoints(root, self._commits)
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything of the table is left, be it damaged."""
+        return self._commits.has(0) or self._commits.listing().newest >= 0
+
+    def create(
+        self,
+        schema: pa.Schema,
+        *,
+        partition_by: Iterable[str] = (),
+        description: str = "",
+        sync: bool = True,
+    ) -> None:
+        """Makes the table, durably; of two that try at once, one does and both return."""
+        if self.exists:
+            return
+        make_folder(self.log, levels=3, sync=sync)
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "name": self.root.name,
+            "description": description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": deltalake.Schema.from_arrow(schema).to_json(),
+            "partitionColumns": list(partition_by),
+            "createdTime": _milliseconds(),
+            "configuration": {
+                "delta.logRetentionDuration": _REMEMBERED,
+                "delta.deletedFileRetentionDuration": _REMEMBERED,
+            },
+        }
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+        with contextlib.suppress(Conflict):
+            actions = [_info("CREATE TABLE"), {"protocol": protocol}, {"metaData": metadata}]
+            self._commits.put(0, actions, sync=sync)
+
+    @property
+    def description(self) -> str:
+        for action in self._commits.actions(0) or ():
+            if "metaData" in action:
+                return str(action["metaData"]["description"])
+        found = self._checkpoints.description()
+        if found is None:
+            raise self._commits.missing(0, max(self._commits.listing().newest, 0))
+        return found
+
+    def commit(
+        self,
+        version: int,
+        added: Iterable[DataFile] = (),
+        removed: Iterable[DataFile] = (),
+        *,
+        operation: str,
+        data_change: bool = True,
+        sync: bool = True,
+    ) -> None:
+        """Makes `version`, or raises Conflict. The files added must be synced already.
+
+        `data_change` False says that the same rows stand in other files than before. Raises
+        CorruptStore where the version before is missing, or later ones are there.
+        """
+        moment = _milliseconds()
+        actions = [_info(operation)]
+        actions += [remove_action(gone, moment, data_change) for gone in removed]
+        actions += [add_action(new, moment, data_change) for new in added]
+        self._commits.put(version, actions, sync=sync)
+
+    def read_commit(self, version: int) -> Commit | None:
+        """None where that version is not there: not made yet, or behind a checkpoint.
+
+        Raises CorruptStore where it is empty or torn.
+        """
+        return self._commits.read(version)
+
+    def latest_version(self, seen: int = 0) -> int:
+        """The newest version, given one that was seen before.
+
+        With nothing newer this costs a few looks. Otherwise, and where nothing was seen, the
+        folder is listed and the end is proved: CorruptStore where a version before it is missing.
+        """
+        if seen > 0 and self._commits.ends_at(seen) and self._checkpoints.newest() <= seen:
+            return seen
+        return self._commits.end(seen)
+
+    def prove_end(self, seen: int = 0) -> int:
+        """The newest version, proved by a listing, with all that were made since `seen`."""
+        return self._commits.end(seen)
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The files at `version`, by default the newest.
+
+        Raises CorruptStore where Delta's own log no longer reaches back to that version.
+        """
+        goal = self.latest_version() if version is None else version
+        return self._extend(self._checkpoints.base(goal) or Snapshot(-1), goal)
+
+    def advance(self, snapshot: Snapshot, version: int) -> Snapshot:
+        """The snapshot at another version; falls back to a checkpoint where commits are gone."""
+        if version < snapshot.version:
+            return self.snapshot(version)
+        try:
+            return self._extend(snapshot, version)
+        except CorruptStore:
+            if next(self._checkpoints.before(version), 0) <= snapshot.version:
+                raise
+        return self.snapshot(version)
+
+    def _extend(self, snapshot: Snapshot, version: int) -> Snapshot:
+        files = dict(snapshot.files)
+        for number in range(snapshot.version + 1, version + 1):
+            commit = self.read_commit(number)
+            if commit is None:
+                raise self._commits.missing(number, version)
+            commit.change(files)
+        return Snapshot(version, files)
+
+    def checkpoint(self, version: int | None = None) -> None:
+        """Writes a Delta checkpoint at a version, the newest by default, durably."""
+        self._checkpoints.write(self.latest_version() if version is None else version)
+
+    def drop_commits(self, version: int | None = None) -> None:
+        """Commits that two checkpoints stand for leave Delta's log, but for those of the last ten
+        minutes. It lists the whole folder."""
+        self._checkpoints.drop_behind(self.latest_version() if version is None else version)
+
+    def mend(self) -> None:
+        """Takes away checkpoints that can't be read. For the table's one writer."""
+        self._checkpoints.mend()
+
+    def path_of(self, file: DataFile) -> Path:
+        return self.root / file.path
+
+
+def _info(operation: str) -> Mapping[str, Any]:
+    moment = _milliseconds()
+    return {"commitInfo": {"timestamp": moment, "operation": operation, "engineInfo": "psoup"}}
+
+
+def _milliseconds() -> int:
+    return int(time.time() * 1000)
