@@ -142,6 +142,7 @@ class Ledger:
             versions={name: self.tables[name].version for name in ENGINE_TABLES},
             streams=self._marks(),
             outages=state.leases.outages,
+            jumps=state.jumps,
         )
         with only_engine():
             self.store.epochs.append(self.epochs_version + 1, epoch)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from psoup.server.draft import Chain, Draft
-from psoup.server.errors import AfterFailure, DiskFull, Stopping, StorageFailed
+from psoup.server.clockguard import ClockGuard
+from psoup.server.draft import Chain, Draft, Moment
+from psoup.server.errors import AfterFailure, ClockAhead, DiskFull, Stopping, StorageFailed
 from psoup.server.follower import Follower, decode_rows
 from psoup.server.replica import Rows
 from psoup.server.settings import Settings
@@ -50,10 +50,10 @@ class _Waiting:
 
 
 class Appender:
-    def __init__(self, follower: Follower, settings: Settings, clock: Callable[[], int]) -> None:
+    def __init__(self, follower: Follower, settings: Settings, guard: ClockGuard) -> None:
         self._follower = follower
         self._settings = settings
-        self._clock = clock
+        self._guard = guard
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._kept: _Waiting | None = None
         self.stopping = False
@@ -103,10 +103,10 @@ class Appender:
         follower = self._follower
         while True:
             await follower.catch_up()
-            stamp = max(self._clock(), follower.state.clock)
-            draft = Draft(follower.state.draft(), follower.version + 1, stamp, follower.recent)
+            moment = self._moment()
+            draft = Draft(follower.state.draft(), follower.version + 1, moment, follower.recent)
             outcomes = [_propose(waiting.proposal, draft) for waiting in group]
-            if draft.entries:
+            if not draft.empty:
                 try:
                     rows = await asyncio.to_thread(self._append, draft, follower.state)
                 except Conflict:
@@ -114,6 +114,16 @@ class Appender:
                 follower.apply(draft.version, draft.entries, rows)
             break
         _deliver(group, outcomes)
+
+    def _moment(self) -> Moment:
+        """Raises ClockAhead where this server's clock must not get into the log."""
+        guard, last = self._guard, self._follower.state.clock
+        problem = guard.problem()
+        if problem:
+            raise ClockAhead(f"nothing was taken: {problem}", hint="ask another server meanwhile")
+        clock = guard.timepiece.wall()
+        stamp = max(clock, last)
+        return Moment(stamp, guard.timepiece.name, clock, guard.jump(last, stamp))
 
     def _append(self, draft: Draft, state: State) -> Rows:
         rows = decode_rows(draft.entries, state)

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from datastem.instants import SECOND
 from psoup.server.appender import Appender
+from psoup.server.clockguard import ClockGuard
 from psoup.server.follower import Follower
 from psoup.server.leases import Leases
 from psoup.server.matchfiles import MatchCache
@@ -16,6 +18,7 @@ from psoup.server.settings import Settings
 from psoup.server.summaries import Summaries
 from psoup.server.sync.tokens import Tokens, read_key
 from psoup.server.sync.turns import Turns
+from psoup.server.timepiece import Timepiece, of_clock, this_machine
 from psoup.server.unregistered import Unregistered
 from psoup.store import Store
 from querystem.language import Shapes
@@ -24,21 +27,24 @@ from results.known import Known
 T = TypeVar("T")
 
 
-def system_clock() -> int:
-    """Microseconds, UTC."""
-    return time.time_ns() // 1000
-
-
 class Core:
+    """`clock` is the machine's by default; a function alone is a clock that is never wrong."""
+
     def __init__(
-        self, store: Store, settings: Settings, clock: Callable[[], int] = system_clock
+        self,
+        store: Store,
+        settings: Settings,
+        clock: Timepiece | Callable[[], int] | None = None,
     ) -> None:
         self.store = store
         self.settings = settings
-        self.clock = clock
+        timepiece = _timepiece(clock)
+        self.clock = timepiece.wall
         self.started = time.monotonic()
-        self.follower = Follower(store, settings)
-        self.appender = Appender(self.follower, settings, clock)
+        limit, settle = settings.clock_limit * SECOND, settings.clock_settle * SECOND
+        self.guard = ClockGuard(timepiece, int(limit), int(settle))
+        self.follower = Follower(store, settings, self.guard.hear)
+        self.appender = Appender(self.follower, settings, self.guard)
         self.known = Known(settings.memory // 16)
         self.summaries = Summaries(settings.memory // 16)
         self.match_cache = MatchCache(settings.memory // 8)
@@ -46,7 +52,7 @@ class Core:
         self.unregistered = Unregistered()
         self.shapes = Shapes()
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
-        self.leases = Leases(self.follower, self.appender, clock)
+        self.leases = Leases(self.follower, self.appender, self.guard)
         self._threads = ThreadPoolExecutor(settings.workers, "answer")
         # One thread is left for other answers, however many clients sync.
         self.turns = Turns(max(1, settings.workers - 1))
@@ -65,6 +71,7 @@ class Core:
     async def start(self) -> None:
         """Returns when the state is at the tail of the log. Raises StoreError."""
         await self.follower.start()
+        self.guard.begin(self.follower.state.clock)
         self._tasks = [
             asyncio.create_task(self.follower.run()),
             asyncio.create_task(self.appender.run()),
@@ -88,3 +95,9 @@ class Core:
 
     async def in_thread(self, work: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+
+
+def _timepiece(clock: Timepiece | Callable[[], int] | None) -> Timepiece:
+    if clock is None:
+        return this_machine()
+    return clock if isinstance(clock, Timepiece) else of_clock(clock)

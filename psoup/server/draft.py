@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from psoup.server.recent import Recent
-from psoup.store import Data, Entry, Event, Position, Publisher, State
+from psoup.store import Data, Entry, Event, Jump, Position, Publisher, State
 from psoup.store.position import MAX_EVENTS_PER_COMMIT
 
 
@@ -14,16 +16,43 @@ class Chain:
         self.broken = False
 
 
-class Draft:
-    """`state` is a draft of its own. Dropping this drops everything."""
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a commit is made: its stamp, and whose clock says what. `jump` precedes its events."""
 
-    def __init__(self, state: State, version: int, stamp: int, recent: Recent) -> None:
+    stamp: int
+    server: str
+    clock: int
+    jump: Jump | None = None
+
+
+class Draft:
+    """`state` is a draft of its own. Dropping this drops everything.
+
+    `quiet` is the time since the last stamp of the log.
+    """
+
+    def __init__(self, state: State, version: int, moment: Moment, recent: Recent) -> None:
         self.state = state
         self.version = version
-        self.stamp = stamp
+        self.stamp = moment.stamp
+        self.quiet = moment.stamp - state.clock
         self.entries: list[Entry] = []
         self.broken: set[Chain] = set()
+        self._moment = moment
         self._recent = recent
+        if moment.jump is not None:
+            self.append("", "", moment.jump)
+
+    @property
+    def empty(self) -> bool:
+        """A jump by itself is nothing to say."""
+        return len(self.entries) == (0 if self._moment.jump is None else 1)
+
+    @property
+    def vouched(self) -> int:
+        """The stamp of this commit without the jumps that nobody has confirmed."""
+        return self.stamp - self.state.jumps.unconfirmed
 
     @property
     def room(self) -> int:
@@ -32,7 +61,8 @@ class Draft:
 
     def append(self, tenant: str, owner: str, event: Event) -> Position:
         position = Position(self.version, len(self.entries))
-        entry = Entry(position, self.stamp, tenant, owner, event)
+        moment = self._moment
+        entry = Entry(position, self.stamp, tenant, owner, event, moment.server, moment.clock)
         self.state.apply(entry)
         self.entries.append(entry)
         return position

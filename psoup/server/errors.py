@@ -15,6 +15,8 @@ ServerError
 ├── NotReached          waited as long as allowed
 ├── DiskFull
 ├── StorageFailed
+├── ClockAhead          this server's clock is ahead of the others'
+├── ClockUnconfirmed    an event time that only an unconfirmed jump of the clock allows
 └── Stopping
 """
 
@@ -110,6 +112,14 @@ class StorageFailed(ServerError):
     reason = "STORAGE_FAILED"
 
 
+class ClockAhead(ServerError):
+    reason = "CLOCK_AHEAD"
+
+
+class ClockUnconfirmed(ServerError):
+    reason = "CLOCK_UNCONFIRMED"
+
+
 class Stopping(ServerError):
     reason = "STOPPING"
 
@@ -131,6 +141,8 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     NotReached: grpc.StatusCode.DEADLINE_EXCEEDED,
     DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     StorageFailed: grpc.StatusCode.UNAVAILABLE,
+    ClockAhead: grpc.StatusCode.UNAVAILABLE,
+    ClockUnconfirmed: grpc.StatusCode.UNAVAILABLE,
     Stopping: grpc.StatusCode.UNAVAILABLE,
     language.QueryError: grpc.StatusCode.INVALID_ARGUMENT,
     language.SyntaxProblem: grpc.StatusCode.INVALID_ARGUMENT,

@@ -38,8 +38,16 @@ _POLLS_PER_LOOK = 200
 
 
 class Follower:
-    def __init__(self, store: Store, settings: Settings) -> None:
+    """`hear` is told of every commit that is applied."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        hear: Callable[[Sequence[Entry]], None] = lambda entries: None,
+    ) -> None:
         self.store = store
+        self._hear = hear
         self.recent = Recent()
         self.memory = Memory(settings.memory * 3 // 4)
         self._replica = Replica(store, self.memory, State(), 0)
@@ -115,6 +123,7 @@ class Follower:
         self._replica.apply(version, entries, rows)
         for entry in entries:
             self.recent.insert(entry)
+        self._hear(entries)
         self._notify()
 
     async def moved(self, timeout: float) -> bool:

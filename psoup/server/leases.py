@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from datastem.instants import MINUTE, SECOND
 from psoup.server.appender import Appender, Proposal
+from psoup.server.clockguard import ClockGuard
 from psoup.server.errors import FAMILIES
 from psoup.server.follower import Follower
 from psoup.server.proposals import ExpireOne, RenewOne, TickOnce, wants_renewal
@@ -28,10 +28,10 @@ _RENEWAL_SECONDS = 0.05
 class Leases:
     """Nothing here is on the way of an answer but `renewed`, and that for a moment only."""
 
-    def __init__(self, follower: Follower, appender: Appender, clock: Callable[[], int]) -> None:
+    def __init__(self, follower: Follower, appender: Appender, guard: ClockGuard) -> None:
         self._follower = follower
         self._appender = appender
-        self._clock = clock
+        self._guard = guard
         self._renewing: dict[bytes, asyncio.Future[Any]] = {}
 
     def contact(self, handle: bytes) -> None:
@@ -75,10 +75,14 @@ class Leases:
                 log.warning("leases wait: %s", error)
 
     async def tick(self) -> None:
-        """Says that a server is up, where there are leases to count and nobody else has."""
+        """Says that a server is up, where there are leases to count and none of this machine has:
+        others' clocks are compared with this one's."""
         state = self._follower.state
-        if state.registrations and self._now - state.clock >= TICK:
-            await self._append(TickOnce(TICK))
+        self._guard.see(state.clock)
+        if not state.registrations:
+            return
+        if self._now - state.clock >= TICK or self._guard.silence >= TICK:
+            await self._append(TickOnce(self._guard, TICK))
 
     async def expire(self) -> int:
         """Ends the registrations whose lease is used up; how many."""
@@ -92,7 +96,7 @@ class Leases:
 
     @property
     def _now(self) -> int:
-        return max(self._clock(), self._follower.state.clock)
+        return max(self._guard.timepiece.wall(), self._follower.state.clock)
 
     def _append(self, proposal: Proposal[Any]) -> asyncio.Future[Any]:
         future = self._appender.enqueue(proposal)

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
+from psoup.server.clockguard import ClockGuard
 from psoup.server.draft import Chain, Draft
 from psoup.server.errors import (
     BadRequest,
+    ClockUnconfirmed,
     KeyTaken,
     NoSuchStream,
     RegistrationExpired,
@@ -225,14 +227,15 @@ class ExpireOne:
 
 @dataclass(frozen=True, slots=True)
 class TickOnce:
-    """Says that a server is up, where nobody has said anything for a while."""
+    """Says that a server is up, where none of its machine has said anything for a while."""
 
+    guard: ClockGuard
     after: int
     nbytes: int = _HEADER_BYTES
     chain: Chain | None = None
 
     def propose(self, draft: Draft) -> None:
-        if draft.stamp - draft.state.clock >= self.after:
+        if draft.empty and max(draft.quiet, self.guard.silence) >= self.after:
             draft.append("", "", Tick())
 
 
@@ -286,6 +289,7 @@ class Batch:
         stream = draft.state.streams[self.stream_id]
         if stream.dropped:
             raise Stale
+        self._check_ahead(draft, stream)
         arrival = draft.stamp if self.rows and self.min_ts is None else None
         event = Data(
             stream_id=self.stream_id,
@@ -301,6 +305,23 @@ class Batch:
         )
         position = draft.append(self.tenant, self.owner, event)
         return Published(position, self.rows, stream.high, False)
+
+    def _check_ahead(self, draft: Draft, stream: StreamState) -> None:
+        """Against the stamps that are vouched for. Whoever accepted the batch has refused what is
+        ahead even of this commit's stamp; what is left may be right, and is not rejected for good.
+        """
+        limit = draft.vouched + stream.schema.ahead
+        if stream.schema.ordered_by is None or self.max_ts is None or self.max_ts <= limit:
+            return
+        raise ClockUnconfirmed(
+            f"ts {format_instant(self.max_ts)} is more than AHEAD past what is known for sure of "
+            f"the time, {format_instant(draft.vouched)}: the clock of the store's servers jumped "
+            "forward, and nobody has confirmed that yet",
+            field=stream.schema.ordered_by,
+            expected=f"at most {format_instant(limit)}",
+            got=format_instant(self.max_ts),
+            hint="look at `psoup clock`, confirm the jump if it is right, and send this again",
+        )
 
     def _repeated(self, draft: Draft) -> Published | None:
         """None where this is the next sequence."""

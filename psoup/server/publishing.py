@@ -97,7 +97,7 @@ def _accept(
         if kind == "arrow"
         else to_table(request.rows, schema)
     )
-    taken = accept(sent, schema, core.clock(), limits)
+    taken = accept(sent, schema, _stamp(core), limits)
     return Batch(
         tenant=tenant,
         owner="main",
@@ -130,7 +130,7 @@ def _heartbeat(
         ts = to_instant(request.heartbeat)
     except BadValue as bad:
         raise RowError(bad.reason, f"the heartbeat {bad}", field="heartbeat") from None
-    check_ahead(ts, schema, core.clock())
+    check_ahead(ts, schema, _stamp(core))
     return Batch(
         tenant=tenant,
         owner="main",
@@ -144,3 +144,9 @@ def _heartbeat(
         payload=b"",
         chain=chain,
     )
+
+
+def _stamp(core: Core) -> int:
+    """The least a batch will be stamped with; AHEAD is judged by it here, so that the row can be
+    named, and by the stamps that are vouched for when the batch is appended."""
+    return max(core.clock(), core.follower.state.clock)

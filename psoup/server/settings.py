@@ -16,7 +16,8 @@ class Settings:
 
     Times are seconds. `memory` bounds blocks of rows and matches together; rows that are only in
     the log stay in memory beyond it. `compute_rows` bounds what one answer may evaluate on the
-    spot.
+    spot. With a clock ahead of the others by more than `clock_limit` a server appends nothing; a
+    jump of its stamps is taken for true after `clock_settle` of later ones.
     """
 
     store: Path
@@ -42,3 +43,5 @@ class Settings:
     default_lease: int = 30 * 24 * 3600
     workers: int = 4
     drain: float = 5.0
+    clock_limit: float = 600.0
+    clock_settle: float = 7 * 24 * 3600.0

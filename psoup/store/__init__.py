@@ -16,12 +16,14 @@ from psoup.store.errors import (
     UnsupportedFormat,
 )
 from psoup.store.events import (
+    Confirm,
     CreateStream,
     Data,
     DropStream,
     Entry,
     Event,
     Expire,
+    Jump,
     Register,
     RegisterMany,
     Renew,
@@ -39,6 +41,7 @@ from psoup.store.store import Store
 __all__ = [
     "START",
     "Commit",
+    "Confirm",
     "Conflict",
     "CorruptStore",
     "CreateStream",
@@ -52,6 +55,7 @@ __all__ = [
     "Event",
     "Expire",
     "ForeignPosition",
+    "Jump",
     "Log",
     "LogTrimmed",
     "NotAStore",

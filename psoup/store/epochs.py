@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 from psoup.store.datafile import write_data_file
 from psoup.store.delta import DataFile, DeltaFolder
 from psoup.store.errors import CorruptStore
+from psoup.store.events import Jump
+from psoup.store.jumps import JumpRecord, Jumps
 from psoup.store.layout import EPOCHS
 from psoup.store.position import START, Position
 
@@ -40,6 +42,7 @@ class Epoch:
     versions: Mapping[str, int]
     streams: Mapping[int, StreamMark]
     outages: tuple[tuple[int, int], ...] = ()
+    jumps: Jumps = field(default_factory=Jumps)
 
 
 # Before the first step: every table as it was made.
@@ -97,6 +100,9 @@ def _row(epoch: Epoch) -> dict[str, Any]:
         "next_stream_id": epoch.next_stream_id,
         "next_predicate_id": epoch.next_predicate_id,
         "outages": [number for outage in epoch.outages for number in outage],
+        "jump_count": epoch.jumps.made,
+        "jump_total": epoch.jumps.total,
+        "jumps": [_jump_row(record) for record in epoch.jumps.records],
         "versions": list(epoch.versions.items()),
         "streams": [
             {
@@ -111,7 +117,8 @@ def _row(epoch: Epoch) -> dict[str, Any]:
 
 
 def _epoch(table: pa.Table) -> Epoch:
-    row: dict[str, Any] = table.drop_columns(["clock", "made_at", "streams"]).to_pylist()[0]
+    apart = {"clock", "made_at", "streams", "jumps"}.intersection(table.column_names)
+    row: dict[str, Any] = table.drop_columns(list(apart)).to_pylist()[0]
     streams = table.column("streams").combine_chunks().flatten()
     ids, highs, reached, versions = (
         column.cast(pa.int64()).to_pylist() for column in streams.flatten()
@@ -131,7 +138,34 @@ def _epoch(table: pa.Table) -> Epoch:
             for stream_id, high, instant, version in zip(ids, highs, reached, versions, strict=True)
         },
         outages=_pairs(row.get("outages") or []),
+        jumps=_jumps(table, row),
     )
+
+
+def _jump_row(record: JumpRecord) -> dict[str, Any]:
+    own = {"number": record.number, "total": record.total, "confirmed": record.confirmed}
+    return asdict(record.jump) | own
+
+
+def _jumps(table: pa.Table, row: Mapping[str, Any]) -> Jumps:
+    """None in an epoch of format 1, which has no such columns."""
+    if "jumps" not in table.column_names:
+        return Jumps()
+    parts = table.column("jumps").combine_chunks().flatten()
+    names = [field.name for field in parts.type]
+    columns = [
+        (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        for column in parts.flatten()
+    ]
+    records = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+    return Jumps(
+        tuple(_jump_record(one) for one in records), row["jump_count"] or 0, row["jump_total"] or 0
+    )
+
+
+def _jump_record(row: dict[str, Any]) -> JumpRecord:
+    number, total, confirmed = (row.pop(name) for name in ("number", "total", "confirmed"))
+    return JumpRecord(number, Jump(**row), total, confirmed)
 
 
 def _pairs(numbers: list[int]) -> tuple[tuple[int, int], ...]:

@@ -94,6 +94,29 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Jump:
+    """The stamp of this commit is far past the last one, and its server can't say that so much time
+    has passed. Stands first in its commit.
+
+    `before` is the last stamp, `to` this one, `server` whose clock it is. Durations: a server whose
+    clock is within `agree` of a later stamp confirms the jump, and so do `settle` of later stamps.
+    """
+
+    before: int
+    to: int
+    server: str
+    agree: int
+    settle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """An operator says that a jump is true. `number` counts the jumps of the log from 1."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Data:
     """A batch of rows, or a heartbeat where `rows` is 0 and `max_ts` an instant.
 
@@ -114,19 +137,36 @@ class Data:
 
 
 Event = (
-    CreateStream | DropStream | Register | RegisterMany | Unregister | Renew | Expire | Tick | Data
+    CreateStream
+    | DropStream
+    | Register
+    | RegisterMany
+    | Unregister
+    | Renew
+    | Expire
+    | Tick
+    | Jump
+    | Confirm
+    | Data
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event in its place. `stamp` is the clock of its server, never less than the one before."""
+    """An event in its place.
+
+    `stamp` is the clock of its server, or the stamp before where that is greater. `server` names
+    the machine it was made on and `clock` is what that one's own clock said; an event of format 1
+    has neither.
+    """
 
     position: Position
     stamp: int
     tenant: str
     owner: str
     event: Event
+    server: str = ""
+    clock: int | None = None
 
 
 # The columns of RegisterMany's rows.
@@ -151,7 +191,7 @@ def to_table(entries: Sequence[Entry]) -> pa.Table:
 
 
 def from_table(version: int, table: pa.Table) -> list[Entry]:
-    instants = ("stamp", "min_ts", "max_ts", "before")
+    instants = ("stamp", "min_ts", "max_ts", "before", "clock")
     for name in [name for name in instants if name in table.column_names]:
         index = table.column_names.index(name)
         table = table.set_column(index, name, table.column(name).cast(pa.int64()))
@@ -164,6 +204,8 @@ def _row(entry: Entry) -> dict[str, Any]:
         "tenant": entry.tenant,
         "owner": entry.owner,
         "stamp": entry.stamp,
+        "server": entry.server or None,
+        "clock": entry.clock,
     }
 
 
@@ -181,6 +223,8 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition(type(event).__name__.lower(), None, handle=handle.hex())
         case Tick():
             return _definition("tick", None)
+        case Jump() | Confirm():
+            return _definition(type(event).__name__.lower(), None, **asdict(event))
         case RegisterMany(stream_id, text, query, lease, rows):
             columns = _definition("register_many", stream_id, text=text, query=query, lease=lease)
             return columns | {"rows": rows.num_rows, "payload": _encode(rows)}
@@ -197,7 +241,9 @@ def _definition(kind: str, stream_id: int | None, **body: Any) -> dict[str, Any]
 
 def _entry(version: int, row: Mapping[str, Any]) -> Entry:
     position = Position(version, row["ordinal"])
-    return Entry(position, row["stamp"], row["tenant"], row["owner"], _event(row))
+    server = row.get("server") or ""
+    head = position, row["stamp"], row["tenant"], row["owner"]
+    return Entry(*head, _event(row), server, row.get("clock"))
 
 
 _BY_HANDLE: dict[str, type[Unregister] | type[Renew] | type[Expire]] = {
@@ -222,6 +268,10 @@ def _event(row: Mapping[str, Any]) -> Event:
             return _BY_HANDLE[kind](bytes.fromhex(json.loads(row["body"])["handle"]))
         case "tick":
             return Tick()
+        case "jump":
+            return Jump(**json.loads(row["body"]))
+        case "confirm":
+            return Confirm(**json.loads(row["body"]))
         case "register":
             body = json.loads(row["body"])
             handle, trigger = bytes.fromhex(body.pop("handle")), body.pop("trigger")

@@ -26,6 +26,8 @@ LOG = pa.schema(
         ("digest", pa.binary()),
         ("body", pa.string()),
         ("payload", pa.binary()),
+        ("server", pa.string()),
+        ("clock", INSTANT),
     ]
 )
 
@@ -145,6 +147,25 @@ EPOCHS = pa.schema(
         ("next_stream_id", pa.int64()),
         ("next_predicate_id", pa.int64()),
         ("outages", pa.list_(pa.int64())),
+        ("jump_count", pa.int64()),
+        ("jump_total", pa.int64()),
+        (
+            "jumps",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("number", pa.int64()),
+                        ("before", INSTANT),
+                        ("to", INSTANT),
+                        ("server", pa.string()),
+                        ("agree", pa.int64()),
+                        ("settle", pa.int64()),
+                        ("total", pa.int64()),
+                        ("confirmed", pa.string()),
+                    ]
+                )
+            ),
+        ),
         ("versions", pa.map_(pa.string(), pa.int64())),
         (
             "streams",

@@ -42,11 +42,12 @@ class Leases:
     def draft(self) -> Leases:
         return Leases(Overlay(self.expired), self.outages)
 
-    def pass_time(self, clock: int, stamp: int) -> None:
-        """From one stamp of the log to the next."""
-        if clock and stamp - clock > QUIET:
+    def pass_time(self, clock: int, stamp: int, jump: bool = False) -> None:
+        """From one stamp of the log to the next. Of a jump nothing counts, true or not."""
+        counted = 0 if jump else QUIET
+        if clock and stamp - clock > counted:
             lost = self.outages[-1][1] if self.outages else 0
-            self.outages = (*self.outages, (stamp, lost + stamp - clock - QUIET))
+            self.outages = (*self.outages, (stamp, lost + stamp - clock - counted))
 
     def awake(self, since: int, clock: int, until: int) -> int:
         """Time that counts between two instants; `clock` is the last stamp of the log."""

@@ -24,17 +24,20 @@ from psoup.store.drafts import (
     DraftRegistrations,
 )
 from psoup.store.events import (
+    Confirm,
     CreateStream,
     Data,
     DropStream,
     Entry,
     Expire,
+    Jump,
     Register,
     RegisterMany,
     Renew,
     Tick,
     Unregister,
 )
+from psoup.store.jumps import Jumps
 from psoup.store.leases import Leases
 from psoup.store.overlay import Overlay
 from psoup.store.position import START, Position
@@ -94,6 +97,7 @@ class State:
     predicates: AnyPredicates = field(default_factory=Predicates)
     publishers: MutableMapping[tuple[str, str], Publisher] = field(default_factory=dict)
     leases: Leases = field(default_factory=Leases)
+    jumps: Jumps = field(default_factory=Jumps)
 
     def draft(self) -> State:
         """A state that starts as this one and whose changes stay its own."""
@@ -109,6 +113,7 @@ class State:
             DraftPredicates(predicates),
             Overlay(self.publishers),
             self.leases.draft(),
+            self.jumps,
         )
 
     @property
@@ -126,7 +131,7 @@ class State:
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
         """Entries must come in log order, each once."""
         many, touched = touched, touched or Touched()
-        self.leases.pass_time(self.clock, entry.stamp)
+        self.leases.pass_time(self.clock, entry.stamp, isinstance(entry.event, Jump))
         match entry.event:
             case Data() as event:
                 self._data(entry, event, touched)
@@ -145,6 +150,10 @@ class State:
                 touched.leases.add(handle)
             case Tick():
                 pass
+            case Jump() as event:
+                self.jumps = self.jumps.add(event)
+            case Confirm(number):
+                self.jumps = self.jumps.confirm(number)
             case CreateStream(stream_id, schema):
                 self._create(entry, stream_id, schema, touched)
             case DropStream(stream_id):
@@ -152,8 +161,15 @@ class State:
                 self.streams[stream_id] = replace(stream, dropped=True)
                 del self.stream_names[stream.tenant, stream.schema.name]
                 touched.streams.add(stream_id)
+        if entry.position.version != self.position.version:
+            self.jumps = self.jumps.hear(entry.stamp, entry.server, entry.clock)
         self.position = entry.position
         self.clock = entry.stamp
+
+    @property
+    def vouched(self) -> int:
+        """The last stamp without the jumps that nobody has confirmed: what may be acted upon."""
+        return self.clock - self.jumps.unconfirmed
 
     def awake_since_contact(self, registration: Registration, now: int) -> int:
         """How much of its lease a registration has used up, as far as the log tells."""

@@ -130,6 +130,7 @@ def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
         )
     _load_leases(state, read("leases"))
     state.leases.outages = epoch.outages
+    state.jumps = epoch.jumps
     return state
 
 

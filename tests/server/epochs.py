@@ -105,7 +105,7 @@ class HandMadeEngine:
         self._epoch = Epoch(
             self._epochs, "step", self._log, Position(*state.position), stamp, stamp,
             state.next_stream_id, state.next_predicate_id, dict(self._versions), streams,
-            state.leases.outages,
+            state.leases.outages, state.jumps,
         )  # fmt: skip
         self._store.epochs.append(self._epochs, self._epoch)
         return self._epoch

@@ -194,7 +194,7 @@ def epoch_of(state: State, versions: dict[str, int]) -> Epoch:
     }
     return Epoch(
         1, "step", 1, state.position, state.clock, 7, state.next_stream_id,
-        state.next_predicate_id, versions, marks,
+        state.next_predicate_id, versions, marks, state.leases.outages, state.jumps,
     )  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """Retention: files without a row that a request may still see leave the tables.
 
 A row is retained while ts > NOW - RETAIN; the grace is added on top, for clocks that differ and
-answers that are under way. Rows of keyed streams leave one by one, by `thin`.
+answers that are under way. NOW is what the log says, less the jumps that nobody has confirmed: a
+wrong clock, the engine's own included, deletes nothing. Rows of keyed streams leave one by one, by
+`thin`.
 """
 
 from __future__ import annotations
@@ -56,14 +58,11 @@ class Retain:
 
 def retained_after(ledger: Ledger, stream: StreamState, grace: int) -> int | None:
     """What is no later than this instant is not retained; None where everything is."""
-    now = stream.reached if stream.schema.ordered_by else _clock(ledger)
+    state = ledger.state
+    now = stream.reached if stream.schema.ordered_by else state.clock
     if stream.schema.retain is None or now is None:
         return None
-    return now - stream.schema.retain - grace
-
-
-def _clock(ledger: Ledger) -> int:
-    return max(ledger.state.clock, time.time_ns() // 1000)
+    return now - state.jumps.unconfirmed - stream.schema.retain - grace
 
 
 def _orphans(ledger: Ledger, name: str) -> list[DataFile]:

@@ -1,0 +1,115 @@
+"""Whether this server's clock may be written into the log, and what it must say with it.
+
+Stamps never fall, so one commit of a clock that is ahead moves everybody's NOW. A server therefore
+compares its clock with those of the machines it hears of in the log while it runs, and with the
+time its own machine has been up since it started, and appends nothing while it is ahead of either
+by more than a limit. A clock that is behind does no harm.
+
+Everything here happens on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from datastem.instants import MINUTE, format_instant
+from psoup.server.timepiece import Timepiece
+from psoup.store import Entry, Jump
+from psoup.store.jumps import LEAST
+
+# A machine that was not heard of for so long is not counted. Each ticks three times as often.
+LIVE = 15 * MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Another machine's clock: by how much it is past this machine's time since boot.
+
+    A commit may be read late, which makes `offset` too small, never too great: the greatest of
+    those heard lately counts.
+    """
+
+    offset: int
+    at: int
+
+
+class ClockGuard:
+    def __init__(self, timepiece: Timepiece, limit: int, settle: int) -> None:
+        self.timepiece = timepiece
+        self._limit = limit
+        self._settle = settle
+        self._begun = timepiece.wall() - timepiece.boot()
+        self._others: dict[str, Heard] = {}
+        self._live = False
+        self._seen = 0, timepiece.boot()
+        self._said = timepiece.boot()
+
+    def begin(self, last: int) -> None:
+        """From here on commits are heard as they are made; those before may be of any age."""
+        self.see(last)
+        self._live = True
+
+    def hear(self, entries: Sequence[Entry]) -> None:
+        """A commit of this or another server was applied."""
+        if not entries:
+            return
+        last, boot = entries[-1], self.timepiece.boot()
+        self.see(last.stamp)
+        if last.server == self.timepiece.name:
+            self._said = boot
+        elif self._live and last.server and last.clock is not None:
+            found = Heard(last.clock - boot, boot)
+            known = self._others.get(last.server)
+            if known is not None and boot - known.at <= LIVE and known.offset > found.offset:
+                found = Heard(known.offset, boot)
+            self._others[last.server] = found
+
+    def see(self, stamp: int) -> None:
+        """The last stamp of the log: time from here on is accounted for."""
+        if stamp != self._seen[0]:
+            self._seen = stamp, self.timepiece.boot()
+
+    @property
+    def silence(self) -> int:
+        """How long no server of this machine has appended anything."""
+        return self.timepiece.boot() - self._said
+
+    def others(self) -> dict[str, int]:
+        """The other machines heard of lately, and by how much this clock is ahead of theirs."""
+        boot = self.timepiece.boot()
+        self._others = {
+            name: heard for name, heard in self._others.items() if boot - heard.at <= LIVE
+        }
+        own = self.timepiece.wall() - boot
+        return {name: own - heard.offset for name, heard in self._others.items()}
+
+    def problem(self) -> str:
+        """Why this server may not append; empty where it may."""
+        stepped = self.timepiece.wall() - self.timepiece.boot() - self._begun
+        if stepped > self._limit:
+            return (
+                f"this server's clock was set {_minutes(stepped)} forward while it ran; "
+                "set it right, or restart the server if it is right now"
+            )
+        ahead = sorted(self.others().values())
+        # More than half of the others are exceeded by at least this much.
+        least = ahead[(len(ahead) - 1) // 2] if ahead else 0
+        if least <= self._limit:
+            return ""
+        return (
+            f"this server's clock ({format_instant(self.timepiece.wall())}) is "
+            f"{_minutes(least)} ahead of most other servers'; set it right"
+        )
+
+    def jump(self, last: int, stamp: int) -> Jump | None:
+        """What has to precede an event stamped `stamp` where the last stamp was `last`."""
+        seen, at = self._seen
+        accounted = self.timepiece.boot() - at if seen == last else 0
+        if not last or stamp - last - accounted <= LEAST:
+            return None
+        return Jump(last, stamp, self.timepiece.name, self._limit, self._settle)
+
+
+def _minutes(duration: int) -> str:
+    return f"{duration / MINUTE:,.0f} minutes"

@@ -1,0 +1,123 @@
+"""Jumps of the stamps: how much of the log's time nobody vouches for yet.
+
+A stamp far past the last one may be true, after an outage, or one machine's wrong clock. The
+server that writes it says so by a `Jump`, and the jump stays *unconfirmed* until an operator,
+another server's clock or enough later stamps speak for it. Meanwhile answers follow the stamps, but
+nothing is deleted that only an unconfirmed jump has made old.
+
+Everything here is a fold of the log: what decides about a jump stands in its event, so that readers
+with different settings agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from datastem.instants import HOUR
+from psoup.store.events import Jump
+
+# A stamp so much past the last one is a jump, where nothing accounts for it.
+LEAST = HOUR
+# So many unconfirmed jumps are told apart; beyond it the two oldest count as one.
+APART = 256
+# So many confirmed ones are remembered, for people who ask.
+REMEMBERED = 16
+
+BY_OPERATOR = "operator"
+BY_TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class JumpRecord:
+    """A jump and what became of it.
+
+    `total` is the length of all jumps up to and including this one. `confirmed` says by whom: the
+    operator, time, or the name of a server; it is empty while nobody has.
+    """
+
+    number: int
+    jump: Jump
+    total: int
+    confirmed: str = ""
+
+    @property
+    def length(self) -> int:
+        return self.jump.to - self.jump.before
+
+
+@dataclass(frozen=True, slots=True)
+class Jumps:
+    """`records` are in the order of the log; `made` and `total` count all there ever were."""
+
+    records: tuple[JumpRecord, ...] = ()
+    made: int = 0
+    total: int = 0
+
+    @property
+    def open(self) -> tuple[JumpRecord, ...]:
+        return tuple(record for record in self.records if not record.confirmed)
+
+    @property
+    def unconfirmed(self) -> int:
+        """How much of the time up to the last stamp stands on unconfirmed jumps alone."""
+        return sum(record.length for record in self.records if not record.confirmed)
+
+    def add(self, jump: Jump) -> Jumps:
+        total = self.total + jump.to - jump.before
+        record = JumpRecord(self.made + 1, jump, total)
+        return Jumps(_bounded([*self.records, record]), record.number, total)
+
+    def confirm(self, number: int) -> Jumps:
+        """By the operator. One that is confirmed already, or forgotten, stays as it is."""
+        return self._with({number: BY_OPERATOR})
+
+    def hear(self, stamp: int, server: str, clock: int | None) -> Jumps:
+        """What a commit says: its stamp, and the own clock of the server that made it, if known.
+
+        A server speaks for what others jumped before it jumped itself: two wrong clocks in a row
+        don't confirm each other.
+        """
+        if all(record.confirmed for record in self.records):
+            return self
+        found: dict[int, str] = {}
+        own = not server or clock is None
+        for record in reversed(self.open):
+            jump = record.jump
+            own = own or jump.server == server
+            if not own and clock is not None and stamp - clock <= jump.agree:
+                found[record.number] = server
+            elif stamp - jump.to - (self.total - record.total) >= jump.settle:
+                found[record.number] = BY_TIME
+        return self._with(found) if found else self
+
+    def _with(self, confirmed: dict[int, str]) -> Jumps:
+        records = [
+            record
+            if record.confirmed or record.number not in confirmed
+            else replace(record, confirmed=confirmed[record.number])
+            for record in self.records
+        ]
+        return replace(self, records=_bounded(records))
+
+
+def _bounded(records: list[JumpRecord]) -> tuple[JumpRecord, ...]:
+    done = [record.number for record in records if record.confirmed]
+    forgotten = set(done[:-REMEMBERED])
+    kept = [record for record in records if record.number not in forgotten]
+    waiting = [record for record in kept if not record.confirmed]
+    if len(waiting) <= APART:
+        return tuple(kept)
+    first, second = waiting[:2]
+    longer = replace(second.jump, before=second.jump.before - first.length)
+    return tuple(_merged(kept, first, replace(second, jump=longer)))
+
+
+def _merged(
+    records: Iterable[JumpRecord], gone: JumpRecord, longer: JumpRecord
+) -> Iterable[JumpRecord]:
+    for record in records:
+        if record.number == longer.number:
+            yield longer
+        elif record.number != gone.number:
+            yield record

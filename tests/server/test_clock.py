@@ -1,0 +1,272 @@
+"""A server with a wrong clock: it is noticed, nothing is lost, and nobody is misled for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from datastem.errors import RowError
+from datastem.instants import DAY, HOUR, MINUTE, SECOND
+from psoup.server.errors import ClockAhead, ClockUnconfirmed
+from psoup.server.leases import TICK
+from psoup.server.registering import register
+from psoup.store import Tick
+from psoup.v1 import psoup_pb2 as pb
+from tests.server.machines import (
+    START,
+    Machine,
+    Machines,
+    answer,
+    arrival,
+    define,
+    jumps_of,
+    put,
+    put_at,
+    timed,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Machines:
+    return Machines(tmp_path)
+
+
+async def test_every_commit_says_whose_clock_it_is(world: Machines) -> None:
+    async with world.server(Machine("a")) as one, world.server(Machine("b", -HOUR)) as other:
+        await define(one, arrival())
+        world.time += MINUTE
+        await put(one, 1)
+        await put(other, 2)
+        found = [other.store.log.read(version)[0] for version in (1, 2, 3)]
+    assert [(each.server, each.clock) for each in found] == [
+        ("a", START),
+        ("a", START + MINUTE),
+        ("b", START + MINUTE - HOUR),
+    ]
+    assert [each.stamp for each in found] == [START, START + MINUTE, START + MINUTE]
+
+
+async def test_a_jump_stands_before_what_it_stamps(world: Machines) -> None:
+    async with world.server(Machine("a")) as right:
+        await define(right, arrival(HOUR))
+        await put(right, 1)
+    world.time += MINUTE
+    async with world.server(Machine("a")) as right, world.server(Machine("b", DAY)) as wrong:
+        await put(wrong, 2)
+        entries = wrong.store.log.read(wrong.follower.version)
+        assert [type(entry.event).__name__ for entry in entries] == ["Jump", "Data"]
+        jump = jumps_of(wrong)[0]
+        assert (jump.before, jump.to, jump.server) == (START, START + MINUTE + DAY, "b")
+        await right.follower.catch_up()
+        for core in (right, wrong):
+            assert core.follower.state.vouched == START
+            assert core.follower.state.jumps.unconfirmed == DAY + MINUTE
+        # Answers follow NOW as ever: what it hid is hidden, and is there.
+        assert await answer(right) == [2]
+
+
+async def test_the_first_append_of_all_is_no_jump(world: Machines) -> None:
+    async with world.server(Machine("a")) as core:
+        await define(core, arrival())
+        assert jumps_of(core) == []
+
+
+async def test_an_idle_night_is_no_jump_for_who_ran_through_it(world: Machines) -> None:
+    async with world.server(Machine("a")) as one, world.server(Machine("b")) as other:
+        await define(one, arrival())
+        await other.follower.catch_up()
+        world.time += 10 * HOUR
+        await put(other, 1)
+        world.time += 10 * HOUR
+        await put(other, 2)
+        await one.follower.catch_up()
+        assert jumps_of(one) == []
+    world.time += 10 * HOUR
+    async with world.server(Machine("a")) as core:
+        world.time += 10 * HOUR
+        await put(core, 3)
+        assert [jump.to - jump.before for jump in jumps_of(core)] == [20 * HOUR]
+        world.time += 10 * HOUR
+        await put(core, 4)
+        assert len(jumps_of(core)) == 1
+
+
+async def test_another_server_whose_clock_agrees_confirms_it(world: Machines) -> None:
+    async with world.server(Machine("a")) as core:
+        await define(core, arrival())
+    world.time += 3 * DAY
+    async with world.server(Machine("a")) as core:
+        await put(core, 1)
+        assert core.follower.state.jumps.unconfirmed == 3 * DAY
+        world.time += HOUR
+        await put(core, 2)
+    async with world.server(Machine("a")) as core:
+        await put(core, 3)
+        assert core.follower.state.jumps.unconfirmed == 3 * DAY
+        async with world.server(Machine("b")) as other:
+            await put(other, 4)
+        await core.follower.catch_up()
+        assert core.follower.state.jumps.unconfirmed == 0
+
+
+async def test_a_week_confirms_it(world: Machines) -> None:
+    async with world.server(Machine("a")) as core:
+        await define(core, arrival())
+    world.time += 3 * DAY
+    async with world.server(Machine("a"), clock_settle=2 * 3600.0) as core:
+        await put(core, 1)
+        world.time += 2 * HOUR - SECOND
+        await put(core, 2)
+        assert core.follower.state.jumps.unconfirmed == 3 * DAY
+        world.time += SECOND
+        await put(core, 3)
+        assert core.follower.state.jumps.unconfirmed == 0
+
+
+# ---- refusing
+
+
+async def test_of_two_the_one_ahead_appends_nothing(world: Machines) -> None:
+    async with world.server(Machine("a")) as right, world.server(Machine("b", DAY)) as wrong:
+        await define(right, arrival())
+        await wrong.follower.catch_up()
+        with pytest.raises(ClockAhead, match="1,440 minutes ahead of most other servers'"):
+            await put(wrong, 1)
+        await put(right, 2)
+        assert await answer(right) == [2] and jumps_of(right) == []
+        # A machine nobody hears of any more is not asked.
+        await wrong.follower.catch_up()
+        world.time += HOUR
+        await put(wrong, 3)
+        assert len(jumps_of(wrong)) == 1
+
+
+async def test_of_many_one_ahead_of_most(world: Machines) -> None:
+    machines = [Machine("a"), Machine("b", -DAY), Machine("c")]
+    async with (
+        world.server(machines[0]) as one,
+        world.server(machines[1]) as slow,
+        world.server(machines[2]) as other,
+        world.server(Machine("d", HOUR)) as fast,
+    ):
+        await define(one, arrival())
+        for core in (slow, other, one):
+            await put(core, 1)
+        assert one.guard.others() == {"b": DAY, "c": 0}
+        await fast.follower.catch_up()
+        with pytest.raises(ClockAhead):
+            await put(fast, 2)
+
+
+async def test_a_clock_within_the_limit_goes_on(world: Machines) -> None:
+    async with world.server(Machine("a")) as one, world.server(Machine("b", MINUTE)) as other:
+        await define(one, arrival())
+        await other.follower.catch_up()
+        await put(other, 1)
+        assert other.guard.others() == {"a": MINUTE}
+    async with (
+        world.server(Machine("a")) as one,
+        world.server(Machine("c", 3 * MINUTE), clock_limit=60.0) as other,
+    ):
+        await put(one, 1)
+        await other.follower.catch_up()
+        with pytest.raises(ClockAhead):
+            await put(other, 1)
+
+
+async def test_a_clock_that_is_set_forward_while_it_runs(world: Machines) -> None:
+    machine = Machine("a")
+    async with world.server(machine) as core:
+        await define(core, arrival())
+        world.time += DAY
+        await put(core, 1)
+        machine.ahead = HOUR
+        with pytest.raises(ClockAhead, match="60 minutes forward"):
+            await put(core, 2)
+        assert "restart the server" in core.guard.problem()
+        machine.ahead = -HOUR
+        await put(core, 3)
+        assert await answer(core) == [1, 3]
+
+
+async def test_old_commits_are_no_word_about_now(world: Machines) -> None:
+    async with world.server(Machine("a")) as core:
+        await define(core, arrival())
+    world.time += 3 * DAY
+    async with world.server(Machine("b")) as core:
+        assert core.guard.others() == {}
+        await put(core, 1)
+
+
+async def test_each_machine_ticks_so_that_it_is_heard_of(world: Machines) -> None:
+    async with world.server(Machine("a")) as one, world.server(Machine("b", DAY)) as other:
+        await define(one, arrival())
+        await register(one, pb.RegisterRequest(sql="SELECT a FROM s"))
+        for _ in range(2):
+            world.time += TICK
+            await put(one, 1)
+            await one.leases.tick()
+            await other.follower.catch_up()
+        with pytest.raises(ClockAhead):
+            await other.leases.tick()
+    async with world.server(Machine("a")) as one, world.server(Machine("c")) as other:
+        world.time += TICK
+        await put(one, 1)
+        await other.follower.catch_up()
+        await other.leases.tick()
+        await one.follower.catch_up()
+        assert one.guard.others() == {"c": 0}
+        last = one.store.log.read(one.follower.version)[0]
+        assert (last.event, last.server) == (Tick(), "c")
+
+
+# ---- what a jump must not do
+
+
+async def test_a_jump_ends_no_lease(world: Machines) -> None:
+    async with world.server(Machine("a")) as core:
+        await define(core, arrival())
+        request = pb.RegisterRequest(sql="SELECT a FROM s", lease=Duration(seconds=60))
+        handle = (await register(core, request))[0].handles[0]
+    async with world.server(Machine("b", DAY)) as wrong:
+        await put(wrong, 1)
+        assert await wrong.leases.expire() == 0
+        assert handle in wrong.follower.state.registrations
+        world.time += MINUTE
+        await put(wrong, 1)
+        assert await wrong.leases.expire() == 1
+
+
+async def test_nor_does_one_that_only_an_expiry_would_write(world: Machines) -> None:
+    async with world.server(Machine("a")) as core:
+        await define(core, arrival())
+        request = pb.RegisterRequest(sql="SELECT a FROM s", lease=Duration(seconds=60))
+        await register(core, request)
+    async with world.server(Machine("b", DAY)) as wrong:
+        version = wrong.follower.version
+        assert await wrong.leases.expire() == 0
+        assert wrong.store.log.latest_version() == version, "a jump alone is not worth a commit"
+
+
+async def test_ahead_is_judged_by_what_is_vouched_for(world: Machines) -> None:
+    async with world.server(Machine("a")) as right:
+        await define(right, timed(ahead=HOUR))
+        await put_at(right, 1, START + HOUR)
+    async with world.server(Machine("b", DAY)) as wrong:
+        for _ in range(2):
+            with pytest.raises(ClockUnconfirmed, match="nobody has confirmed that yet"):
+                await put_at(wrong, 2, START + DAY)
+            await put_at(wrong, 3, START + HOUR)
+        with pytest.raises(RowError, match="AHEAD past the clock"):
+            await put_at(wrong, 4, START + DAY + 2 * HOUR)
+        assert wrong.follower.state.jumps.unconfirmed == DAY
+
+
+async def test_a_slow_clock_does_not_judge_alone_either(world: Machines) -> None:
+    async with world.server(Machine("a")) as right, world.server(Machine("b", -DAY)) as slow:
+        await define(right, timed(ahead=HOUR))
+        await slow.follower.catch_up()
+        await put_at(slow, 1, START)
+        assert await answer(right, "SELECT a FROM timed") == [1]
