@@ -13,11 +13,12 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
 from psoup.server.answering import ask
 from psoup.server.core import Core
+from psoup.server.draft import Chain, Draft
 from psoup.server.proposals import Define
 from psoup.server.publishing import publish
 from psoup.server.settings import Settings
 from psoup.server.timepiece import Timepiece
-from psoup.store import Jump, Store
+from psoup.store import Event, Jump, Store
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.process import received, rows_of
 
@@ -49,6 +50,18 @@ class Machines:
             yield core
         finally:
             await core.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A proposal of one event, whatever it is."""
+
+    event: Event
+    nbytes: int = 0
+    chain: Chain | None = None
+
+    def propose(self, draft: Draft) -> None:
+        draft.append("", "", self.event)
 
 
 def arrival(retain: int | None = None) -> StreamSchema:
