@@ -8,7 +8,18 @@ from dataclasses import replace
 import click
 
 from client_sdk import DEFAULT_TARGET
-from psoup.cli import bench, copies, explain, publish, pull, queries, serve, status, streams
+from psoup.cli import (
+    bench,
+    copies,
+    explain,
+    publish,
+    pull,
+    queries,
+    repair,
+    serve,
+    status,
+    streams,
+)
 from psoup.cli.connection import Connection
 from psoup.cli.problems import ProblemGroup
 
@@ -88,6 +99,7 @@ cli.add_command(explain.explain)
 cli.add_command(queries.list_)
 cli.add_command(queries.unregister)
 cli.add_command(status.status)
+cli.add_command(repair.repair)
 cli.add_command(bench.bench)
 
 

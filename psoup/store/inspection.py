@@ -1,0 +1,30 @@
+"""A look at every file a store names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow.parquet as pq
+
+from psoup.store.delta import DeltaFolder, Snapshot
+from psoup.store.layout import ENGINE_TABLES
+from psoup.store.store import Store
+
+
+def damage(store: Store) -> Iterator[str]:
+    """The files that can't be read, each with the reason. Raises CorruptStore where the store
+    can't even be opened."""
+    _, epoch = store.epochs.latest()
+    tables = [(store.log.folder, store.log.folder.snapshot())]
+    tables += [(store.table(name), store.snapshot(epoch, name)) for name in ENGINE_TABLES]
+    tables += [(store.stem(one), store.stem_snapshot(epoch, one)) for one in epoch.streams]
+    for folder, snapshot in tables:
+        yield from _damaged(folder, snapshot)
+
+
+def _damaged(folder: DeltaFolder, snapshot: Snapshot) -> Iterator[str]:
+    for file in snapshot.files.values():
+        try:
+            pq.ParquetFile(folder.path_of(file)).read()
+        except OSError as error:
+            yield f"{folder.root.name}/{file.path}: {error}"
