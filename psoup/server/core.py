@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from datastem.instants import SECOND
@@ -15,10 +14,11 @@ from psoup.server.follower import Follower
 from psoup.server.leases import Leases
 from psoup.server.matchfiles import MatchCache
 from psoup.server.settings import Settings
+from psoup.server.shares import CALLER
 from psoup.server.summaries import Summaries
 from psoup.server.sync.tokens import Tokens, read_key
-from psoup.server.sync.turns import Turns
 from psoup.server.timepiece import Timepiece, of_clock, this_machine
+from psoup.server.turns import Turns
 from psoup.server.unregistered import Unregistered
 from psoup.store import Store
 from querystem.language import Shapes
@@ -53,9 +53,7 @@ class Core:
         self.shapes = Shapes()
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = Leases(self.follower, self.appender, self.guard)
-        self._threads = ThreadPoolExecutor(settings.workers, "answer")
-        # One thread is left for other answers, however many clients sync.
-        self.turns = Turns(max(1, settings.workers - 1))
+        self.turns = Turns(settings.workers)
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False
 
@@ -91,10 +89,11 @@ class Core:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.follower.stop()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.turns.stop()
 
     async def in_thread(self, work: Callable[..., T], *given: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+        """Computes for the present call, when it is its turn."""
+        return await self.turns.run(CALLER.get(), work, *given)
 
 
 def _timepiece(clock: Timepiece | Callable[[], int] | None) -> Timepiece:

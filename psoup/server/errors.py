@@ -13,6 +13,7 @@ ServerError
 ├── AfterFailure        an earlier batch of the same call was refused
 ├── TooMuchWork         more rows to compute than the server may
 ├── NotReached          waited as long as allowed
+├── OutOfTime           the call's own deadline passed while it was computed
 ├── DiskFull
 ├── StorageFailed
 ├── ClockAhead          this server's clock is ahead of the others'
@@ -104,6 +105,10 @@ class NotReached(ServerError):
     reason = "NOT_REACHED"
 
 
+class OutOfTime(ServerError):
+    reason = "OUT_OF_TIME"
+
+
 class DiskFull(ServerError):
     reason = "DISK_FULL"
 
@@ -139,6 +144,7 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     AfterFailure: grpc.StatusCode.ABORTED,
     TooMuchWork: grpc.StatusCode.RESOURCE_EXHAUSTED,
     NotReached: grpc.StatusCode.DEADLINE_EXCEEDED,
+    OutOfTime: grpc.StatusCode.DEADLINE_EXCEEDED,
     DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     StorageFailed: grpc.StatusCode.UNAVAILABLE,
     ClockAhead: grpc.StatusCode.UNAVAILABLE,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from psoup.server.core import Core
 from psoup.server.draft import Chain
 from psoup.server.errors import NoSuchStream
 from psoup.server.proposals import Published, Stale
 from psoup.server.publishing import accepted, response
+from psoup.server.shares import CALLER
 from psoup.v1 import psoup_pb2 as pb
 
 _IN_FLIGHT = 64
@@ -45,6 +47,7 @@ async def _enqueue(
     chain = Chain()
     try:
         async for request in requests:
+            CALLER.set(replace(CALLER.get(), tenant=request.tenant))
             batch = await accepted(core, request, chain)
             await queue.put(core.appender.enqueue(batch))
     except Exception as error:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ from psoup.server.proposals import Define, Drop, UnregisterOne, find_registratio
 from psoup.server.publishing import publish
 from psoup.server.publishstream import publish_stream
 from psoup.server.registering import check_text, register, register_many
+from psoup.server.shares import CALLER, Caller, next_ticket
 from psoup.server.sync.call import sync
 from psoup.server.sync.watch import watch
 from psoup.v1 import psoup_pb2 as pb
@@ -61,12 +63,22 @@ def _status(error: Exception, store_id: str) -> status_pb2.Status:
     return internal_status(ident, store_id)
 
 
+def _caller(request: Any, context: Context) -> Caller:
+    """Whose turn it is that the call computes in. The batches of a PublishStream name their own
+    tenants."""
+    asked = request.sync if isinstance(request, pb.WatchRequest) else request
+    left = context.time_remaining()
+    until = None if left is None else time.monotonic() + left
+    return Caller(getattr(asked, "tenant", ""), context.peer(), next_ticket(), until)
+
+
 def unary(
     method: Callable[[Any, Request], Awaitable[Response]],
 ) -> Callable[[Any, Request, Context], Awaitable[Response]]:
     @functools.wraps(method)
     async def call(self: Any, request: Request, context: Context) -> Response:
         try:
+            CALLER.set(_caller(request, context))
             return await method(self, request)
         except Exception as error:
             await _abort(self._core, context, error)
@@ -81,6 +93,7 @@ def streaming(
     @functools.wraps(method)
     async def call(self: Any, request: Request, context: Context) -> AsyncIterator[Response]:
         try:
+            CALLER.set(_caller(request, context))
             async for response in method(self, request, context):
                 yield response
         except (GeneratorExit, asyncio.CancelledError):

@@ -41,7 +41,6 @@ class Call:
         self._tenant = default_name(request.tenant, "tenant", core.settings)
         self._away = _away(request)
         self._signed = [_read(core, item.token) for item in request.items]
-        self._ticket = core.turns.ticket()
         self.transfers: dict[int, Transfer] = {}
 
     async def parts(self, deadline: Deadline) -> AsyncIterator[pb.SyncPart]:
@@ -73,7 +72,7 @@ class Call:
         try:
             if isinstance(job, Exception):
                 raise job
-            transfer = Transfer(self._core, self._tenant, self._request.encoding, job, self._ticket)
+            transfer = Transfer(self._core, self._tenant, self._request.encoding, job)
             self.transfers[index] = transfer
             if not budget.spent:
                 async for part in transfer.parts(budget):

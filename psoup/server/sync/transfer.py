@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 from psoup.server.core import Core
 from psoup.server.describing import columns_message, pattern_message
 from psoup.server.invoke import Plan
+from psoup.server.shares import CALLER
 from psoup.server.sync.copier import Copier, Difference
 from psoup.server.sync.jobs import Job, by_clock, by_rows, plan_of
 from psoup.server.sync.parts import removed_piece, row_part
@@ -26,7 +27,6 @@ Piece: TypeAlias = tuple[pb.SyncPart, int, int]
 # What a message costs beside its content.
 _FRAME = 5
 _FEW_REMOVED = 1000
-_PIECES_PER_TICKET = 64
 
 
 @dataclass(slots=True)
@@ -45,8 +45,7 @@ class Budget:
 
 @dataclass
 class Transfer:
-    """`token` is the newest the client was given; `found` is there once it is known. `ticket` says
-    whose turn it is among others.
+    """`token` is the newest the client was given; `found` is there once it is known.
 
     `quiet` is a transfer that tells the client nothing it does not know.
     """
@@ -55,7 +54,6 @@ class Transfer:
     tenant: str
     encoding: int
     job: Job
-    ticket: int = 0
     token: bytes = b""
     found: Difference | None = None
     done: bool = False
@@ -79,7 +77,7 @@ class Transfer:
                 yield self._resume(-next_id)
                 if budget.spent:
                     return
-        left, cursor, pieces = found.lacking, 0, 0
+        left, cursor = found.lacking, 0
         while left:
             piece = first or await self._piece(copier, cursor, budget)
             first = None
@@ -90,9 +88,7 @@ class Transfer:
                 self.found, self.job, left, cursor = found, found.job, found.lacking, 0
                 continue
             part, count, cursor = piece
-            left, pieces = left - count, pieces + 1
-            if pieces % _PIECES_PER_TICKET == 0:
-                self.ticket = self.core.turns.ticket()
+            left -= count
             yield part
             if left and cursor > self.job.claim.next_id:
                 yield self._resume(cursor)
@@ -193,11 +189,11 @@ class Transfer:
                 # Its files are gone.
                 self.job = replace(self.job, moment=None)
             first = False
-            plan = plan_of(self.core, self.tenant, self.job.item)
-            return plan, await self.core.in_thread(work, plan)
+            async with self.core.turns.turn(CALLER.get()) as turn:
+                plan = plan_of(self.core, self.tenant, self.job.item)
+                return plan, await turn.run(work, plan)
 
-        async with self.core.turns.turn(self.ticket):
-            return await self.core.follower.read(attempt)
+        return await self.core.follower.read(attempt)
 
     def _write(self, claim: Claim) -> bytes:
         return self.core.tokens.write(self.job.subject, claim)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psoup.server.answering import Deadline
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
+from psoup.server.shares import CALLER, next_ticket
 from psoup.server.sync.call import Call
 from psoup.server.sync.transfer import Transfer
 from psoup.server.values import BadValue, from_instant, to_micros
@@ -75,6 +76,7 @@ class Watcher:
             due = list(self.items)
         if not due:
             return
+        CALLER.set(replace(CALLER.get(), ticket=next_ticket()))
         call = Call(self._core, self._asking(due))
         begin: pb.SyncPart | None = None
         async for part in call.parts(Deadline.after(None, self._core.settings.wait)):
