@@ -11,6 +11,7 @@ ServerError
 ├── SequenceGap         the sequence before this one is missing
 ├── SequenceReused      that sequence was given to other rows
 ├── AfterFailure        an earlier batch of the same call was refused
+├── Overloaded          too much at once: try again after a while
 ├── TooMuchWork         more rows to compute than the server may
 ├── NotReached          waited as long as allowed
 ├── OutOfTime           the call's own deadline passed while it was computed
@@ -97,6 +98,10 @@ class AfterFailure(ServerError):
     reason = "AFTER_FAILURE"
 
 
+class Overloaded(ServerError):
+    reason = "OVERLOADED"
+
+
 class TooMuchWork(ServerError):
     reason = "TOO_MUCH_WORK"
 
@@ -142,6 +147,7 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     SequenceGap: grpc.StatusCode.FAILED_PRECONDITION,
     SequenceReused: grpc.StatusCode.ALREADY_EXISTS,
     AfterFailure: grpc.StatusCode.ABORTED,
+    Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     TooMuchWork: grpc.StatusCode.RESOURCE_EXHAUSTED,
     NotReached: grpc.StatusCode.DEADLINE_EXCEEDED,
     OutOfTime: grpc.StatusCode.DEADLINE_EXCEEDED,

@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from datastem.accept import Limits
 from psoup import lifeline
+from psoup.server.admission import QUEUE_OPTIONS, Admission
 from psoup.server.core import Core
 from psoup.server.reflection import enable_reflection
 from psoup.server.services import SERVICE, PsoupService, add_service
@@ -56,6 +57,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     limits.add_argument("--value", type=parse_size, default=defaults.batch.value_bytes)
     limits.add_argument("--query", type=parse_size, default=defaults.query_bytes)
     limits.add_argument("--columns", type=int, default=defaults.columns)
+    limits.add_argument("--calls", type=int, default=defaults.calls, help="at once")
+    limits.add_argument("--watches", type=int, default=defaults.watches, help="at once")
     given = parser.parse_args(arguments)
     return Settings(
         store=given.store,
@@ -71,6 +74,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         query_bytes=given.query,
         columns=given.columns,
         compute_rows=given.compute_rows,
+        calls=given.calls,
+        watches=given.watches,
     )
 
 
@@ -84,11 +89,13 @@ class Server:
         self.port = 0
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._grpc = grpc.aio.server(
+            interceptors=[Admission(settings, store.id)],
             options=[
+                *QUEUE_OPTIONS,
                 ("grpc.max_receive_message_length", settings.message_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
-            ]
+            ],
         )
 
     async def start(self) -> None:

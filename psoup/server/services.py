@@ -49,8 +49,9 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Psoup"].full_name
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
-async def _abort(core: Core, context: Context, error: Exception) -> None:
-    status = _status(error, core.store.id)
+async def abort(context: Context, error: Exception, store_id: str) -> None:
+    """Ends a call with the status of an error, and its detail in the trailer."""
+    status = _status(error, store_id)
     trailer = (("grpc-status-details-bin", status.SerializeToString()),)
     await context.abort(_CODES[status.code], status.message, trailer)
 
@@ -81,7 +82,7 @@ def unary(
             CALLER.set(_caller(request, context))
             return await method(self, request)
         except Exception as error:
-            await _abort(self._core, context, error)
+            await abort(context, error, self._core.store.id)
             raise
 
     return call
@@ -99,7 +100,7 @@ def streaming(
         except (GeneratorExit, asyncio.CancelledError):
             raise
         except Exception as error:
-            await _abort(self._core, context, error)
+            await abort(context, error, self._core.store.id)
 
     return call
 

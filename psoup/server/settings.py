@@ -16,8 +16,9 @@ class Settings:
 
     Times are seconds. `memory` bounds blocks of rows and matches together; rows that are only in
     the log stay in memory beyond it. `compute_rows` bounds what one answer may evaluate on the
-    spot. With a clock ahead of the others by more than `clock_limit` a server appends nothing; a
-    jump of its stamps is taken for true after `clock_settle` of later ones.
+    spot. `calls` and `watches` bound how many are under way at once; a watch is no call there. With
+    a clock ahead of the others by more than `clock_limit` a server appends nothing; a jump of its
+    stamps is taken for true after `clock_settle` of later ones.
     """
 
     store: Path
@@ -42,6 +43,8 @@ class Settings:
     token_key_file: Path | None = None
     default_lease: int = 30 * 24 * 3600
     workers: int = 4
+    calls: int = 4000
+    watches: int = 10_000
     drain: float = 5.0
     clock_limit: float = 600.0
     clock_settle: float = 7 * 24 * 3600.0
