@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,41 +19,51 @@ from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, Type,
 from psoup.server.errors import BadRequest
 from psoup.server.values import (
     BadValue,
+    check_width,
     from_instant,
     parse_date,
     parse_decimal,
     to_instant,
-    to_table,
 )
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Scalar
 from querystem.language.filling_many import marks_of
 
-_MAX_SCALE = 38
 
-
-def to_scalars(parameters: Mapping[str, pb.Value]) -> dict[str, Scalar]:
+def to_scalars(parameters: Mapping[str, pb.Value], limits: Limits) -> dict[str, Scalar]:
     """Raises BadRequest for a value that is none."""
-    return {name: _scalar(name, value) for name, value in parameters.items()}
+    found = {}
+    for name, value in parameters.items():
+        try:
+            found[name] = _scalar(value, limits)
+        except BadValue as bad:
+            message = f"parameter :{name} {bad}"
+            raise BadRequest(message, reason=bad.reason, field=name[:100]) from None
+    return found
 
 
-def _scalar(name: str, value: pb.Value) -> Scalar:
+def _scalar(value: pb.Value, limits: Limits) -> Scalar:
+    """Raises BadValue."""
     kind = value.WhichOneof("kind")
-    try:
-        match kind:
-            case None:
-                return None
-            case "decimal":
-                return parse_decimal(value.decimal)
-            case "date":
-                return parse_date(value.date)
-            case "timestamp":
-                return from_micros(to_instant(value.timestamp))
-        scalar: Scalar = getattr(value, kind)
-        return scalar
-    except BadValue as bad:
-        message = f"parameter :{name} {bad}"
-        raise BadRequest(message, reason=bad.reason, field=name[:100]) from None
+    match kind:
+        case None:
+            return None
+        case "decimal":
+            return parse_decimal(value.decimal)
+        case "date":
+            return parse_date(value.date)
+        case "timestamp":
+            return from_micros(to_instant(value.timestamp))
+        case "text":
+            _check_length(value.text, limits.value_bytes)
+    scalar: Scalar = getattr(value, kind)
+    return scalar
+
+
+def _check_length(text: str, most: int) -> None:
+    size = len(text.encode())
+    if size > most:
+        raise BadValue("VALUE_TOO_LONG", f"has {size:,} bytes; at most {most:,} are taken")
 
 
 def to_json(values: Mapping[str, Scalar]) -> str:
@@ -111,43 +122,36 @@ def _value(kind: str = "", value: Any = None) -> pb.Value:
 # ---- many at once
 
 
-def parameter_table(
-    table: pa.Table, limits: Limits
-) -> tuple[dict[str, Type | None], pa.RecordBatch]:
-    """The parameters' types and one row of values each. Raises RowError.
-
-    A column without a single value has no type.
-    """
-    types = {field.name: _type(field) for field in table.schema}
-    schema = StreamSchema(
-        "parameters", tuple(Column(name, type_ or TEXT) for name, type_ in types.items())
-    )
-    return types, accept(table, schema, 0, limits).batch
+def table_columns(table: pa.Table, limits: Limits) -> dict[str, list[Scalar]]:
+    """The values of each column of an Arrow table. Raises RowError."""
+    columns = tuple(Column(field.name, _type(field)) for field in table.schema)
+    batch = accept(table, StreamSchema("parameters", columns), 0, limits).batch
+    return {name: batch.column(name).to_pylist() for name in batch.schema.names}
 
 
-def rows_table(rows: pb.Rows) -> pa.Table:
-    """Typed values as a table; the kind of a column's first value is its type."""
-    columns = []
-    for place, name in enumerate(rows.columns):
-        values = [row.values[place] for row in rows.rows if place < len(row.values)]
-        columns.append(Column(name, _kind_of(name, values)))
-    return to_table(rows, StreamSchema("parameters", tuple(columns)))
+def rows_columns(rows: pb.Rows, limits: Limits) -> dict[str, list[Scalar]]:
+    """The values of each column of typed rows. Raises RowError."""
+    check_width(rows)
+    for name, times in Counter(rows.columns).items():
+        if times > 1:
+            name = name[:80]
+            raise RowError("DUPLICATE_COLUMN", f"column {name} was sent twice", field=name)
+    return {
+        name: list(_cells(rows, name, place, limits)) for place, name in enumerate(rows.columns)
+    }
 
 
-def _kind_of(name: str, values: list[pb.Value]) -> Type:
-    kinds = [value.WhichOneof("kind") for value in values]
-    first = next((kind for kind in kinds if kind is not None), None)
-    if first == "decimal":
-        numbers = [_scalar(name, value) for value in values if value.WhichOneof("kind") == first]
-        scales = [-int(n.as_tuple().exponent) for n in numbers if isinstance(n, decimal.Decimal)]
-        return decimal_type(_MAX_SCALE, min(max(0, *scales, 0), _MAX_SCALE))
-    return _KINDS[first]
+def _cells(rows: pb.Rows, name: str, place: int, limits: Limits) -> Iterator[Scalar]:
+    for number, row in enumerate(rows.rows):
+        try:
+            yield _scalar(row.values[place], limits)
+        except BadValue as bad:
+            message = f"parameter :{name}, row {number}: {bad}"
+            raise RowError(bad.reason, message, row=number, field=name[:100]) from None
 
 
-def _type(field: pa.Field) -> Type | None:
+def _type(field: pa.Field) -> Type:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if pa.types.is_null(kind):
-        return None
     if pa.types.is_decimal(kind):
         return decimal_type(min(kind.precision, 38), max(0, min(kind.scale, 38)))
     for test, type_ in _ARROW:
@@ -161,16 +165,8 @@ def _type(field: pa.Field) -> Type | None:
     )
 
 
-_KINDS: dict[str | None, Type] = {
-    None: TEXT,
-    "boolean": BOOLEAN,
-    "bigint": BIGINT,
-    "double": DOUBLE,
-    "text": TEXT,
-    "timestamp": TIMESTAMP,
-    "date": DATE,
-}
 _ARROW = (
+    (pa.types.is_null, TEXT),
     (pa.types.is_boolean, BOOLEAN),
     (pa.types.is_integer, BIGINT),
     (pa.types.is_floating, DOUBLE),

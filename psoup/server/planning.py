@@ -73,7 +73,7 @@ async def of_text(core: Core, request: pb.AskRequest) -> Look:
     """
     tenant = default_name(request.tenant, "tenant", core.settings)
     check_text(core, request.sql)
-    values = to_scalars(request.parameters)
+    values = to_scalars(request.parameters, core.settings.batch)
     await core.follower.catch_up()
     found = Found(core.follower.state, tenant)
     query = await bind(core, found, request.sql, values)

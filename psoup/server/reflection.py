@@ -1,8 +1,8 @@
 """Server reflection that names fields as JSON does.
 
 The runtime of protobuf in Python forgets the JSON names that protoc writes into a file, and a tool
-that learns the wire by reflection, such as grpcurl, then prints `row_count` where a client generated
-from the proto reads `rowCount`. So reflection is given files of its own, with those names filled in.
+that learns the wire by reflection, such as grpcurl, then prints `row_count` where a client that was
+generated from the proto reads `rowCount`. So reflection gets files of its own, with those names.
 """
 
 from __future__ import annotations

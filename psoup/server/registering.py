@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -15,8 +15,8 @@ from psoup.server.ipc import read_table
 from psoup.server.many import RegisterRows, Rows
 from psoup.server.names import check_name, default_name
 from psoup.server.parameters import (
-    parameter_table,
-    rows_table,
+    rows_columns,
+    table_columns,
     to_json,
     to_json_many,
     to_scalars,
@@ -25,9 +25,8 @@ from psoup.server.proposals import Prepared, RegisterAll, Registered, Stale
 from psoup.store import State, StreamState
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Scalar
-from querystem.language import bind_query, prepare
+from querystem.language import bind_query, bind_rows
 from querystem.query import Query
-from querystem.refresh import RefreshOn
 
 _ATTEMPTS = 3
 _KEY_COLUMN = "client_key"
@@ -40,7 +39,7 @@ async def register(
     """Registers a query, durably; with it comes the schema of the stream it was bound to, which may
     be gone by now. Raises QueryError, ServerError."""
     tenant, owner, lease = _terms(core, request)
-    values = to_scalars(request.parameters)
+    values = to_scalars(request.parameters, core.settings.batch)
 
     check_name(request.client_key, "client_key", core.settings)
     for _ in range(_ATTEMPTS):
@@ -76,15 +75,14 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
     def propose(found: Found) -> RegisterAll | RegisterRows:
         given = _Given(core, request)
         limit, sql = core.settings.query_bytes, request.sql
-        template = prepare(sql, found.lookup, given.types, max_text=limit, names=found.names)
-        filled = template.fill_many(given.columns)
+        bound = bind_rows(
+            sql, found.lookup, given.columns, given.count, max_text=limit, names=found.names
+        )
         parameters = to_json_many(given.columns, given.count)
-        if filled is not None and not isinstance(template.query.refresh, RefreshOn):
-            form, keys = filled
-            rows = Rows(given.client_keys, parameters, keys)
-            return RegisterRows(tenant, owner, found.bound.id, sql, lease, form, rows)
-        queries = [template.fill(values) for values in given.each()]
-        ready = list(map(Prepared, given.client_keys, parameters, queries))
+        if bound.form is not None:
+            rows = Rows(given.client_keys, parameters, bound.keys)
+            return RegisterRows(tenant, owner, found.bound.id, sql, lease, bound.form, rows)
+        ready = list(map(Prepared, given.client_keys, parameters, bound.queries))
         return RegisterAll(tenant, owner, found.ids, sql, lease, ready)
 
     for _ in range(_ATTEMPTS):
@@ -171,28 +169,22 @@ class _Given:
     def __init__(self, core: Core, request: pb.RegisterManyRequest) -> None:
         """Raises RowError, BadRequest."""
         limits = core.settings.batch
-        table = (
-            read_table(request.arrow, limits.batch_bytes)
-            if request.WhichOneof("table") == "arrow"
-            else rows_table(request.rows)
-        )
-        self.count = table.num_rows
-        _check_count(core, self.count)
-        self.types, batch = parameter_table(table, limits)
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        if request.WhichOneof("table") == "arrow":
+            table = read_table(request.arrow, limits.batch_bytes)
+            self.count = _checked(core, table.num_rows)
+            columns = table_columns(table, limits)
+        else:
+            self.count = _checked(core, len(request.rows.rows))
+            columns = rows_columns(request.rows, limits)
         keys = columns.pop(_KEY_COLUMN, [None] * self.count)
-        keyed = self.types.pop(_KEY_COLUMN, None) is not None
-        self.client_keys = [str(key) if keyed and key else "" for key in keys]
-        self.columns: dict[str, list[Scalar]] = columns
+        self.client_keys = ["" if key is None else str(key) for key in keys]
+        self.columns = columns
         for key in self.client_keys:
             check_name(key, _KEY_COLUMN, core.settings)
 
-    def each(self) -> Iterator[dict[str, Scalar]]:
-        for place in range(self.count):
-            yield {name: values[place] for name, values in self.columns.items()}
 
-
-def _check_count(core: Core, count: int) -> None:
+def _checked(core: Core, count: int) -> int:
+    """The count of rows. Raises BadRequest where one call does not take so many."""
     most = core.settings.registrations_per_call
     if count > most:
         raise BadRequest(
@@ -202,3 +194,4 @@ def _check_count(core: Core, count: int) -> None:
             got=f"{count} rows",
             hint="send them in several calls",
         )
+    return count

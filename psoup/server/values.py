@@ -70,6 +70,14 @@ def to_table(rows: pb.Rows, schema: StreamSchema) -> pa.Table:
 
     Columns the stream does not have are carried on, for `accept` to refuse by name.
     """
+    check_width(rows)
+    declared = {column.name: column for column in (*schema.columns, Column(OP, TEXT))}
+    arrays = [_column(rows, place, declared.get(name)) for place, name in enumerate(rows.columns)]
+    return pa.Table.from_arrays(arrays, names=list(rows.columns))
+
+
+def check_width(rows: pb.Rows) -> None:
+    """Raises RowError for a row with more or fewer values than there are columns."""
     width = len(rows.columns)
     for number, row in enumerate(rows.rows):
         if len(row.values) != width:
@@ -81,9 +89,6 @@ def to_table(rows: pb.Rows, schema: StreamSchema) -> pa.Table:
                 got=f"{len(row.values)} values",
                 hint="leave a value unset for NULL, but send one for every column",
             )
-    declared = {column.name: column for column in (*schema.columns, Column(OP, TEXT))}
-    arrays = [_column(rows, place, declared.get(name)) for place, name in enumerate(rows.columns)]
-    return pa.Table.from_arrays(arrays, names=list(rows.columns))
 
 
 def _column(rows: pb.Rows, place: int, column: Column | None) -> pa.Array:

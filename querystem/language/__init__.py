@@ -1,7 +1,7 @@
 """The query language: text to bound queries, windows and definitions.
 
     scan ─> statements                                            CREATE STREAM, DROP STREAM
-    scan ─> parse (dialect) ─> select ─> templates (filling)      SELECT
+    scan ─> parse (dialect) ─> select ─> templates (filling)      SELECT; rows: many of one text
                                ├─> outputs, grouping, ordering    its clauses (bind)
                                ├─> windows                        BEGIN … END …, RANGE, ROWS, …
                                └─> refreshing                     REFRESH EVERY …, REFRESH ON …
@@ -26,6 +26,7 @@ from querystem.language.errors import (
 )
 from querystem.language.expression_texts import expression_text
 from querystem.language.refreshing import refresh_text
+from querystem.language.rows import BoundRows, bind_rows
 from querystem.language.shapes import Shapes
 from querystem.language.sources import Lookup, Names
 from querystem.language.statements import (
@@ -41,6 +42,7 @@ from querystem.language.windows import bind_window
 
 __all__ = [
     "BindProblem",
+    "BoundRows",
     "CreateStream",
     "DropStream",
     "Lookup",
@@ -60,6 +62,7 @@ __all__ = [
     "UnknownStream",
     "WindowProblem",
     "bind_query",
+    "bind_rows",
     "bind_window",
     "expression_text",
     "parse_statement",

@@ -7,6 +7,7 @@ single query; only AND and OR are put together row by row, as texts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from itertools import repeat
 from typing import Any
 
@@ -17,6 +18,9 @@ from querystem.language.normal import sort_key
 from querystem.query import Query
 
 _CONNECTIVES = (Op.AND, Op.OR)
+_COMPARISONS = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IS_DISTINCT, Op.IN)
+# Equal values of these kinds may be written differently: 0.0 and -0.0, 1.5 and 1.50.
+_WRITTEN = {float, Decimal}
 
 
 class Unfit(Exception):
@@ -26,6 +30,19 @@ class Unfit(Exception):
 def only_in_where(query: Query) -> bool:
     """Whether nothing but WHERE holds a parameter; LIMIT and OFFSET are not looked at."""
     return '["par",' not in query.form
+
+
+def computed_with(expression: Expression, compared: bool = False) -> set[str]:
+    """The parameters that stand elsewhere than beside a comparison.
+
+    `compared`: the expression itself stands beside one.
+    """
+    match expression:
+        case Parameter(name, _):
+            return set() if compared else {name}
+        case Call(op, args, _):
+            return {name for arg in args for name in computed_with(arg, op in _COMPARISONS)}
+    return set()
 
 
 def where_texts(
@@ -88,8 +105,10 @@ class _Rows:
 
 
 def marks_of(values: Sequence[Any]) -> Sequence[Any]:
-    """Equal only for values that are the same in every way: 0.0 is not -0.0."""
-    return [repr(v) for v in values] if any(isinstance(v, float) for v in values) else values
+    """Equal only for values that are the same in every way: 0.0 is not -0.0, nor 1 TRUE."""
+    kinds = set(map(type, values)) - {type(None)}
+    alike = len(kinds) <= 1 and not kinds & _WRITTEN
+    return values if alike else [repr(value) for value in values]
 
 
 def _text(filled: Expression) -> str:

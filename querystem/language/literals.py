@@ -64,7 +64,13 @@ def number(text: str, span: Span, negative: bool = False) -> Typed:
 
 
 def decimal_literal(value: Decimal, span: Span | None) -> Literal:
-    """With the least precision and scale that hold it."""
+    """A constant of the type that `type_of_decimal` gives `value`."""
+    type_ = type_of_decimal(value, span)
+    return Literal(fixed(value, type_.scale), type_)
+
+
+def type_of_decimal(value: Decimal, span: Span | None) -> Type:
+    """The DECIMAL with the least precision and scale that hold `value` as it is written."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise TypeProblem(f"{value} is not a DECIMAL", span, reason="BAD_LITERAL")
@@ -72,7 +78,7 @@ def decimal_literal(value: Decimal, span: Span | None) -> Literal:
     precision = max(len(digits) + max(0, exponent), scale, 1)
     if precision > MAX_PRECISION:
         raise _too_long(span)
-    return Literal(fixed(value, scale), decimal_type(precision, scale))
+    return decimal_type(precision, scale)
 
 
 def fixed(value: Decimal, scale: int) -> Decimal:
@@ -128,11 +134,11 @@ def infer(value: Scalar, name: str, span: Span | None = None) -> Type | None:
         case int():
             if MIN_BIGINT <= value <= MAX_BIGINT:
                 return BIGINT
-            return decimal_literal(Decimal(value), span).type
+            return type_of_decimal(Decimal(value), span)
         case float():
             return DOUBLE
         case Decimal():
-            return decimal_literal(value, span).type
+            return type_of_decimal(value, span)
         case str():
             return TEXT
         case datetime():

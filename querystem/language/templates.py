@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from datastem.schema import Column
-from datastem.types import TEXT, Type
+from datastem.types import TEXT, Kind, Type
 from querystem.expressions import Literal, Parameter, Scalar
 from querystem.language.errors import Span, UnknownParameter, located
 from querystem.language.filling import Filler, query_filler
-from querystem.language.filling_many import Unfit, only_in_where, where_texts
-from querystem.language.literals import infer, scalar
-from querystem.language.parse import parse_query
+from querystem.language.filling_many import Unfit, computed_with, only_in_where, where_texts
+from querystem.language.literals import decimal_literal, infer, scalar
+from querystem.language.parse import Parsed, parse_query
 from querystem.language.scan import MAX_TEXT
 from querystem.language.select import bind_select
 from querystem.language.sources import Lookup, Names
@@ -25,7 +26,7 @@ class Template:
     """A bound query that may still hold parameters. Made by `prepare`.
 
     With parameters, `query` has neither LIMIT, OFFSET, window nor REFRESH EVERY yet; `fill` sets
-    them. `_cut`: one of them is a parameter.
+    them. `_cut`: one of them is a parameter. `_any_decimal`: a DECIMAL keeps the type of its value.
     """
 
     text: str
@@ -34,6 +35,7 @@ class Template:
     _places: Mapping[str, Span]
     _fill: Filler[Query]
     _cut: bool
+    _any_decimal: bool = False
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -67,6 +69,19 @@ class Template:
                 return None
         return self.fill({name: values[0] for name, values in columns.items()}).form, keys
 
+    def for_any_decimal(self) -> Template | None:
+        """The template for DECIMALs of every precision and scale.
+
+        None where it may be another one for each: a DECIMAL is more than compared under WHERE, and
+        its type is part of other types.
+        """
+        decimals = {
+            n for n, type_ in self.parameters.items() if type_ and type_.kind is Kind.DECIMAL
+        }
+        if self._cut or not only_in_where(self.query) or decimals & computed_with(self.query.where):
+            return None
+        return replace(self, _any_decimal=True)
+
     def _check_names(self, values: Mapping[str, Any]) -> None:
         for name in values:
             if name not in self.parameters:
@@ -76,7 +91,10 @@ class Template:
                 raise UnknownParameter(f":{name} has no value", self._places[name])
 
     def _literal(self, name: str, value: Scalar) -> Literal:
-        return _literal(name, value, self.parameters[name], self._places[name])
+        place = self._places[name]
+        if self._any_decimal and isinstance(value, Decimal):
+            return decimal_literal(value, place)
+        return _literal(name, value, self.parameters[name], place)
 
 
 def prepare(
@@ -94,6 +112,18 @@ def prepare(
     """
     with located(text):
         parsed = parse_query(text, max_text)
+    return bind_template(text, parsed, lookup, parameter_types, names)
+
+
+def bind_template(
+    text: str,
+    parsed: Parsed,
+    lookup: Lookup,
+    parameter_types: Mapping[str, Type | None],
+    names: Names | None = None,
+) -> Template:
+    """What `prepare` gives for a text that is parsed already. Raises QueryError."""
+    with located(text):
         draft = bind_select(parsed, len(text), lookup, parameter_types, names)
         fill = query_filler(draft)
         query = draft.query if parameter_types else fill({})
