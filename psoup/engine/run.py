@@ -20,6 +20,7 @@ from psoup.engine.scratch import make_scratch
 from psoup.engine.session import open_session
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store, StoreError
+from psoup.store.durable import LEAST_GRACE
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +57,25 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--store", type=Path, required=True, help="the store's folder")
     parser.add_argument("--master", default="local[*]", help="the Spark master (local[*])")
     parser.add_argument("--poll-ms", type=float, default=1000 * defaults.poll)
-    parser.add_argument("--grace", type=float, default=defaults.grace, help="seconds (3600)")
+    parser.add_argument(
+        "--grace",
+        type=_grace,
+        default=defaults.grace,
+        metavar="SECONDS",
+        help=f"how long files outlive their epoch (3600; at least {LEAST_GRACE:g})",
+    )
     parser.add_argument("--ui", action="store_true", help="Spark's own web page")
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     return parser.parse_args(arguments)
+
+
+def _grace(text: str) -> float:
+    grace = float(text)
+    if not grace >= LEAST_GRACE:
+        raise argparse.ArgumentTypeError(
+            f"at least {LEAST_GRACE:g} seconds: younger files may be about to be committed"
+        )
+    return grace
 
 
 def _run(options: argparse.Namespace, ending: threading.Event) -> None:

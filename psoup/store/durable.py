@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,18 @@ T = TypeVar("T")
 # A disk takes many syncs at once for little more than one: a hundred files took 400 ms one after
 # the other and 90 in eight threads.
 WRITERS = 8
+
+# Seconds for which a file that no commit names is left alone, whatever the engine's `--grace`: its
+# commit may be about to be linked. A commit names no file that was begun half as long ago.
+LEAST_GRACE = 60.0
+
+# Goes on while the machine sleeps.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def seconds() -> float:
+    """An instant of a clock that never steps and does not stand still while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
 
 
 def sync_file(path: Path) -> None:
@@ -48,10 +61,18 @@ def make_folder(folder: Path, levels: int, *, sync: bool = True) -> None:
             sync_folder(parent)
 
 
-def put_if_absent(target: Path, content: bytes, *, sync: bool = True, mode: int = 0o666) -> None:
+def put_if_absent(
+    target: Path,
+    content: bytes,
+    *,
+    sync: bool = True,
+    mode: int = 0o666,
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Creates `target` with all of `content`, or raises FileExistsError and changes nothing.
 
-    A hard link makes both true at once, on local disks and on NFS.
+    A hard link makes both true at once, on local disks and on NFS. What `check` raises, just before
+    the link, stops it. Raises FileNotFoundError where somebody has removed the draft.
     """
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -61,6 +82,7 @@ def put_if_absent(target: Path, content: bytes, *, sync: bool = True, mode: int 
             handle.flush()
             if sync:
                 os.fsync(handle.fileno())
+        check()
         os.link(draft, target)
     finally:
         draft.unlink(missing_ok=True)

@@ -7,6 +7,9 @@ StoreError
 ├── CorruptStore       a file that a commit names is missing or unreadable
 ├── LogTrimmed         the events asked for are in the tables now, no longer in the log
 └── ForeignPosition    a position of another store, or no position at all
+
+OSError
+└── FileGone           a file that was written for a commit is gone, or may be any moment
 """
 
 from __future__ import annotations
@@ -41,3 +44,7 @@ class LogTrimmed(StoreError):
 
 class ForeignPosition(StoreError):
     pass
+
+
+class FileGone(OSError):
+    """No commit was made. Whoever writes the file again can go on."""

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from psoup.store import durable
 from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.delta import DeltaFolder
 from psoup.store.durable import remove, sync_folder
-from psoup.store.errors import CorruptStore, LogTrimmed
+from psoup.store.errors import CorruptStore, FileGone, LogTrimmed
 from psoup.store.events import WITH_PAYLOAD, Entry, from_table, to_table
 from psoup.store.layout import LOG
+
+_WRITES = 3
 
 HEADER_COLUMNS = [name for name in LOG.names if name != "payload"]
 
@@ -41,9 +45,17 @@ class Log:
         """
         if self._damage is not None:
             raise self._damage
+        for _ in range(_WRITES - 1):
+            # The machine slept, or the disk was slow: what was written has to be written again.
+            with suppress(FileGone):
+                return self._append(version, entries)
+        return self._append(version, entries)
+
+    def _append(self, version: int, entries: Sequence[Entry]) -> None:
+        since = durable.seconds()
         written = write_data_file(self.folder.root, to_table(entries), sync=self._sync)
         try:
-            self.folder.commit(version, [written], operation="APPEND", sync=self._sync)
+            self.folder.commit(version, [written], operation="APPEND", sync=self._sync, since=since)
         except BaseException:
             if not self._holds(version, written):
                 remove([self.folder.path_of(written)])

@@ -39,11 +39,11 @@ class Killer:
     def __init__(self, commits: int) -> None:
         self.left = commits
 
-    def __call__(self, target: Path, content: bytes, *, sync: bool = True) -> None:
+    def __call__(self, target: Path, content: bytes, **how: Any) -> None:
         self.left -= 1
         if self.left < 0:
             raise Killed
-        durable.put_if_absent(target, content, sync=sync)
+        durable.put_if_absent(target, content, **how)
 
 
 def write_log(store: Store) -> tuple[list[int], int, list[int]]:

@@ -153,7 +153,7 @@ async def test_a_failing_disk_takes_nothing_and_harms_nothing(
         if where == "file":
             patch.setattr(log, "write_data_file", fail)
         else:
-            patch.setattr("psoup.store.delta.put_if_absent", fail)
+            patch.setattr("psoup.store.delta.commits.put_if_absent", fail)
         for _ in range(2):
             with pytest.raises(expected):
                 await publish(core, request)

@@ -7,14 +7,16 @@ server wrote and never committed.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
+from psoup.store.delta import DeltaFolder
 from psoup.store.durable import remove
 
 log = logging.getLogger(__name__)
@@ -33,10 +35,11 @@ class Vacuum:
         if now >= self._next:
             self._next = now + self._every
             self._unnamed = {path: self._unnamed.get(path, now) for path in _unnamed(ledger)}
-            for path, since in self._unnamed.items():
-                if now - since >= self._grace:
-                    log.debug("deleting %s", path)
-                    remove([path])
+            due = [path for path, since in self._unnamed.items() if now - since >= self._grace]
+            log.debug("deleting %s", due)
+            remove(_drafts_naming(due, ledger.store.log.folder))
+            still_unnamed = set(_unnamed(ledger)) if due else set()
+            remove(path for path in due if path in still_unnamed)
         return False
 
 
@@ -50,6 +53,20 @@ def _unnamed(ledger: Ledger) -> Iterator[Path]:
     written = list(_others(log_root, set()))
     named = ledger.store.log.folder.snapshot().files
     yield from (path for path in written if str(path.relative_to(log_root)) not in named)
+
+
+def _drafts_naming(files: Iterable[Path], folder: DeltaFolder) -> Iterator[Path]:
+    """The drafts of commits that name one of these files of the log.
+
+    They go before the files do: a server that fell asleep just before it would have linked one
+    finds it gone, and writes everything again.
+    """
+    names = [path.name.encode() for path in files if path.parent == folder.root]
+    for draft in folder.log.glob(".*.tmp") if names else ():
+        with contextlib.suppress(FileNotFoundError):
+            content = draft.read_bytes()
+            if any(name in content for name in names):
+                yield draft
 
 
 def _others(root: Path, files: set[str]) -> Iterator[Path]:

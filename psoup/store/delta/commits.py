@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from psoup.store.datafile import data_file
 from psoup.store.delta.snapshot import Commit
 from psoup.store.durable import put_if_absent
-from psoup.store.errors import Conflict, CorruptStore
+from psoup.store.errors import Conflict, CorruptStore, FileGone
 
 _COMMIT = ".json"
 _CHECKPOINT = ".checkpoint.parquet"
@@ -149,15 +149,24 @@ class Commits:
             f"damaged ({reason}). Put that file back from a back-up, or restore the back-up"
         )
 
-    def put(self, version: int, actions: Iterable[Mapping[str, Any]], *, sync: bool = True) -> None:
+    def put(
+        self,
+        version: int,
+        actions: Iterable[Mapping[str, Any]],
+        *,
+        sync: bool = True,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         """Makes `version`. Raises Conflict where somebody else has, CorruptStore where it would
-        stand on nothing or fill a hole."""
+        stand on nothing or fill a hole, FileGone, and what `check` raises just before the link."""
         self._check(version)
         content = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions)
         try:
-            put_if_absent(self.path(version), content.encode(), sync=sync)
+            put_if_absent(self.path(version), content.encode(), sync=sync, check=check)
         except FileExistsError:
             raise Conflict(self.log.parent.name, version) from None
+        except FileNotFoundError as error:
+            raise FileGone(f"the draft of version {version} of {self.table} is gone") from error
 
     def _check(self, version: int) -> None:
         before = version - 1

@@ -21,12 +21,13 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 
+from psoup.store import durable
 from psoup.store.datafile import DataFile, add_action, remove_action
 from psoup.store.delta.checkpoints import REMEMBERED_MINUTES, Checkpoints
 from psoup.store.delta.commits import Commits
 from psoup.store.delta.snapshot import Commit, Snapshot
 from psoup.store.durable import make_folder
-from psoup.store.errors import Conflict, CorruptStore
+from psoup.store.errors import Conflict, CorruptStore, FileGone
 
 _REMEMBERED = f"interval {REMEMBERED_MINUTES} minutes"
 
@@ -92,17 +93,28 @@ class DeltaFolder:
         operation: str,
         data_change: bool = True,
         sync: bool = True,
+        since: float | None = None,
     ) -> None:
         """Makes `version`, or raises Conflict. The files added must be synced already.
 
         `data_change` False says that the same rows stand in other files than before. Raises
-        CorruptStore where the version before is missing, or later ones are there.
+        CorruptStore where the version before is missing, or later ones are there; FileGone where a
+        file added is gone, or may be: `since` is when the first was begun, if others clean up here.
         """
+        added = list(added)
         moment = _milliseconds()
         actions = [_info(operation)]
         actions += [remove_action(gone, moment, data_change) for gone in removed]
         actions += [add_action(new, moment, data_change) for new in added]
-        self._commits.put(version, actions, sync=sync)
+        self._commits.put(version, actions, sync=sync, check=lambda: self._check(added, since))
+
+    def _check(self, added: Iterable[DataFile], since: float | None) -> None:
+        for file in added:
+            if not self.path_of(file).exists():
+                raise FileGone(f"{self.path_of(file)} is gone before the commit that names it")
+        age = 0.0 if since is None else durable.seconds() - since
+        if age >= durable.LEAST_GRACE / 2:
+            raise FileGone(f"the files of this commit were begun {age:.0f} seconds ago")
 
     def read_commit(self, version: int) -> Commit | None:
         """None where that version is not there: not made yet, or behind a checkpoint.
