@@ -76,7 +76,6 @@ class Backfill:
             (file for file in ledger.files(stem_name(stream_id)) if file.low),
             key=lambda file: file.low["_row_id"],
         )
-        folder = ledger.folder(stem_name(stream_id))
         _, predicates = ledger.state.columns
         live = predicates.of_stream(stream_id)
         slices = []
@@ -84,13 +83,13 @@ class Backfill:
             if not any(np.diff(np.searchsorted(live, band.predicates)).ravel()):
                 continue
             for lo, hi in self._cut(band):
-                paths = tuple(
-                    str(folder.path_of(file))
+                inside = tuple(
+                    file
                     for file in files
                     if file.low["_row_id"] < hi and file.high["_row_id"] >= lo
                 )
-                if paths:
-                    slices.append(Slice(stream_id, band.predicates, lo, hi, paths))
+                if inside:
+                    slices.append(Slice(stream_id, band.predicates, lo, hi, inside))
         return slices
 
     def _cut(self, band: Band) -> list[tuple[int, int]]:

@@ -7,11 +7,9 @@ when it is first needed after a start, and thrown away with its ledger when a st
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from datastem.closures import Closures
 from datastem.codec import HISTORY_COLUMNS, INSTANT
@@ -21,6 +19,7 @@ from datastem.runs import KeyedRows
 from psoup.engine.pieces import ROW_SEGMENT_BITS
 from psoup.store.datafile import DataFile
 from psoup.store.layout import CLOSURES
+from psoup.store.reading import reader
 from psoup.store.store import Store
 
 # Rows that are looked at together: the work for one that came late grows with these.
@@ -61,13 +60,9 @@ class Histories:
         self._histories.pop(stream_id, None)
 
     def _read(self, stream_id: int, files: Iterable[DataFile]) -> KeyedRows:
-        folder = self._store.stem(stream_id)
-        rows = KeyedRows.joined([read_history(folder.path_of(file)) for file in files])
+        root, columns = self._store.stem(stream_id).root, list(HISTORY_COLUMNS)
+        rows = KeyedRows.joined([KeyedRows.of(reader(root, file).read(columns)) for file in files])
         return rows.take(np.argsort(rows.ids))
-
-
-def read_history(path: Path) -> KeyedRows:
-    return KeyedRows.of(pq.ParquetFile(path).read(columns=list(HISTORY_COLUMNS)))
 
 
 def closure_rows(stream_id: int, found: Iterable[Closures], epoch: int) -> pa.Table:

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psoup.engine.settings import EngineSettings
+from psoup.store.datafile import DataFile
 from psoup.store.delta import DeltaFolder
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
     version: int
-    path: str
-    size: int
+    file: DataFile
+
+    @property
+    def size(self) -> int:
+        return self.file.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ def reach(log: DeltaFolder, version: int, settings: EngineSettings) -> Stretch:
         size += sum(file.size for file in commit.added)
         if size > settings.step_bytes and number > version + 1:
             return Stretch(number - 1, tuple(files))
-        files += [LogFile(number, str(log.path_of(file)), file.size) for file in commit.added]
+        files += [LogFile(number, file) for file in commit.added]
     return Stretch(last, tuple(files))
 
 

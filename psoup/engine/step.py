@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: EngineSettings) -> None:
     """Consumes a stretch of the log that begins where the last epoch ends."""
-    entries = _headers(news)
+    entries = _headers(ledger.store.log.folder.root, news)
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
     born = ledger.state.next_predicate_id
     touched = Touched()
@@ -51,11 +51,11 @@ def job_of(ledger: Ledger) -> Job:
     return Job(str(store.root), ledger.tables["predicates"].version, store.sync)
 
 
-def _headers(news: Stretch) -> list[Entry]:
+def _headers(root: Path, news: Stretch) -> list[Entry]:
     return [
         entry
         for file in news.files
-        for entry in read_events(Path(file.path), file.version, payloads=False)
+        for entry in read_events(root, file.file, file.version, payloads=False)
     ]
 
 

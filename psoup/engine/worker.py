@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from datastem.blocks import BLOCK_BITS
 from datastem.codec import decode
@@ -29,6 +28,7 @@ from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.durable import WRITERS
 from psoup.store.events import Data, Entry
 from psoup.store.log import read_events
+from psoup.store.reading import reader, row_groups
 
 STEM_BOUNDS = ("_row_id", "_ts", "_position", "_stamp")
 MATCH_BOUNDS = ("predicate_id", "block", "lo", "hi")
@@ -54,7 +54,7 @@ class Slice:
     predicates: Ranges
     lo: int
     hi: int
-    paths: tuple[str, ...]
+    files: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def fresh(job: Job, work: Intake) -> list[Outcome]:
     rows: dict[int, list[pa.RecordBatch]] = {}
     outcomes: list[Outcome] = []
     for file in work.files:
-        for entry in read_events(Path(file.path), file.version):
+        for entry in read_events(Path(job.root) / "log", file.file, file.version):
             if isinstance(entry.event, Data) and entry.event.stream_id in work.schemas:
                 try:
                     found = _rows(work.schemas[entry.event.stream_id], entry, entry.event)
@@ -99,7 +99,7 @@ def backfill(job: Job, work: Slice) -> list[Outcome]:
     stem = known.stem(work.stream_id, work.predicates)
     if stem.empty:
         return []
-    rows = _read(work.paths, work.lo, work.hi, stem.columns)
+    rows = _read(job, work, stem.columns)
     return write_pieces(job, work.stream_id, pieces.probe(stem.index, work.stream_id, rows))
 
 
@@ -160,15 +160,19 @@ def _rows(schema: StreamSchema, entry: Entry, event: Data) -> pa.RecordBatch:
     return rows
 
 
-def _read(paths: Sequence[str], lo: int, hi: int, columns: frozenset[str]) -> pa.RecordBatch:
-    """The rows with lo <= id < hi; files come in the order of their ids."""
-    wanted = [("_row_id", ">=", lo), ("_row_id", "<", hi)]
+def _read(job: Job, work: Slice, columns: frozenset[str]) -> pa.RecordBatch:
+    """The rows of a slice; its files come in the order of their ids."""
+    root = Path(job.root) / stem_name(work.stream_id)
     tables = []
-    for path in paths:
-        declared = [name for name in pq.read_schema(path).names if name in columns]
-        names = ["_row_id", "_ts", OP, *declared]
-        tables.append(pq.read_table(path, columns=names, filters=wanted, partitioning=None))
-    return one_batch(pa.concat_tables(tables))
+    for file in work.files:
+        source = reader(root, file)
+        groups = row_groups(source.metadata, "_row_id", work.lo, work.hi)
+        declared = [name for name in source.metadata.schema.names if name in columns]
+        tables.append(source.row_groups(groups, ["_row_id", "_ts", OP, *declared]))
+    rows = pa.concat_tables(tables)
+    ids = rows.column("_row_id")
+    inside = pc.and_(pc.greater_equal(ids, work.lo), pc.less(ids, work.hi))
+    return one_batch(rows.filter(inside))
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -126,10 +126,10 @@ def _stored(core: Core, plan: Plan) -> pb.StoredMatches:
     matched: dict[int, list[Lows]] = {}
     for file in plan.view.files_of(plan.stream_id, plan.predicate_id):
         held = 0
-        for group, (lo, hi) in enumerate(match_groups(root / file.path)):
+        for group, (lo, hi) in enumerate(match_groups(root, file)):
             if not lo <= plan.predicate_id < hi:
                 continue
-            pieces = MatchPieces(read_match_group(root / file.path, group))
+            pieces = MatchPieces(read_match_group(root, file, group))
             for block, bitmap in pieces.every(plan.predicate_id):
                 held += 1
                 message.byte_count += len(bitmap)

@@ -8,23 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from datastem.blocks import BLOCK_ROWS
 from datastem.codec import stem_schema
 from datastem.schema import StreamSchema
 from datastem.stem import Segment
 from psoup.store import DataFile, DeltaFolder
+from psoup.store.reading import group_bounds, reader
 from results.ranges import Range
-
-_EVERYTHING = (-(1 << 62), 1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """One row group of a file, or all of it where `group` is None."""
 
-    path: Path
+    root: Path
+    file: DataFile
     group: int | None
 
 
@@ -46,11 +45,13 @@ class StemFiles:
     def read(
         self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        """Raises FileNotFoundError where the engine has removed a file since."""
+        """Raises FileNotFoundError where the engine has removed a file since, CorruptStore where
+        one is damaged."""
         schema = self._schema
         if names is not None:
             schema = pa.schema([schema.field(name) for name in names])
-        tables = [_read(segment.source, schema.names) for segment in segments]
+        whole = names is None
+        tables = [_read(segment.source, schema.names, whole) for segment in segments]
         if not tables:
             return _one_batch(schema.empty_table())
         table = pa.concat_tables(tables).cast(schema)
@@ -62,41 +63,40 @@ class StemFiles:
         return _one_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
 
     def _look(self, file: DataFile) -> tuple[Segment, ...]:
-        path = self._folder.path_of(file)
+        root = self._folder.root
         known = all(name in side for name in ("_row_id", "_ts") for side in (file.low, file.high))
         if known and file.rows <= BLOCK_ROWS:
             bounds = (file.low["_row_id"], file.high["_row_id"] + 1, file.low["_ts"])
-            return (Segment(*bounds, file.high["_ts"], Source(path, None)),)
-        metadata = pq.read_metadata(path)
+            return (Segment(*bounds, file.high["_ts"], Source(root, file, None)),)
+        metadata = reader(root, file).metadata
         return tuple(
             Segment(
                 *_group_bounds(metadata, group, "_row_id", 1),
                 *_group_bounds(metadata, group, "_ts", 0),
-                Source(path, group),
+                Source(root, file, group),
             )
             for group in range(metadata.num_row_groups)
         )
 
 
-def match_groups(path: Path) -> list[Range]:
+def match_groups(root: Path, file: DataFile) -> list[Range]:
     """The predicate ids `[lo, hi)` of each row group of a matches file."""
-    metadata = pq.read_metadata(path)
+    metadata = reader(root, file).metadata
     return [
         _group_bounds(metadata, group, "predicate_id", 1)
         for group in range(metadata.num_row_groups)
     ]
 
 
-def read_match_group(path: Path, group: int) -> pa.RecordBatch:
-    columns = ["predicate_id", "block", "bitmap"]
-    return _one_batch(pq.ParquetFile(path).read_row_group(group, columns=columns))
+def read_match_group(root: Path, file: DataFile, group: int) -> pa.RecordBatch:
+    return _one_batch(reader(root, file).row_group(group, ["predicate_id", "block", "bitmap"]))
 
 
-def _read(source: Source, columns: list[str]) -> pa.Table:
-    file = pq.ParquetFile(source.path)
-    if source.group is None:
-        return file.read(columns=columns).select(columns)
-    return file.read_row_group(source.group, columns=columns).select(columns)
+def _read(source: Source, columns: list[str], whole: bool) -> pa.Table:
+    file = reader(source.root, source.file)
+    if source.group is not None:
+        return file.row_group(source.group, columns).select(columns)
+    return (file.whole() if whole else file.read(columns)).select(columns)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -105,9 +105,5 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _group_bounds(metadata: Any, group: int, name: str, past: int) -> Range:
-    """Of an integer or instant column; everything where the file has no statistics."""
-    place = metadata.schema.names.index(name)
-    found = metadata.row_group(group).column(place).statistics
-    if found is None or not found.has_min_max:
-        return _EVERYTHING
-    return int(found.min_raw), int(found.max_raw) + past
+    low, high = group_bounds(metadata, group, name)
+    return low, high + past

@@ -110,7 +110,7 @@ class Matcher:
         found = [
             lows
             for file in self.view.files_for(self.stream_id, block, self.predicate)
-            for lows in self.cache.find(self.files / file.path, self.predicate, block)
+            for lows in self.cache.find(self.files, file, self.predicate, block)
         ]
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint16)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from psoup.server.files import match_groups, read_match_group
+from psoup.store import DataFile
 from results.bitmap import Lows
 from results.matches import MatchPieces
 from results.ranges import Range
@@ -24,42 +25,43 @@ class MatchCache:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = threading.Lock()
-        self._spans: OrderedDict[Path, list[Range]] = OrderedDict()
-        self._groups: OrderedDict[tuple[Path, int], MatchPieces] = OrderedDict()
+        self._spans: OrderedDict[str, list[Range]] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, int], MatchPieces] = OrderedDict()
         self._used = 0
 
     @property
     def used(self) -> int:
         return self._used
 
-    def find(self, path: Path, predicate: int, block: int) -> Iterator[Lows]:
-        """Raises FileNotFoundError where the engine has removed the file since."""
-        for group, (lo, hi) in enumerate(self._spans_of(path)):
+    def find(self, root: Path, file: DataFile, predicate: int, block: int) -> Iterator[Lows]:
+        """Raises FileNotFoundError where the engine has removed the file since, CorruptStore where
+        it is damaged."""
+        for group, (lo, hi) in enumerate(self._spans_of(root, file)):
             if lo <= predicate < hi:
-                yield from self._pieces(path, group).find(predicate, block)
+                yield from self._pieces(root, file, group).find(predicate, block)
 
-    def _spans_of(self, path: Path) -> list[Range]:
+    def _spans_of(self, root: Path, file: DataFile) -> list[Range]:
         with self._lock:
-            spans = self._spans.get(path)
+            spans = self._spans.get(file.path)
             if spans is not None:
-                self._spans.move_to_end(path)
+                self._spans.move_to_end(file.path)
                 return spans
-        spans = match_groups(path)
+        spans = match_groups(root, file)
         with self._lock:
-            if path not in self._spans:
-                self._spans[path] = spans
+            if file.path not in self._spans:
+                self._spans[file.path] = spans
                 self._used += _OVERHEAD
                 self._shrink()
         return spans
 
-    def _pieces(self, path: Path, group: int) -> MatchPieces:
-        key = path, group
+    def _pieces(self, root: Path, file: DataFile, group: int) -> MatchPieces:
+        key = file.path, group
         with self._lock:
             pieces = self._groups.get(key)
             if pieces is not None:
                 self._groups.move_to_end(key)
                 return pieces
-        pieces = MatchPieces(read_match_group(path, group))
+        pieces = MatchPieces(read_match_group(root, file, group))
         with self._lock:
             if key not in self._groups:
                 self._groups[key] = pieces

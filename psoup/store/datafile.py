@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datastem.instants import from_micros, to_micros
+from psoup.store.checks import Checks, checks_of, read_checks
 from psoup.store.durable import write_durably
 
 # The columns whose bounds are instants; Delta writes those as text.
@@ -26,7 +27,8 @@ _INSTANTS = frozenset({"_ts", "_stamp"})
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """`path` is relative to the table's folder. `low` and `high` bound the columns that were
-    asked for when it was written; instants are microseconds."""
+    asked for when it was written; instants are microseconds. `checks` is None for a file of
+    format 1."""
 
     path: str
     size: int
@@ -34,6 +36,7 @@ class DataFile:
     partition: Mapping[str, str] = field(default_factory=dict)
     low: Mapping[str, int] = field(default_factory=dict)
     high: Mapping[str, int] = field(default_factory=dict)
+    checks: Checks | None = None
 
 
 def write_data_file(
@@ -57,18 +60,24 @@ def write_data_file(
     path = f"{folder}part-{uuid.uuid4().hex}.parquet"
     low, high = _bounds(table, bounds)
     content = table.drop_columns([name for name in partition if name in table.column_names])
+    made = _parquet(content, row_group_rows, cuts)
+    write_durably(root / path, lambda target: _put(target, made), top=root, sync=sync)
+    return DataFile(path, made.size, table.num_rows, partition, low, high, checks_of(made))
 
-    encodings = _encodings(content.schema)
 
-    def write(target: Path) -> None:
-        options = {"compression": "snappy", **encodings}
-        with pq.ParquetWriter(target, content.schema, **options) as writer:
-            for first, last in pairwise([0, *cuts, content.num_rows]):
-                writer.write_table(content.slice(first, last - first), row_group_rows)
+def _parquet(content: pa.Table, row_group_rows: int, cuts: Sequence[int]) -> pa.Buffer:
+    """Made in memory: checksums are of what was to be written, not of what a disk gave back."""
+    options = {"compression": "snappy", "write_page_checksum": True, **_encodings(content.schema)}
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, content.schema, **options) as writer:
+        for first, last in pairwise([0, *cuts, content.num_rows]):
+            writer.write_table(content.slice(first, last - first), row_group_rows)
+    return sink.getvalue()
 
-    write_durably(root / path, write, top=root, sync=sync)
-    size = (root / path).stat().st_size
-    return DataFile(path, size, table.num_rows, partition, low, high)
+
+def _put(target: Path, content: pa.Buffer) -> None:
+    with target.open("wb") as file:
+        file.write(content)
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
@@ -103,6 +112,7 @@ def add_action(file: DataFile, moment: int, data_change: bool) -> dict[str, Any]
         "minValues": _stats(file.low),
         "maxValues": _stats(file.high),
     }
+    tags = {"tags": file.checks.tags()} if file.checks else {}
     return {
         "add": {
             "path": quote(file.path, safe="/="),
@@ -111,6 +121,7 @@ def add_action(file: DataFile, moment: int, data_change: bool) -> dict[str, Any]
             "modificationTime": moment,
             "dataChange": data_change,
             "stats": json.dumps(stats, separators=(",", ":")),
+            **tags,
         }
     }
 
@@ -138,6 +149,7 @@ def data_file(add: Mapping[str, Any]) -> DataFile:
         partition=add["partitionValues"],
         low=_unstats(stats.get("minValues", {})),
         high=_unstats(stats.get("maxValues", {})),
+        checks=read_checks(dict(add.get("tags") or {})),
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from psoup.store.datafile import write_data_file
 from psoup.store.delta import DataFile, DeltaFolder
@@ -16,6 +15,7 @@ from psoup.store.events import Jump
 from psoup.store.jumps import JumpRecord, Jumps
 from psoup.store.layout import EPOCHS
 from psoup.store.position import START, Position
+from psoup.store.reading import reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,9 @@ class Epochs:
 
     def _read(self, file: DataFile) -> Epoch:
         try:
-            table = pq.ParquetFile(self.folder.path_of(file)).read()
-        except OSError as error:
-            raise CorruptStore(f"the epoch in {file.path} can't be read: {error}") from error
-        return _epoch(table)
+            return _epoch(reader(self.folder.root, file).whole())
+        except FileNotFoundError as error:
+            raise CorruptStore(f"the epoch in epochs/{file.path} is gone") from error
 
 
 def _row(epoch: Epoch) -> dict[str, Any]:

@@ -4,7 +4,7 @@ StoreError
 ├── Conflict           somebody else committed that version first
 ├── NotAStore          the folder holds something else, or nothing
 ├── UnsupportedFormat  made by a newer version
-├── CorruptStore       a file that a commit names is missing or unreadable
+├── CorruptStore       a file is missing or is not what was written; `file` names it
 ├── LogTrimmed         the events asked for are in the tables now, no longer in the log
 └── ForeignPosition    a position of another store, or no position at all
 
@@ -35,7 +35,14 @@ class UnsupportedFormat(StoreError):
 
 
 class CorruptStore(StoreError):
-    pass
+    """`file` is the path of the damaged file in the store, where it is one file's damage."""
+
+    def __init__(self, message: str, file: str = "") -> None:
+        super().__init__(message)
+        self.file = file
+
+    def __reduce__(self) -> tuple[type[CorruptStore], tuple[str, str]]:
+        return type(self), (str(self), self.file)
 
 
 class LogTrimmed(StoreError):

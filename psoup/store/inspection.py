@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow.parquet as pq
-
 from psoup.store.delta import DeltaFolder, Snapshot
+from psoup.store.errors import CorruptStore
 from psoup.store.layout import ENGINE_TABLES
+from psoup.store.reading import reader, table_name
 from psoup.store.store import Store
 
 
@@ -25,6 +25,8 @@ def damage(store: Store) -> Iterator[str]:
 def _damaged(folder: DeltaFolder, snapshot: Snapshot) -> Iterator[str]:
     for file in snapshot.files.values():
         try:
-            pq.ParquetFile(folder.path_of(file)).read()
-        except OSError as error:
-            yield f"{folder.root.name}/{file.path}: {error}"
+            reader(folder.root, file).check()
+        except FileNotFoundError:
+            yield f"{table_name(folder.root)}/{file.path} is gone"
+        except CorruptStore as error:
+            yield str(error)

@@ -6,6 +6,7 @@ append, each at exactly the version after the last it has read.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,7 +14,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from psoup.store import durable
 from psoup.store.datafile import DataFile, write_data_file
@@ -22,6 +22,9 @@ from psoup.store.durable import remove, sync_folder
 from psoup.store.errors import CorruptStore, FileGone, LogTrimmed
 from psoup.store.events import WITH_PAYLOAD, Entry, from_table, to_table
 from psoup.store.layout import LOG
+from psoup.store.reading import DataReader, reader
+
+log = logging.getLogger("psoup.store")
 
 _WRITES = 3
 
@@ -97,7 +100,7 @@ class Log:
             sync_folder(self.folder.log)
             self._settled = newest
 
-    def path(self, version: int) -> Path | None:
+    def file(self, version: int) -> DataFile | None:
         """The file of a commit, or None for one that holds no events.
 
         Raises LogTrimmed where that version's commit is gone.
@@ -105,27 +108,54 @@ class Log:
         commit = self.folder.read_commit(version)
         if commit is None:
             raise LogTrimmed(f"version {version} of the log is gone")
-        return self.folder.path_of(commit.added[0]) if commit.added else None
+        return commit.added[0] if commit.added else None
 
     def read(self, version: int, *, payloads: bool = True) -> list[Entry]:
-        """The events of one commit. Raises LogTrimmed where they are no longer in the log."""
+        """The events of one commit. Raises LogTrimmed where they are no longer in the log, and
+        CorruptStore; rows that are lost have no payload."""
         self.settle(version)
-        path = self.path(version)
-        return [] if path is None else read_events(path, version, payloads=payloads)
+        file = self.file(version)
+        root = self.folder.root
+        return [] if file is None else read_events(root, file, version, payloads=payloads)
 
 
-def read_events(path: Path, version: int, *, payloads: bool = True) -> list[Entry]:
-    """The events in one log file; without the rows of data for those who need only the headers."""
+def read_events(root: Path, file: DataFile, version: int, *, payloads: bool = True) -> list[Entry]:
+    """The events in one file of the log in folder `root`; without the rows of data for those who
+    need only the headers.
+
+    Where nothing but rows is damaged their events come without a payload. Raises CorruptStore
+    where anything else is: what comes after can't be understood without it.
+    """
+    source = reader(root, file)
     try:
-        with pq.ParquetFile(path) as file:
-            table = file.read(columns=None if payloads else HEADER_COLUMNS)
-            if not payloads and not WITH_PAYLOAD.isdisjoint(table.column("kind").to_pylist()):
-                table = _without_data(file.read())
+        table = _table(source) if payloads else _headers(source)
     except FileNotFoundError:
         raise LogTrimmed(f"version {version} of the log is gone") from None
-    except OSError as error:
-        raise CorruptStore(f"version {version} of the log can't be read: {error}") from error
+    except CorruptStore as error:
+        raise CorruptStore(
+            f"version {version} of the log can't be read: {error}. The store can't go on without "
+            "it: put that file back from a back-up, or see `psoup repair`",
+            error.file,
+        ) from error
     return from_table(version, table)
+
+
+def _table(source: DataReader) -> pa.Table:
+    try:
+        return source.whole()
+    except CorruptStore as error:
+        headers = source.read(HEADER_COLUMNS)
+        if not WITH_PAYLOAD.isdisjoint(headers.column("kind").to_pylist()):
+            raise
+        log.error("%s; only the rows in it are lost", error)
+        return headers
+
+
+def _headers(source: DataReader) -> pa.Table:
+    table = source.read(HEADER_COLUMNS)
+    if WITH_PAYLOAD.isdisjoint(table.column("kind").to_pylist()):
+        return table
+    return _without_data(source.whole())
 
 
 def _without_data(table: pa.Table) -> pa.Table:

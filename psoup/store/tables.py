@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from datastem.schema import StreamSchema
 from psoup.store.columns import handle_halves, with_constants
@@ -22,6 +21,7 @@ from psoup.store.hashes import Bools
 from psoup.store.layout import CATALOG, LEASES, PREDICATES, PUBLISHERS, REGISTRATIONS
 from psoup.store.leases import Expired
 from psoup.store.position import Position
+from psoup.store.reading import reader
 from psoup.store.state import Publisher, State, StreamState, Touched
 
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -106,10 +106,7 @@ def read_files(
 ) -> pa.Table:
     """All rows of an unpartitioned table; columns of `repeated` values as dictionaries."""
     repeated = list(repeated)
-    tables = [
-        pq.ParquetFile(folder.path_of(file), read_dictionary=repeated).read()
-        for file in snapshot.files.values()
-    ]
+    tables = [reader(folder.root, file).whole(repeated) for file in snapshot.files.values()]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 

@@ -13,7 +13,6 @@ from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from psoup.engine import pieces
@@ -26,6 +25,7 @@ from psoup.engine.step import job_of
 from psoup.engine.worker import CLOSURE_BOUNDS, Job, insert, write_pieces, write_segments
 from psoup.store.datafile import DataFile
 from psoup.store.layout import SEGMENTED, TABLES
+from psoup.store.reading import reader
 
 _BY_ROW = [("row_id", "ascending"), ("by", "ascending")]
 
@@ -116,8 +116,8 @@ class Merge:
 
 def merge_run(job: Job, run: Run) -> list[Outcome]:
     """Runs in an executor."""
-    paths = [Path(job.root) / run.table / file.path for file in run.files]
-    tables = [pq.ParquetFile(path).read() for path in paths]
+    root = Path(job.root) / run.table
+    tables = [reader(root, file).whole() for file in run.files]
     if run.table not in SEGMENTED:
         return insert(job, run.stream_id, pa.concat_tables(tables).sort_by("_row_id"))
     together = with_partition(pa.concat_tables(tables), run.table, run.stream_id, run.segment)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from datastem.equality import Int64s
@@ -27,6 +26,7 @@ from psoup.engine.spread import spread
 from psoup.engine.step import job_of
 from psoup.engine.worker import Job, insert
 from psoup.store.datafile import DataFile
+from psoup.store.reading import reader
 from psoup.store.state import StreamState
 
 # Looked at again when the history has grown by this part of it, or time has by that of RETAIN.
@@ -103,7 +103,7 @@ class Thin:
 
 def rewrite(job: Job, worn: Worn) -> list[Outcome]:
     """Runs in an executor: the file without the rows that are to go."""
-    rows = pq.ParquetFile(Path(job.root) / worn.table / worn.file.path).read()
+    rows = reader(Path(job.root) / worn.table, worn.file).whole()
     ids = rows.column("row_id" if worn.table == "closures" else "_row_id").to_numpy()
     left = rows.filter(pa.array(~np.isin(ids, worn.ids)))
     if worn.table == "closures":

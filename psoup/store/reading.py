@@ -1,0 +1,143 @@
+"""Data files as they are read: checked first, and named where they are damaged.
+
+Everything the server, the engine and its workers read of a data file comes through here. A file
+from before checksums is read as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from psoup.store.checks import footer_of, footer_size
+from psoup.store.datafile import DataFile
+from psoup.store.errors import CorruptStore
+
+T = TypeVar("T")
+
+# Most footers are smaller: they come with one read.
+_TAIL = 1 << 16
+_EVERYTHING = (-(1 << 62), 1 << 62)
+
+
+def table_name(root: Path) -> str:
+    """What a table is called in messages, given its folder."""
+    return f"stems/{root.name}" if root.parent.name == "stems" else root.name
+
+
+def reader(root: Path, file: DataFile) -> DataReader:
+    """The reader of a file of the table in this folder."""
+    return DataReader(root / file.path, file, f"{table_name(root)}/{file.path}")
+
+
+class DataReader:
+    """One data file. Raises FileNotFoundError where it is not there, CorruptStore where it is
+    damaged.
+
+    `metadata` and everything after it look at the footer's checksum first, and at that of each
+    page that is read; `whole` looks at that of the file.
+    """
+
+    def __init__(self, path: Path, file: DataFile, name: str) -> None:
+        self._path = path
+        self._file = file
+        self._name = name
+
+    def whole(self, dictionaries: Iterable[str] = ()) -> pa.Table:
+        """All rows and columns; `dictionaries` are columns to read as such."""
+        content = self._path.read_bytes()
+        checks = self._file.checks
+        if checks is not None and zlib.crc32(content) != checks.file:
+            raise self._damaged("its bytes are not those that were written")
+        source, repeated = pa.BufferReader(content), list(dictionaries)
+        return self._try(lambda: pq.ParquetFile(source, read_dictionary=repeated).read())
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Some columns of all rows."""
+        return self._try(lambda: self._opened().read(columns=columns))
+
+    def row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+        return self._try(lambda: self._opened().read_row_group(number, columns=columns))
+
+    def row_groups(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        return self._try(lambda: self._opened().read_row_groups(numbers, columns=columns))
+
+    @cached_property
+    def metadata(self) -> Any:
+        """What the footer says, out of the very bytes that were checked."""
+        if self._file.checks is None:
+            return self._try(lambda: pq.read_metadata(self._path))
+        footer = self._footer()
+        return self._try(lambda: pq.read_metadata(pa.BufferReader(footer)))
+
+    def check(self) -> None:
+        """Reads the file for nothing but its checksum."""
+        content = self._path.read_bytes()
+        checks = self._file.checks
+        if checks is None:
+            self._try(lambda: pq.ParquetFile(pa.BufferReader(content)).read())
+        elif zlib.crc32(content) != checks.file:
+            raise self._damaged("its bytes are not those that were written")
+
+    def _opened(self) -> pq.ParquetFile:
+        checked = self._file.checks is not None
+        metadata = self.metadata
+        return pq.ParquetFile(self._path, metadata=metadata, page_checksum_verification=checked)
+
+    def _footer(self) -> bytes:
+        with self._path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != self._file.size:
+                raise self._damaged(f"it has {size} bytes of {self._file.size}")
+            tail = _last(file, size, _TAIL)
+            wanted = footer_size(tail)
+            if wanted is not None and len(tail) < wanted <= size:
+                tail = _last(file, size, wanted)
+        footer = footer_of(memoryview(tail))
+        assert self._file.checks is not None
+        if footer is None or zlib.crc32(footer) != self._file.checks.footer:
+            raise self._damaged("its footer is not the one that was written")
+        return bytes(footer)
+
+    def _try(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            raise self._damaged(str(error)) from error
+
+    def _damaged(self, problem: str) -> CorruptStore:
+        return CorruptStore(f"{self._name} is damaged: {problem}", self._name)
+
+
+def _last(file: Any, size: int, count: int) -> bytes:
+    count = min(count, size)
+    file.seek(size - count)
+    return bytes(file.read(count))
+
+
+def row_groups(metadata: Any, column: str, lo: int, hi: int) -> list[int]:
+    """The row groups that may have a value of an integer column in `[lo, hi)`."""
+    return [
+        group
+        for group in range(metadata.num_row_groups)
+        if (bounds := group_bounds(metadata, group, column))[0] < hi and bounds[1] >= lo
+    ]
+
+
+def group_bounds(metadata: Any, group: int, column: str) -> tuple[int, int]:
+    """The least and greatest value of an integer or instant column in a row group; everything
+    where the file has no statistics."""
+    place = metadata.schema.names.index(column)
+    found = metadata.row_group(group).column(place).statistics
+    if found is None or not found.has_min_max:
+        return _EVERYTHING
+    return int(found.min_raw), int(found.max_raw)
