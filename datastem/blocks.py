@@ -110,6 +110,10 @@ class Part:
         """On average."""
         return float(self.rows.nbytes) / len(self.ids)
 
+    def copied(self) -> Part:
+        """The same rows in memory of their own."""
+        return Part(pa.concat_batches([self.rows, self.rows.slice(0, 0)]))
+
     def below(self, high: int) -> Part | None:
         """The rows with an id less than `high`."""
         if self.stop <= high:

@@ -67,16 +67,18 @@ class Memory:
             owner.evict(number)
 
     def _leaving(self) -> list[Key]:
-        leaving: list[Key] = []
         with self._lock:
-            if self._used <= self.limit:
-                return leaving
-            for key, holding in list(self._held.items())[:-1]:
-                if self._used <= self.limit:
-                    break
-                if not holding.pinned:
-                    self._forget(key)
-                    leaving.append(key)
+            excess, leaving = self._used - self.limit, []
+            if excess > 0:
+                newest = next(reversed(self._held), None)
+                for key, holding in self._held.items():
+                    if excess <= 0 or key == newest:
+                        break
+                    if not holding.pinned:
+                        excess -= holding.nbytes
+                        leaving.append(key)
+            for key in leaving:
+                self._forget(key)
         return leaving
 
     def _forget(self, key: Key) -> None:

@@ -1,7 +1,7 @@
 """The data SteM of a stream: `insert` rows as they come, `probe` them by time.
 
-Rows not yet in files are pinned in memory. Blocks whose rows are all in files are kept as long as
-the memory's budget allows, and read again when they are asked for.
+Blocks are kept as long as the memory's budget allows, and read again when they are asked for: from
+the stem's files, or for rows that those don't have yet from wherever they came (datastem.tail).
 
 Thread safety: `insert`, `cover` and `view` may be called from one thread while views are probed
 from others.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -20,11 +20,15 @@ import pyarrow as pa
 
 from datastem.blocks import BLOCK_BITS, Block, Int64s, Part, split
 from datastem.memory import Memory
+from datastem.tail import Inserts
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of rows in a file: ids in `[row_lo, row_hi)`, ts in `[ts_lo, ts_hi]`."""
+    """A run of rows that can be read: ids in `[row_lo, row_hi)`, ts in `[ts_lo, ts_hi]`.
+
+    `source` is the reader's, of a file; or Inserts, of rows that are in none.
+    """
 
     row_lo: int
     row_hi: int
@@ -95,6 +99,7 @@ class DataStem:
         self._lock = threading.Lock()
         self._blocks: dict[int, Block] = {}
         self._index = SegmentIndex.of((), 0)
+        self._tail: dict[int, Segment] = {}
         self._bounds: dict[int, tuple[int, int]] = {}
         self._high = 0
         self._forgotten = False
@@ -104,8 +109,11 @@ class DataStem:
         """The next row id."""
         return self._high
 
-    def insert(self, rows: pa.RecordBatch, first: int, high: int) -> None:
+    def insert(self, rows: pa.RecordBatch, first: int, high: int, place: int | None = None) -> None:
         """Takes the rows with ids in `[first, high)`; those that `rows` lacks are not there.
+
+        `place` is where the reader finds them again. Without it they stay in memory until a file
+        has them; all inserts of a stem have one, or none has.
 
         A batch that did not decode is an insert without rows. Raises ValueError where `first` is
         not `self.high`: a block claims all ids up to its last, so a gap would hide the files' rows.
@@ -113,11 +121,16 @@ class DataStem:
         with self._lock:
             if not first == self._high <= high:
                 raise ValueError(f"rows [{first}, {high}) do not follow those below {self._high}")
-            for number, part in split(rows).items():
+            parts = split(rows)
+            for number, part in parts.items():
                 floor = max(self._high, number << BLOCK_BITS)
-                block = self._blocks.get(number, Block(floor)).append(part)
-                self._keep(number, block)
+                # A slice would keep the whole batch in memory for as long as it is there itself.
+                own = part.copied() if len(parts) > 1 else part
+                if place is not None:
+                    self._tail[number] = _extended(self._tail.get(number), own, place)
+                self._keep(number, self._blocks.get(number, Block(floor)).append(own))
             self._high = high
+        self._memory.shrink()
 
     def cover(self, high: int, segments: Iterable[Segment]) -> None:
         """From now on the rows below `high` are in these segments, and may leave memory."""
@@ -125,6 +138,11 @@ class DataStem:
         with self._lock:
             self._index = index
             self._high = max(self._high, high)
+            self._tail = {
+                number: _from_id(segment, high)
+                for number, segment in self._tail.items()
+                if segment.row_hi > high
+            }
             for number in self._blocks:
                 if (number + 1) << BLOCK_BITS <= high:
                     self._memory.unpin((self, number))
@@ -133,7 +151,7 @@ class DataStem:
     def view(self) -> StemView:
         """All rows there are now."""
         with self._lock:
-            return StemView(self, self._high, dict(self._blocks), self._index)
+            return StemView(self, self._high, dict(self._blocks), self._index, dict(self._tail))
 
     def forget(self) -> None:
         """Gives back the memory. Views go on with what they have; what they read is not kept."""
@@ -161,7 +179,7 @@ class DataStem:
         start, end = number << BLOCK_BITS, (number + 1) << BLOCK_BITS
         rows = self._read(view.segments(number, floor), start, floor)
         part = Part(rows) if rows.num_rows else None
-        full = view.index.high >= end
+        full = view.high >= end
         with self._lock:
             if self._forgotten:
                 return part
@@ -181,7 +199,7 @@ class DataStem:
 
     def _keep(self, number: int, block: Block) -> None:
         self._blocks[number] = block
-        pinned = (number + 1) << BLOCK_BITS > self._index.high
+        pinned = (number + 1) << BLOCK_BITS > self._index.high and number not in self._tail
         self._memory.hold((self, number), block.nbytes, pinned)
 
 
@@ -193,6 +211,7 @@ class StemView:
     high: int
     blocks: Mapping[int, Block]
     index: SegmentIndex
+    tail: Mapping[int, Segment]
 
     def probe(
         self, begin: int | None, end: int, high: int | None = None, low: int = 0
@@ -277,7 +296,7 @@ class StemView:
         tops = [part.bounds[1] for part in block.parts] if block else []
         if block is None or block.floor > number << BLOCK_BITS:
             exact = self.stem.bounds_of(number) if block is None else None
-            segments = self.index.segments.get(number, ())
+            segments = self.segments(number, (number + 1) << BLOCK_BITS)
             tops += [exact[1]] if exact else [segment.ts_hi for segment in segments]
         return max(tops, default=-_FOREVER)
 
@@ -291,18 +310,20 @@ class StemView:
     def numbers(self, begin: int | None, end: int, high: int) -> list[int]:
         """The blocks that may hold rows with ts in `[begin, end)` and ids below `high`, ascending.
 
-        Those after the index's are in memory, and may hold any ts.
+        Those after the index's may hold any ts.
         """
         last = (high - 1) >> BLOCK_BITS
         found = [number for number in self.index.overlapping(begin, end) if number <= last]
         for number in range(self.index.high >> BLOCK_BITS, last + 1):
-            if number in self.blocks and number not in found[-1:]:
+            there = number in self.blocks or number in self.tail
+            if there and number not in found[-1:]:
                 found.append(number)
         return found
 
     def segments(self, number: int, floor: int) -> list[Segment]:
-        """What the files hold of a block below an id."""
-        return [s for s in self.index.segments.get(number, ()) if s.row_lo < floor]
+        """Where the rows of a block below an id can be read, ascending but for those of files."""
+        later = [self.tail[number]] if number in self.tail else []
+        return [s for s in (*self.index.segments.get(number, ()), *later) if s.row_lo < floor]
 
     def _chosen(self, number: int, begin: int | None, end: int, limit: int) -> Iterator[Part]:
         for part in self._parts(number, begin, end):
@@ -330,6 +351,22 @@ class StemView:
         exact = None if number in self.blocks else self.stem.bounds_of(number)
         spans = [exact] if exact else [(s.ts_lo, s.ts_hi) for s in self.segments(number, floor)]
         return any(low < end and (begin is None or high >= begin) for low, high in spans)
+
+
+def _extended(segment: Segment | None, part: Part, place: int) -> Segment:
+    """What is known of the tail of a block, with the rows of one more insert."""
+    low, high = part.bounds
+    if segment is None:
+        return Segment(part.first, part.stop, low, high, Inserts().extended(place, part.stop))
+    source = segment.source.extended(place, part.stop)
+    bounds = min(segment.ts_lo, low), max(segment.ts_hi, high)
+    return Segment(segment.row_lo, part.stop, *bounds, source)
+
+
+def _from_id(segment: Segment, low: int) -> Segment:
+    if segment.row_lo >= low:
+        return segment
+    return replace(segment, row_lo=low, source=segment.source.from_id(low))
 
 
 def _marks(part: Part, mark: Mark) -> Int64s:

@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeVar
 from psoup.server.clockguard import ClockGuard
 from psoup.server.draft import Chain, Draft, Moment
 from psoup.server.errors import AfterFailure, ClockAhead, DiskFull, Stopping, StorageFailed
-from psoup.server.follower import Follower, decode_rows
-from psoup.server.replica import Rows
+from psoup.server.follower import Follower
 from psoup.server.settings import Settings
+from psoup.server.tail import Rows, decode_rows
 from psoup.store import Conflict, State
 
 log = logging.getLogger("psoup.server")
@@ -108,10 +108,10 @@ class Appender:
             outcomes = [_propose(waiting.proposal, draft) for waiting in group]
             if not draft.empty:
                 try:
-                    rows = await asyncio.to_thread(self._append, draft, follower.state)
+                    appended = await asyncio.to_thread(self._append, draft, follower.state)
                 except Conflict:
                     continue
-                follower.apply(draft.version, draft.entries, rows)
+                follower.apply(draft.version, draft.entries, *appended)
             break
         _deliver(group, outcomes)
 
@@ -125,14 +125,15 @@ class Appender:
         stamp = max(clock, last)
         return Moment(stamp, guard.timepiece.name, clock, guard.jump(last, stamp))
 
-    def _append(self, draft: Draft, state: State) -> Rows:
+    def _append(self, draft: Draft, state: State) -> tuple[Rows, int]:
+        """The rows of the commit, and the size of its file."""
         rows = decode_rows(draft.entries, state)
         try:
-            self._follower.store.log.append(draft.version, draft.entries)
+            nbytes = self._follower.store.log.append(draft.version, draft.entries)
         except OSError as error:
             log.error("could not append to the log: %s", error)
             raise _storage_error(error) from error
-        return rows
+        return rows, nbytes
 
 
 def _propose(proposal: Proposal[Any], draft: Draft) -> Any:

@@ -14,19 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
-from datastem.codec import decode, stem_schema
-from datastem.errors import DecodeError
 from datastem.memory import Memory
-from datastem.schema import StreamSchema
 from datastem.stem import DataStem
 from psoup.server.keyed import KeyedStream
 from psoup.server.recent import Recent
-from psoup.server.replica import Replica, Rows
+from psoup.server.replica import Replica
 from psoup.server.settings import Settings
+from psoup.server.tail import Rows, decode_rows
 from psoup.server.view import EpochView, open_view
-from psoup.store import CorruptStore, CreateStream, Data, Entry, LogTrimmed, State, Store
+from psoup.store import CorruptStore, Entry, LogTrimmed, State, Store
 
 log = logging.getLogger("psoup.server")
 
@@ -116,11 +112,12 @@ class Follower:
                     if self.version == stood:
                         raise
 
-    def apply(self, version: int, entries: Sequence[Entry], rows: Rows) -> None:
-        """Takes the next commit. One that was applied already is left alone."""
+    def apply(self, version: int, entries: Sequence[Entry], rows: Rows, nbytes: int) -> None:
+        """Takes the next commit, whose file has so many bytes. One that was applied already is
+        left alone."""
         if version != self.version + 1:
             return
-        self._replica.apply(version, entries, rows)
+        self._replica.apply(version, entries, rows, nbytes)
         for entry in entries:
             self.recent.insert(entry)
         self._hear(entries)
@@ -158,7 +155,7 @@ class Follower:
             epoch = self.view.epoch.number
             try:
                 return await attempt()
-            except (FileNotFoundError, CorruptStore):
+            except (FileNotFoundError, LogTrimmed, CorruptStore):
                 if epoch == opened:
                     raise
             await self.refresh()
@@ -171,8 +168,13 @@ class Follower:
         if self._behind[0] != moment:
             self._behind = moment, self._rows_behind()
         rows = self._behind[1]
-        unconsumed = self._replica.unconsumed
-        return rows, max(0, clock - unconsumed[0][1]) if unconsumed else 0
+        oldest = self._replica.backlog.oldest
+        return rows, 0 if oldest is None else max(0, clock - oldest)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """How much of the log the engine has not consumed."""
+        return self._replica.backlog.nbytes
 
     def _rows_behind(self) -> int:
         marks = self.view.epoch.streams
@@ -193,13 +195,12 @@ class Follower:
             # It may have been made between the two looks, and then it is there now.
             if read(version) is None:
                 raise LogTrimmed(f"version {version} of the log is gone")
-        entries, rows = await self._in_thread(self._read, version, self.state)
-        self.apply(version, entries, rows)
+        self.apply(version, *await self._in_thread(self._read, version, self.state))
         return True
 
-    def _read(self, version: int, state: State) -> tuple[list[Entry], Rows]:
+    def _read(self, version: int, state: State) -> tuple[list[Entry], Rows, int]:
         entries = self.store.log.read(version)
-        return entries, decode_rows(entries, state)
+        return entries, decode_rows(entries, state), self.store.log.size(version)
 
     # ---- the epochs
 
@@ -290,35 +291,6 @@ class Follower:
 
     async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
-
-
-def decode_rows(entries: Sequence[Entry], state: State) -> Rows:
-    """A payload that does not decode, or not to the rows its event says, gives none.
-
-    `state` is the one before the commit. It is only looked at, so it may move on meanwhile.
-    """
-    created: dict[int, StreamSchema] = {}
-    rows: Rows = {}
-    for entry in entries:
-        event = entry.event
-        if isinstance(event, CreateStream):
-            created[event.stream_id] = event.schema
-        elif isinstance(event, Data) and event.rows:
-            schema = created.get(event.stream_id) or state.streams[event.stream_id].schema
-            rows[entry.position.ordinal] = _decode(entry, event, schema)
-    return rows
-
-
-def _decode(entry: Entry, event: Data, schema: StreamSchema) -> pa.RecordBatch:
-    try:
-        place = entry.position.packed
-        batch = decode(schema, event.payload, event.first_row_id, entry.stamp, place, event.before)
-        if batch.num_rows != event.rows:
-            raise DecodeError(f"{batch.num_rows} rows where the log says {event.rows}")
-    except DecodeError as error:
-        log.error("position %s: %s; its row ids stay empty", entry.position, error)
-        return pa.RecordBatch.from_pylist([], schema=stem_schema(schema))
-    return batch
 
 
 def open_epoch(store: Store) -> tuple[State, EpochView]:

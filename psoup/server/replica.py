@@ -7,17 +7,16 @@ another replica beside the one it answers from, and takes it when it is as far.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
-
-import pyarrow as pa
 
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.stem import DataStem, Segment
+from psoup.server.backlog import Backlog
 from psoup.server.files import StemFiles
 from psoup.server.keyed import KeyedStream
+from psoup.server.tail import Rows, StemReader
 from psoup.server.view import EMPTY, EpochView
 from psoup.store import (
     CorruptStore,
@@ -30,9 +29,6 @@ from psoup.store import (
     Store,
 )
 
-# The decoded rows of a commit, by the ordinal of their event.
-Rows: TypeAlias = dict[int, pa.RecordBatch]
-
 # The runs of rows in files, by stream.
 Segments: TypeAlias = dict[int, list[Segment]]
 
@@ -40,7 +36,7 @@ Segments: TypeAlias = dict[int, list[Segment]]
 class Replica:
     """`version` is the last commit of the log that `state` and `stems` hold.
 
-    `unconsumed` are the commits after the view's epoch: their versions and stamps.
+    `backlog` is of the commits after the view's epoch.
     """
 
     def __init__(self, store: Store, memory: Memory, state: State, version: int) -> None:
@@ -50,16 +46,17 @@ class Replica:
         self.view = EMPTY
         self.stems: dict[int, DataStem] = {}
         self.keyed: dict[int, KeyedStream] = {}
-        self.unconsumed: deque[tuple[int, int]] = deque()
+        self.backlog = Backlog()
         self._store = store
         self._memory = memory
         self._files: dict[int, StemFiles] = {}
+        self._readers: dict[int, StemReader] = {}
         for stream in state.streams.values():
             if not stream.dropped:
                 self._open_stem(stream.id, stream.schema)
 
-    def apply(self, version: int, entries: Sequence[Entry], rows: Rows) -> None:
-        """Takes the commit after `self.version`.
+    def apply(self, version: int, entries: Sequence[Entry], rows: Rows, nbytes: int) -> None:
+        """Takes the commit after `self.version`, whose file has so many bytes.
 
         Raises CorruptStore, with nothing changed, where its row ids don't go on from here.
         """
@@ -68,7 +65,7 @@ class Replica:
             self.state.apply(entry)
             self._apply_rows(entry, rows)
         if entries:
-            self.unconsumed.append((version, entries[0].stamp))
+            self.backlog.append(version, entries[0].stamp, nbytes)
         self.version = version
 
     def is_behind(self, other: Replica) -> bool:
@@ -94,8 +91,7 @@ class Replica:
             if stream_id in self.stems:
                 self.stems[stream_id].cover(view.epoch.streams[stream_id].high, found)
         self.view = view
-        while self.unconsumed and self.unconsumed[0][0] <= view.epoch.log_version:
-            self.unconsumed.popleft()
+        self.backlog.consume(view.epoch.log_version)
 
     def replace(self, old: Replica) -> None:
         """Takes over what an older replica has found out of keyed streams; the rest is forgotten.
@@ -110,6 +106,8 @@ class Replica:
         """Gives back the memory. Answers under way keep what they have of it."""
         for stem in self.stems.values():
             stem.forget()
+        for reader in self._readers.values():
+            reader.forget()
         for keyed in self.keyed.values():
             keyed.forget()
 
@@ -139,15 +137,20 @@ class Replica:
             case DropStream(stream_id):
                 self.stems.pop(stream_id).forget()
                 del self._files[stream_id]
+                self._readers.pop(stream_id).forget()
                 if keyed := self.keyed.pop(stream_id, None):
                     keyed.forget()
             case Data() as event if event.rows:
                 batch, first = rows[entry.position.ordinal], event.first_row_id
-                self.stems[event.stream_id].insert(batch, first, first + event.rows)
+                stem, version = self.stems[event.stream_id], entry.position.version
+                stem.insert(batch, first, first + event.rows, version)
 
     def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
         files = StemFiles(self._store.stem(stream_id), schema)
         self._files[stream_id] = files
-        self.stems[stream_id] = DataStem(self._memory, files.read)
+        read_log = self._store.log.read
+        reader = StemReader(self._memory, stream_id, schema, files.read, read_log)
+        self._readers[stream_id] = reader
+        self.stems[stream_id] = DataStem(self._memory, reader.read)
         if schema.key:
             self.keyed[stream_id] = KeyedStream(self._memory)

@@ -39,8 +39,10 @@ class Log:
         self._settled = 0
         self._proved = 0
 
-    def append(self, version: int, entries: Sequence[Entry]) -> None:
-        """Commits the entries as `version`, durably. Raises Conflict where it exists already.
+    def append(self, version: int, entries: Sequence[Entry]) -> int:
+        """Commits the entries as `version`, durably, in a file of so many bytes.
+
+        Raises Conflict where that version exists already.
 
         Their positions must be (version, 0), (version, 1), …. After an OSError they may be there
         or not: whoever goes on reads the log again, and retries what has an identity. Raises
@@ -64,6 +66,7 @@ class Log:
                 remove([self.folder.path_of(written)])
             raise
         self._settled = max(self._settled, version)
+        return written.size
 
     def _holds(self, version: int, file: DataFile) -> bool:
         """A commit can fail after it became visible: when its folder can't be synced."""
@@ -109,6 +112,11 @@ class Log:
         if commit is None:
             raise LogTrimmed(f"version {version} of the log is gone")
         return commit.added[0] if commit.added else None
+
+    def size(self, version: int) -> int:
+        """The bytes of a commit's file; 0 where it has none, or is gone."""
+        commit = self.folder.read_commit(version)
+        return sum(file.size for file in commit.added) if commit is not None else 0
 
     def read(self, version: int, *, payloads: bool = True) -> list[Entry]:
         """The events of one commit. Raises LogTrimmed where they are no longer in the log, and

@@ -15,6 +15,7 @@ from datastem.codec import stem_schema
 from datastem.memory import Memory
 from datastem.schema import Column, StreamSchema
 from datastem.stem import DataStem, Segment
+from datastem.tail import Inserts
 from datastem.types import BIGINT
 
 SCHEMA = stem_schema(StreamSchema("s", (Column("a", BIGINT),)))
@@ -31,10 +32,11 @@ def rows(ids: Sequence[int], ts: Sequence[int], stamp: int = 0) -> pa.RecordBatc
 
 
 class Files:
-    """Segments over rows in a list; counts what is read."""
+    """Segments over rows in a list, and a log of inserts by their place; counts what is read."""
 
     def __init__(self) -> None:
         self.held: list[pa.RecordBatch] = []
+        self.log: dict[int, pa.RecordBatch] = {}
         self.reads = 0
         self.blocks: set[int] = set()
 
@@ -43,10 +45,18 @@ class Files:
     ) -> pa.RecordBatch:
         self.reads += 1
         self.blocks.add(lo // BLOCK_ROWS)
-        table = pa.Table.from_batches([self.held[s.source] for s in segments], SCHEMA)
+        table = pa.concat_tables([self._table(segment) for segment in segments])
         ids = table["_row_id"].to_numpy()
         table = table.filter(pa.array((ids >= lo) & (ids < hi))).sort_by("_row_id")
         return table.combine_chunks().to_batches()[0] if table.num_rows else rows([], [])
+
+    def _table(self, segment: Segment) -> pa.Table:
+        if not isinstance(segment.source, Inserts):
+            return pa.Table.from_batches([self.held[segment.source]], SCHEMA)
+        places = segment.source.places(segment.row_lo, segment.row_hi)
+        table = pa.Table.from_batches([self.log[place] for place in places], SCHEMA)
+        ids = table["_row_id"].to_numpy()
+        return table.filter(pa.array((ids >= segment.row_lo) & (ids < segment.row_hi)))
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.held.append(batch)
@@ -86,6 +96,7 @@ def test_oracle(
     data: st.DataObject,
 ) -> None:
     files, memory = Files(), Memory(data.draw(st.sampled_from([0, 500, 10**6])))
+    logged = data.draw(st.booleans())
     probes = data.draw(st.sets(st.integers(0, 12)))
     stem, high = DataStem(memory, files.read), 0
     known: list[tuple[int, int]] = []
@@ -93,7 +104,8 @@ def test_oracle(
     for number, (ts, gap) in enumerate(batches):
         ids = list(range(high + gap, high + gap + len(ts)))
         batch = rows(ids, ts)
-        stem.insert(batch, high, ids[-1] + 1)
+        files.log[number] = batch
+        stem.insert(batch, high, ids[-1] + 1, number if logged else None)
         high = ids[-1] + 1
         known += zip(ids, ts, strict=True)
         pending.append(batch)
@@ -101,6 +113,10 @@ def test_oracle(
             files.write(pa.concat_batches(pending))
             pending.clear()
             stem.cover(high, files.segments)
+            # Behind the epoch the log is trimmed.
+            files.log.clear()
+        if logged:
+            assert memory.used <= memory.limit or len(stem.view().blocks) == 1
         if number in probes:
             assert probe(stem, None, 50) == [i for i, _ in known]
     first = None if begin < 0 else begin
@@ -159,6 +175,23 @@ def test_rows_only_in_the_log_stay_and_others_leave() -> None:
     assert files.reads == 1, "one block was read"
     stem.forget()
     assert memory.used == 0
+
+
+def test_the_tail_leaves_memory_and_is_read_again_from_the_log() -> None:
+    files, memory = Files(), Memory(3 * rows(range(BLOCK_ROWS), [0] * BLOCK_ROWS).nbytes)
+    stem, step, count = DataStem(memory, files.read), 10_000, 60
+    for place in range(count):
+        files.log[place] = rows(range(place * step, (place + 1) * step), [place] * step)
+        stem.insert(files.log[place], place * step, (place + 1) * step, place)
+        assert memory.used <= memory.limit
+    assert files.reads == 0
+    assert probe(stem, None, count) == list(range(count * step))
+    assert memory.used <= memory.limit
+    files.reads = 0
+    assert probe(stem, 3, 4) == list(range(3 * step, 4 * step))
+    assert files.reads == 1, "the others are known by their ts to have none"
+    stem.insert(rows([], []), count * step, count * step + 5, count)
+    assert probe(stem, count - 1, count) == list(range((count - 1) * step, count * step))
 
 
 def test_how_far_the_stream_was_at_an_instant() -> None:

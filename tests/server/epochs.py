@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.codec import are_rows, query_view
-from psoup.server.follower import decode_rows
+from psoup.server.tail import decode_rows
 from psoup.store import DataFile, Epoch, Position, State, Store, StreamMark, Touched
 from psoup.store.datafile import write_data_file
 from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES
