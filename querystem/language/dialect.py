@@ -7,7 +7,7 @@ with a position.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from sqlglot import exp, parser, tokens
@@ -26,9 +26,6 @@ _KEYWORDS = {
     "||": TokenType.DPIPE,
     "::": TokenType.DCOLON,
     "AS": TokenType.ALIAS,
-    "GROUP BY": TokenType.GROUP_BY,
-    "ORDER BY": TokenType.ORDER_BY,
-    "PARTITION BY": TokenType.PARTITION_BY,
 } | {
     word: TokenType[word]
     for word in words(
@@ -36,6 +33,14 @@ _KEYWORDS = {
         "FROM FULL HAVING ILIKE IN INNER INTERSECT INTERVAL IS JOIN LEFT LIKE LIMIT NOT "
         "NULL OFFSET ON OR OUTER OVER RIGHT SELECT THEN TRUE UNION USING WHEN WHERE WITH"
     )
+}
+
+# Keywords of two words. The scanner joins them, since the tokenizer would let only blanks, not
+# comments, stand between the two.
+PAIRS = {
+    ("GROUP", "BY"): TokenType.GROUP_BY,
+    ("ORDER", "BY"): TokenType.ORDER_BY,
+    ("PARTITION", "BY"): TokenType.PARTITION_BY,
 }
 
 _Node = TypeVar("_Node", bound=exp.Expr)
@@ -49,6 +54,16 @@ class Refused(ParseError):
         super().__init__(message)
         self.message = message
         self.token = token
+
+
+def uncommented(text: str, tokens: Sequence[Token]) -> str:
+    """The part of `text` that `tokens` come from, without comments between them."""
+    written, end = "", tokens[0].start if tokens else 0
+    for token in tokens:
+        gap = text[end : token.start]
+        written += (" " if gap.strip() else gap) + text[token.start : token.end + 1]
+        end = token.end + 1
+    return written
 
 
 class PSoupTokenizer(tokens.Tokenizer):
@@ -314,13 +329,13 @@ class PSoupParser(parser.Parser):
         name = self._tokens[self._index - 2]
         this = self._needed(self._parse_disjunction())
         self._expect(TokenType.ALIAS, "AS and a type")
-        first, depth = self._curr, 0
+        first, start, depth = self._curr, self._index, 0
         while self._curr and (depth or self._curr.token_type != TokenType.R_PAREN):
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(self._curr.token_type, 0)
             self._advance()
         if self._prev.token_type == TokenType.ALIAS:
             self.raise_error("expected a type")
-        written = self.sql[first.start : self._prev.end + 1]
+        written = uncommented(self.sql, self._tokens[start : self._index])
         to = exp.Var(this=written).update_positions(
             line=first.line, col=first.col, start=first.start, end=self._prev.end
         )

@@ -40,7 +40,7 @@ class GroupBinder(Binder):
     def bind(self, node: exp.Expr) -> Typed:
         if self.keys and id(node) not in self.mixed:
             bound = self.rows.bind(node)
-            number = self._key(bound.node)
+            number = None if is_constant(node, bound) else self._key(bound.node)
             if number is not None:
                 return Typed(ColumnRef(key_name(number), bound.type), bound.span)
         bound = super().bind(node)
@@ -49,9 +49,6 @@ class GroupBinder(Binder):
         return bound
 
     def _key(self, expression: Expression) -> int | None:
-        """A constant stays one: beside other values it may still take another type."""
-        if isinstance(expression, Literal | Parameter):
-            return None
         form = sort_key(expression)
         return next((number for number, key in enumerate(self.keys) if key == form), None)
 
@@ -139,12 +136,24 @@ def _key(node: exp.Expr, items: Sequence[Item], rows: Binder) -> Expression:
         output = by_name(node, items)
     if output is not None:
         return need_type(rows.bind(output)).node
-    return need_varying(rows.bind(node), "GROUP BY")
+    return need_varying(node, rows.bind(node), "GROUP BY")
 
 
-def need_varying(value: Typed, clause: str) -> Expression:
+def is_constant(node: exp.Expr, value: Typed) -> bool:
+    """Whether `node`, bound as `value`, is written as a constant.
+
+    Beside other values it may still take another type. What reads a column or an aggregate is none,
+    also where it is bound to one, as `size > 3 AND FALSE` is: whether a text is taken must not
+    depend on what can be simplified.
+    """
+    if not isinstance(value.node, Literal | Parameter):
+        return False
+    return not any(isinstance(part, exp.Column) or is_aggregate(part) for part in node.walk())
+
+
+def need_varying(node: exp.Expr, value: Typed, clause: str) -> Expression:
     """Refuses a constant: it would make one group, or no order."""
-    if isinstance(value.node, Literal | Parameter):
+    if is_constant(node, value):
         raise TypeProblem(
             f"{clause} takes a column, an expression or the number of an output, not a constant",
             value.span,

@@ -70,12 +70,17 @@ def decimal_literal(value: Decimal, span: Span | None) -> Literal:
 
 
 def type_of_decimal(value: Decimal, span: Span | None) -> Type:
-    """The DECIMAL with the least precision and scale that hold `value` as it is written."""
+    """The DECIMAL with the least precision and scale that hold `value` as it is written.
+
+    Of more digits than a DECIMAL has, zeros at the end of the fraction are left out.
+    """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise TypeProblem(f"{value} is not a DECIMAL", span, reason="BAD_LITERAL")
-    scale = max(0, -exponent)
-    precision = max(len(digits) + max(0, exponent), scale, 1)
+    scale, count = max(0, -exponent), len(digits)
+    while max(count, scale) > MAX_PRECISION and scale and not digits[count - 1]:
+        scale, count = scale - 1, max(1, count - 1)
+    precision = max(count + max(0, exponent), scale, 1)
     if precision > MAX_PRECISION:
         raise _too_long(span)
     return decimal_type(precision, scale)
@@ -114,6 +119,9 @@ def scalar(value: Scalar, to: Type, name: str, span: Span | None) -> Literal:
         return Literal(None, to)
     given = infer(value, name, span)
     assert given is not None
+    if given.kind is Kind.DECIMAL:
+        assert isinstance(value, int | Decimal)
+        value = fixed(Decimal(value), given.scale)
     if given == to:
         return Literal(_clean(value), to)
     literal = (
@@ -211,7 +219,10 @@ def _double(exact: Decimal, span: Span) -> float:
 
 def _too_long(span: Span | None) -> TypeProblem:
     return TypeProblem(
-        f"the number has more than {MAX_PRECISION} digits", span, reason="BAD_LITERAL"
+        f"the number is a DECIMAL here, and has more than {MAX_PRECISION} digits",
+        span,
+        hint="write fewer digits, or CAST('…' AS DOUBLE) with the number in quotes for a DOUBLE",
+        reason="BAD_LITERAL",
     )
 
 

@@ -80,4 +80,4 @@ def _expression(node: exp.Expr, items: Sequence[Item], binder: Binder) -> Expres
         output = by_name(node, items)
     if output is not None:
         return need_type(binder.bind(output)).node
-    return need_varying(binder.bind(node), "ORDER BY")
+    return need_varying(node, binder.bind(node), "ORDER BY")

@@ -8,7 +8,7 @@ from typing import NoReturn
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from querystem.language.dialect import PSoup
+from querystem.language.dialect import PAIRS, PSoup
 from querystem.language.errors import Span, SyntaxProblem
 from querystem.language.words import read_name, words
 
@@ -47,7 +47,7 @@ def scan(text: str, max_text: int = MAX_TEXT) -> list[Token]:
         tokens.pop()
     if not tokens:
         raise SyntaxProblem("the text is empty", hint="write SELECT … or CREATE STREAM …")
-    tokens = _name_parameters(tokens)
+    tokens = _name_parameters(_join_pairs(tokens))
     _check_symbols(tokens)
     _check_joined(tokens)
     _check_parentheses(tokens)
@@ -66,6 +66,20 @@ def _tokens(text: str) -> list[Token]:
             Span(min(start, max(0, len(text) - 1)), len(text)),
             hint="a quote inside a text is written twice: 'it''s'",
         ) from None
+
+
+def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
+    """GROUP BY and the like are one token, whatever stands between the two words."""
+    joined: list[Token] = []
+    for token in tokens:
+        before = joined[-1] if joined else None
+        pair = (_word(before), _word(token)) if before is not None else ("", "")
+        if before is not None and pair in PAIRS:
+            place = before.line, before.col, before.start, token.end
+            joined[-1] = Token(PAIRS[pair], " ".join(pair), *place)
+        else:
+            joined.append(token)
+    return joined
 
 
 def _name_parameters(tokens: list[Token]) -> list[Token]:

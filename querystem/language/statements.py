@@ -9,6 +9,7 @@ from sqlglot.tokenizer_core import TokenType
 from datastem.instants import HOUR
 from datastem.schema import Column, StreamSchema
 from datastem.types import Kind, Type
+from querystem.language.dialect import uncommented
 from querystem.language.durations import read_duration, write_duration
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, located
 from querystem.language.scan import MAX_TEXT, Reader, scan, span_of
@@ -99,12 +100,12 @@ def _type(reader: Reader, text: str) -> Type:
     token = reader.token
     if token is None or token.token_type != TokenType.VAR:
         reader.fail("expected the type of the column")
-    span = span_of(reader.skip())
+    taken = [reader.skip()]
     if reader.sees("("):
         while not reader.sees(")"):
-            reader.skip()
-        span = span.to(span_of(reader.skip()))
-    return read_type(text[span.start : span.end], span)
+            taken.append(reader.skip())
+        taken.append(reader.skip())
+    return read_type(uncommented(text, taken), span_of(taken[0]).to(span_of(taken[-1])))
 
 
 def _finish(

@@ -9,9 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from datastem.instants import SECOND, from_micros
-from datastem.schema import StreamSchema
+from datastem.schema import Column, StreamSchema
+from datastem.types import Type, decimal_type
 from querystem.expressions import Scalar
 from querystem.kernel import evaluate
 from querystem.language import CreateStream, QueryError, bind_query, bind_window, parse_statement
@@ -94,6 +97,56 @@ def test_every_value_is_computed(expression: str, value: str) -> None:
     query = bind_query(f"SELECT {expression} AS x FROM doors", catalog_of(PAGE).schemas.get)
     doors = pa.record_batch({"door": ["a"], "open": [True]})
     assert shown(evaluate(query.outputs[0].expression, doors)[0].as_py()) == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "type_"),
+    [(code(row[0]), code(row[1])) for row in table(PAGE, "expression", "type")],
+)
+def test_every_type_is_that_of_its_expression(expression: str, type_: str) -> None:
+    query = bind_query(f"SELECT {expression} AS x FROM doors", catalog_of(PAGE).schemas.get)
+    assert str(query.outputs[0].expression.type) == type_
+
+
+DECIMALS = st.integers(1, 38).flatmap(
+    lambda precision: st.integers(0, precision).map(lambda scale: decimal_type(precision, scale))
+)
+
+
+@given(DECIMALS, DECIMALS)
+def test_decimal_arithmetic_has_the_types_of_the_table(x: Type, y: Type) -> None:
+    """The rules of the table under DECIMAL arithmetic, in its letters."""
+    p, s, q, t = x.precision, x.scale, y.precision, y.scale
+    w, m, c = max(p - s, q - t), min(p - s, q - t), max(s, t)
+    expected = {
+        "x + y": (w + c + 1, c),
+        "x - y": (w + c + 1, c),
+        "x * y": (p + q, s + t) if s + t <= 38 and p + q <= 75 else None,
+        "x / y": (38, max(6, c)),
+        "x % y": (max(1, m + c), c),
+        "coalesce(x, y)": (w + c, c) if w + c <= 38 else None,
+        "nullif(x, y)": (w + c, c) if w + c <= 38 else None,
+        "CASE WHEN TRUE THEN x ELSE y END": (w + c, c) if w + c <= 38 else None,
+        "round(x, 2)": (p - s + min(s, 2) + 1, min(s, 2)),
+        "floor(x)": (p - s + 1, 0),
+        "ceil(y)": (q - t + 1, 0),
+    }
+    schema = StreamSchema("s", (Column("x", x), Column("y", y)))
+    for expression, numbers in expected.items():
+        try:
+            query = bind_query(f"SELECT {expression} AS z FROM s", {"s": schema}.get)
+        except QueryError:
+            assert numbers is None, expression
+        else:
+            assert numbers is not None, expression
+            assert query.outputs[0].expression.type == decimal_type(min(38, numbers[0]), numbers[1])
+
+
+@pytest.mark.parametrize("blank", ["\t", "\n", "\u00a0", "\u2003"])
+def test_trim_takes_blanks_and_nothing_else(blank: str) -> None:
+    query = bind_query("SELECT trim(door) AS x FROM doors", catalog_of(PAGE).schemas.get)
+    doors = pa.record_batch({"door": [f"  {blank} x{blank}  "], "open": [True]})
+    assert evaluate(query.outputs[0].expression, doors)[0].as_py() == f"{blank} x{blank}"
 
 
 @pytest.mark.parametrize(

@@ -245,3 +245,33 @@ def test_deep_groups_are_bound_in_time() -> None:
     deep = "size" + " + 1" * 90
     query = bind(f"SELECT {deep} AS x, count(*) FROM trades GROUP BY {deep} ORDER BY {deep}")
     assert query.outputs[0].expression == ColumnRef(key_name(0), BIGINT)
+
+
+SIMPLIFIED = [
+    "SELECT count(*) AS n FROM trades GROUP BY {}",
+    "SELECT {} AS x, count(*) AS n FROM trades GROUP BY {}",
+    "SELECT {} AS x, count(*) AS n FROM trades GROUP BY x HAVING NOT ({}) ORDER BY {}",
+    "SELECT symbol FROM trades ORDER BY {}, NOT ({})",
+    "SELECT DISTINCT {} AS x FROM trades ORDER BY {}",
+    "SELECT symbol, {} AS x FROM trades GROUP BY symbol",
+    "SELECT symbol, count(*) AS n FROM trades GROUP BY symbol ORDER BY count(*) > 3 AND {}",
+    "SELECT sum(size) AS n FROM trades HAVING max(size) > 3 AND {}",
+]
+
+
+@pytest.mark.parametrize("text", SIMPLIFIED)
+@pytest.mark.parametrize("inner", ["size > 3", "NOT ok", "symbol IS NULL", "size + 1 IN (1, 2)"])
+def test_a_text_is_taken_whatever_of_it_can_be_simplified(text: str, inner: str) -> None:
+    """`size > 3 AND FALSE` is no constant, though it is bound to one."""
+    taken = {
+        word: attempt(text.replace("{}", f"({inner} {word})")) is not None
+        for word in ("AND TRUE", "AND FALSE", "OR TRUE", "OR FALSE", "AND NOT TRUE")
+    }
+    assert len(set(taken.values())) == 1, taken
+
+
+def test_an_aggregate_is_no_constant_either() -> None:
+    assert attempt("SELECT symbol FROM trades GROUP BY symbol ORDER BY count(*) > 3 AND FALSE")
+    for constant in ("TRUE", "NOT TRUE", "('x')", "-1.5", "1 > 2 AND FALSE", "DATE '2026-11-16'"):
+        assert attempt(f"SELECT symbol FROM trades ORDER BY {constant}") is None
+        assert attempt(f"SELECT count(*) AS n FROM trades GROUP BY {constant}") is None

@@ -18,7 +18,7 @@ from querystem.language import (
     window_text,
 )
 from querystem.language.bind import _HANDLERS
-from querystem.language.dialect import PSoupTokenizer
+from querystem.language.dialect import PAIRS, PSoupTokenizer
 from querystem.language.parse import parse_query
 from querystem.language.tree import consume
 from querystem.language.words import RESERVED
@@ -181,7 +181,8 @@ def test_stars_take_no_exceptions() -> None:
 
 
 def test_every_keyword_is_reserved() -> None:
-    words = {word.lower() for key in PSoupTokenizer.KEYWORDS for word in key.split()}
+    words = {word.lower() for word in PSoupTokenizer.KEYWORDS}
+    words |= {word.lower() for pair in PAIRS for word in pair}
     assert {word for word in words if word.isalpha()} - RESERVED == {"partition"}
 
 
