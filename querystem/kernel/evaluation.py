@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Parameter
-from querystem.kernel import arithmetic, logic, moments, rounding, text
+from querystem.kernel import arithmetic, like, logic, moments, rounding, text
 from querystem.kernel.cast import cast
 from querystem.kernel.compare import COMPARISONS, compare, is_distinct
 from querystem.kernel.vector import Mask, Vector, from_arrow, of_scalars, to_arrow
@@ -100,7 +100,7 @@ def _like(frame: Frame, call: Call) -> Vector:
     operand, pattern = frame._vector(call.args[0]), _constant(call.args[1])
     if pattern is None:
         return frame._vector(Literal(None, call.type))
-    return text.like(operand, pattern)
+    return like.like(operand, pattern)
 
 
 def _round(frame: Frame, call: Call) -> Vector:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import pyarrow.compute as pc
 
 from datastem.types import BIGINT
 from querystem.kernel.integers import INT64_MAX
-from querystem.kernel.vector import Vector, boolean, both, of_text
+from querystem.kernel.vector import Vector, both, of_text
 
 
 def lower(operand: Vector) -> Vector:
@@ -44,11 +42,6 @@ def substring(text: Vector, start: Vector, count: Vector | None = None) -> Vecto
     return _slices(text, begin, np.maximum(begin, end)).also_valid(valid)
 
 
-def like(operand: Vector, pattern: str) -> Vector:
-    found = _matcher(pattern)(operand.values)
-    return boolean(found.fill_null(False).to_numpy(zero_copy_only=False), operand.valid)
-
-
 def _end(start: Vector, count: Vector) -> Any:
     """start + count - 1, at most the greatest BIGINT."""
     counts = np.maximum(count.values, 0)
@@ -77,42 +70,3 @@ def _slices(text: Vector, begin: Any, end: Any) -> Vector:
 
 def _slice(array: pa.Array, begin: int, end: int) -> pa.Array:
     return pc.utf8_slice_codeunits(array, begin, end)
-
-
-@functools.lru_cache(maxsize=4096)
-def _matcher(pattern: str) -> Any:
-    """A function of an Arrow array: which values match the LIKE pattern."""
-    tokens = _tokens(pattern)
-    plain = "".join(token for token in tokens if isinstance(token, str))
-    shape = "".join("x" if isinstance(token, str) else token.decode() for token in tokens)
-    if re.fullmatch("x*", shape):
-        return lambda array: pc.equal(array, plain)
-    if re.fullmatch("x*%+", shape):
-        return functools.partial(pc.starts_with, pattern=plain)
-    if re.fullmatch("%+x*", shape):
-        return functools.partial(pc.ends_with, pattern=plain)
-    if re.fullmatch("%+x*%+", shape):
-        return functools.partial(pc.match_substring, pattern=plain)
-    return functools.partial(pc.match_substring_regex, pattern=_regex(tokens))
-
-
-def _tokens(pattern: str) -> list[str | bytes]:
-    """Plain characters as text, wildcards as bytes."""
-    tokens: list[str | bytes] = []
-    escaped = False
-    for character in pattern:
-        if not escaped and character == "\\":
-            escaped = True
-            continue
-        is_wildcard = not escaped and character in "%_"
-        tokens.append(character.encode() if is_wildcard else character)
-        escaped = False
-    return [*tokens, "\\"] if escaped else tokens
-
-
-def _regex(tokens: list[str | bytes]) -> str:
-    wildcards = {b"%": ".*", b"_": "."}
-    body = "".join(
-        re.escape(token) if isinstance(token, str) else wildcards[token] for token in tokens
-    )
-    return f"(?s)\\A{body}\\z"
