@@ -112,9 +112,16 @@ def columns_of(expression: Expression) -> Iterator[str]:
 
 
 def weight_of(expression: Expression) -> int:
-    """How many expressions it is made of."""
-    inner = expression.args if isinstance(expression, Call) else ()
-    return 1 + sum(weight_of(arg) for arg in inner)
+    """How much there is to compute for a row: about a plain operation each.
+
+    A LIKE is several, and so is a long text.
+    """
+    match expression:
+        case Call(op, args, _):
+            return (8 if op is Op.LIKE else 1) + sum(weight_of(arg) for arg in args)
+        case Literal(str() as text, _):
+            return 1 + len(text) // 64
+    return 1
 
 
 def to_json(expression: Expression) -> list[Any]:

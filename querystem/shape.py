@@ -23,8 +23,12 @@ from querystem.ordering import (
     sort,
     with_nulls,
 )
+from querystem.pace import spending
 from querystem.query import Query, SortKey
 from results.answer import order
+
+# Units (`querystem.pace`) of a row that is sorted.
+_SORT_UNITS = 100
 
 
 def shape(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -45,6 +49,7 @@ def chosen(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
         rows = rows.filter(pa.array(matches(query.having, rows)))
     if rows.num_rows < 2 and not query.offset and query.limit != 0:
         return rows
+    spending()(rows.num_rows * _SORT_UNITS)
     default = _default(query, rows)
     places = np.arange(rows.num_rows)
     if query.distinct:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from querystem.expressions import Expression, from_json
 from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
 from querystem.index.formula import Factor
 from querystem.language import expression_text, refresh_text
+from querystem.pace import spending
 from querystem.shape import shape
 from results.bitmap import Lows, decode
 from results.matches import MatchPieces
@@ -31,6 +33,8 @@ from results.ranges import intersect, size
 
 # Each predicate that is looked at is parsed anew, so that nothing has to be kept for this.
 _LOOKED_AT = 5_000
+# Units (`querystem.pace`) of a predicate that is parsed, and of a character of it.
+_READ_UNITS, _CHARACTER_UNITS = 50_000, 200
 
 
 async def explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
@@ -96,13 +100,18 @@ def _factors(where: Expression, others: Sequence[str]) -> list[pb.Factor]:
     beside: dict[Expression, set[Factor]] = {
         operand: set() for factor in mine if (operand := operand_of(factor)) is not None
     }
-    for theirs in [mine, *(factors_of(from_json(json.loads(other))) for other in others)]:
+    for theirs in chain([mine], map(_factors_of, others)):
         sharing.update(theirs)
         for factor in theirs:
             operand = operand_of(factor)
             if operand is not None and operand in beside:
                 beside[operand].add(factor)
     return [_factor(factor, beside, sharing[factor] - 1) for factor in mine]
+
+
+def _factors_of(key: str) -> Sequence[Factor]:
+    spending()(_READ_UNITS + len(key) * _CHARACTER_UNITS)
+    return factors_of(from_json(json.loads(key)))
 
 
 def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: int) -> pb.Factor:

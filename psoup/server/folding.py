@@ -19,10 +19,13 @@ import numpy as np
 from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Int64s, Part
 from datastem.stem import StemView
 from psoup.server.summaries import Entry, Summaries
+from querystem.pace import spending
 from results.region import Region
 
 CHUNK_ROWS = 1 << 12
 _LEVEL_BITS = 4
+# Units (`querystem.pace`) of a row that is summarised.
+_ROW_UNITS = 40
 _FANOUT = 1 << _LEVEL_BITS
 
 
@@ -93,7 +96,7 @@ class Fold(Generic[T]):
         stop = _stop(1, number)
         if parts and stop <= self.region.hi and all(self._contains(part) for part in parts):
             low, high = min(p.bounds[0] for p in parts), max(p.bounds[1] for p in parts)
-            values = [self.of(part, _all(part)) for part in parts]
+            values = [self._of(part, _all(part)) for part in parts]
             entry = self._keep((1, number), (stop - BLOCK_ROWS, stop), values, low, high)
             return [entry.value], entry
         return [value for part in parts for value in self._part(part)], None
@@ -117,7 +120,7 @@ class Fold(Generic[T]):
         held = self._held(place)
         if held is None:
             places = chunk()
-            value = self.of(part, places)
+            value = self._of(part, places)
             ts = part.ts[places]
             ids, bounds = _ends(part.ids[places]), (int(ts.min()), int(ts.max()))
             if not self.region.contains(*bounds, *ids):
@@ -125,6 +128,10 @@ class Fold(Generic[T]):
             held = self._keep(place, ids, [value], *bounds)
         kept: T = held.value
         return kept
+
+    def _of(self, part: Part, places: Int64s) -> T:
+        spending()(len(places) * _ROW_UNITS)
+        return self.of(part, places)
 
     def _keep(
         self, place: Hashable, ids: tuple[int, int], values: Sequence[T], low: int, high: int

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.blocks import Int64s, Part, Picked, gather, in_order
-from datastem.codec import columns_read, columns_shown
+from datastem.codec import Columns, columns_read, columns_shown
 from datastem.schema import StreamSchema
 from datastem.stem import Mark, StemView
 from psoup.server.choosing import Choice, Horizon, choose
@@ -27,6 +27,7 @@ from psoup.server.view import EpochView
 from psoup.store import START, Position
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.expressions import Expression
+from querystem.pace import spending
 from querystem.query import Grouping, Query
 from querystem.shape import shape
 from results.region import Region
@@ -37,6 +38,8 @@ Limit = tuple[Mark, int]
 
 # So many rows of a part are sent from where they are, not put together with others first.
 _MANY_ROWS = 4096
+# Units (`querystem.pace`) of a value that is copied.
+_VALUE_UNITS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,7 @@ class Selection:
         columns = columns_shown(schema, query.shown)
         many = sum(len(places) for _, places in picked) > _MANY_ROWS * len(picked) > 0
         groups = [[one] for one in picked] if many else [picked]
-        return [gather(group, columns.names, columns.schema) for group in groups]
+        return [_gather(group, columns) for group in groups]
 
     def groups(self, grouping: Grouping, summaries: Summaries) -> Partial:
         def of(part: Part, among: Int64s | None = None) -> Partial:
@@ -245,4 +248,10 @@ class Selection:
     def gather(self, picked: Picked) -> pa.RecordBatch:
         """Rows as a query sees them."""
         columns = columns_read(self.plan.schema, self.plan.query.reads)
-        return gather(picked, columns.names, columns.schema)
+        return _gather(picked, columns)
+
+
+def _gather(picked: Picked, columns: Columns) -> pa.RecordBatch:
+    rows = sum(len(places) for _, places in picked)
+    spending()(rows * len(columns.names) * _VALUE_UNITS)
+    return gather(picked, columns.names, columns.schema)

@@ -6,7 +6,7 @@ code over the same rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -17,11 +17,21 @@ from datastem.codec import are_rows, query_view
 from psoup.server.errors import TooMuchWork
 from psoup.server.matchfiles import MatchCache
 from psoup.server.view import EpochView
-from querystem.expressions import TRUE, Expression
+from querystem.expressions import TRUE, Expression, weight_of
 from querystem.kernel import matches
+from querystem.pace import spending
 from results.bitmap import BLOCK_MASK, Lows
 from results.known import Known, Piece
 from results.ranges import Range, intersect, size
+
+# What a predicate may weigh for a row of it to count once.
+_USUAL_WEIGHT = 64
+# What is computed of a block at a time: rows times weight, but some rows at least.
+_STEP_WEIGHT, _LEAST_STEP = 1 << 26, 4096
+
+
+# Units (`querystem.pace`) of a look at a part, whatever is found.
+_PART_UNITS = 20_000
 
 
 class Uncovered(Exception):
@@ -30,24 +40,41 @@ class Uncovered(Exception):
 
 @dataclass(slots=True)
 class Work:
-    """How many rows one answer may compute, and has; None: not one, raise Uncovered."""
+    """How many rows one answer may compute, and has; None: not one, raise Uncovered.
+
+    A row counts once for a predicate of the usual weight, and more often for a heavier one.
+    `rows` are those that were computed, `left` what may still be counted.
+    """
 
     limit: int | None
     rows: int = 0
+    left: int = field(init=False)
 
-    def add(self, rows: int) -> None:
+    def __post_init__(self) -> None:
+        self.left = self.limit or 0
+
+    def take(self, rows: int, weight: int) -> int:
+        """Counts as many of the rows as may be computed; at least one. Raises TooMuchWork."""
         if self.limit is None:
             raise Uncovered
-        if self.rows + rows > self.limit:
-            raise TooMuchWork(
-                f"the engine has not matched this query yet, and this server computes at most "
-                f"{self.limit:,} rows for one answer; it did {self.rows:,} and will go on from "
-                f"there when asked again",
-                expected=f"at most {self.limit} rows",
-                got=f"{self.rows} rows done, {rows} more next",
-                hint="ask again, ask with wait_for_engine, or choose a shorter window",
-            )
-        self.rows += rows
+        each = max(1, weight // _USUAL_WEIGHT)
+        taken = min(rows, self.left // each)
+        if not taken:
+            raise self._too_much(each)
+        self.rows += taken
+        self.left -= taken * each
+        return taken
+
+    def _too_much(self, each: int) -> TooMuchWork:
+        heavy = f", and a row of so long a condition counts {each:,} times" if each > 1 else ""
+        return TooMuchWork(
+            f"the engine has not matched this query yet, and this server computes at most "
+            f"{self.limit:,} rows for one answer{heavy}; it did {self.rows:,} and will go on from "
+            f"there when asked again",
+            expected=f"at most {self.limit} rows",
+            got=f"{self.rows} rows done, more next",
+            hint="ask again, ask with wait_for_engine, or choose a shorter window",
+        )
 
 
 @dataclass
@@ -69,6 +96,7 @@ class Matcher:
 
     def match(self, part: Part, lo: int, hi: int) -> Int64s:
         """The ids in `[lo, hi)` of a part, which lies in one block, that match."""
+        spending()(_PART_UNITS + hi - lo)
         known = self.remembered(part, lo, hi)
         return self._found(part, lo, hi) if known is None else known
 
@@ -82,11 +110,23 @@ class Matcher:
     def _found(self, part: Part, lo: int, hi: int) -> Int64s:
         block = part.first >> BLOCK_BITS
         piece = self._without_rows(block, lo, hi)
-        if missing := piece.missing(lo, hi):
-            self.work.add(size(missing))
-            lows = np.concatenate([self._computed(part, *gap) for gap in missing])
-            piece = self.known.insert(self.predicate, block, missing, lows)
+        while missing := piece.missing(lo, hi):
+            # Some at a time, so that what is computed stays known where the rest is too much.
+            allowed = _first_of(
+                missing, self.work.take(min(size(missing), self._step), self._weight)
+            )
+            lows = np.concatenate([self._computed(part, *gap) for gap in allowed])
+            piece = self.known.insert(self.predicate, block, allowed, lows)
         return piece.between(lo, hi)
+
+    @cached_property
+    def _weight(self) -> int:
+        return weight_of(self.where)
+
+    @property
+    def _step(self) -> int:
+        """Rows that are computed before they are known."""
+        return max(_LEAST_STEP, _STEP_WEIGHT // self._weight)
 
     def lacks(self, block: int, high: int) -> bool:
         """Whether no row of a block below `high` matches, if that can be said without its rows."""
@@ -119,3 +159,13 @@ class Matcher:
         rows = part.rows.slice(first, last - first)
         found = matches(self.where, query_view(rows)) & are_rows(rows)
         return (part.ids[first:last][found] & BLOCK_MASK).astype(np.uint16)
+
+
+def _first_of(gaps: list[Range], count: int) -> list[Range]:
+    """The first `count` ids of the gaps."""
+    found: list[Range] = []
+    for lo, hi in gaps:
+        if count > 0:
+            found.append((lo, min(hi, lo + count)))
+            count -= hi - lo
+    return found

@@ -12,6 +12,7 @@ import pyarrow as pa
 from datastem.schema import Column
 from psoup.server.values import to_rows
 from psoup.v1 import psoup_pb2 as pb
+from querystem.pace import spending
 
 # A message, or the bytes it would have on the wire.
 Message = pb.InvokeResponse | bytes
@@ -21,6 +22,8 @@ _FRAME = 8 << 10
 # How an IPC stream ends.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _LENGTH_DELIMITED = 2
+# Units (`querystem.pace`) of a value that is made a message of its own.
+_TYPED_UNITS = 500
 _TAG = bytes([pb.InvokeResponse.DESCRIPTOR.fields_by_name["arrow"].number << 3 | _LENGTH_DELIMITED])
 
 
@@ -41,6 +44,7 @@ def pieces(
         return
     for batch in batches:
         for part in _slices(batch, limit):
+            spending()(part.num_rows * len(columns) * _TYPED_UNITS)
             for message in to_rows(part, columns, limit):
                 yield pb.InvokeResponse(rows=message)
 
@@ -55,6 +59,7 @@ def _arrow(batches: Sequence[pa.RecordBatch], limit: int, framed: bool) -> Itera
     parts = (part.serialize() for batch in batches for part in _slices(batch, room))
     waiting, size = [batches[0].schema.serialize()], 0
     for part in chain(parts, [_END]):
+        spending()(len(part))
         if size and size + len(part) > limit:
             yield from _cut(waiting, limit, framed)
             waiting, size = [], 0

@@ -13,6 +13,7 @@ from querystem.kernel import arithmetic, like, logic, moments, rounding, text
 from querystem.kernel.cast import cast
 from querystem.kernel.compare import COMPARISONS, compare, is_distinct
 from querystem.kernel.vector import Mask, Vector, from_arrow, of_scalars, to_arrow
+from querystem.pace import spending
 
 
 class Frame:
@@ -22,6 +23,7 @@ class Frame:
         self.length: int = batch.num_rows
         self._batch = batch
         self._vectors: dict[str, Vector] = {}
+        self._spend = spending()
 
     def column(self, reference: ColumnRef) -> Vector:
         """Raises KeyError for a column the batch lacks, TypeError for one of another type."""
@@ -44,7 +46,8 @@ class Frame:
                 return self.column(expression)
             case Literal(value, type_):
                 return of_scalars([value], type_)
-            case Call(op, _, _):
+            case Call(op, args, _):
+                self._spend(_CALL_UNITS + len(args) * _ARGUMENT_UNITS + self.length * _units(op))
                 return _OPERATIONS[op](self, expression)
             case Parameter(name, _):
                 raise TypeError(f"parameter :{name} has no value; bind one before evaluating")
@@ -55,13 +58,37 @@ class Frame:
 
 def evaluate(expression: Expression, batch: pa.RecordBatch | pa.Table) -> pa.Array:
     """The value of the expression for every row, in the Arrow form of its type."""
+    if isinstance(expression, Call) and batch.num_rows > _MOST_ROWS:
+        return pa.concat_arrays([evaluate(expression, some) for some in _slices(batch)])
     return to_arrow(Frame(batch).vector(expression), batch.num_rows)
 
 
 def matches(where: Expression, batch: pa.RecordBatch | pa.Table) -> Mask:
     """The rows for which the condition is true, not false or NULL."""
+    if batch.num_rows > _MOST_ROWS:
+        return np.concatenate([matches(where, some) for some in _slices(batch)])
     true = Frame(batch).vector(where).where_true()
     return np.array(np.broadcast_to(true, batch.num_rows))
+
+
+def _slices(batch: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.Table]:
+    for first in range(0, batch.num_rows, _MOST_ROWS):
+        yield batch.slice(first, _MOST_ROWS)
+
+
+# One call over so many rows takes a few milliseconds.
+_MOST_ROWS = 1 << 17
+# Units of work (`querystem.pace`): of a call whatever it is of, of an argument, and of a row.
+_CALL_UNITS, _ARGUMENT_UNITS, _ROW_UNITS = 10_000, 100, 4
+_SLOW_ROW_UNITS = 60
+_SLOW = frozenset(
+    {Op.IN, Op.CAST, Op.ROUND, Op.LOWER, Op.UPPER, Op.TRIM, Op.SUBSTRING, Op.DATE_TRUNC, Op.EXTRACT}
+)
+
+
+def _units(op: Op) -> int:
+    """What a row costs. LIKE counts its own, by the length of the texts."""
+    return _SLOW_ROW_UNITS if op in _SLOW else _ROW_UNITS
 
 
 Operation = Callable[[Frame, Call], Vector]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 
 from datastem.schema import Column
 from datastem.types import TIMESTAMP
+from psoup.server.once import once
 from psoup.server.values import to_values
 from psoup.v1 import psoup_pb2 as pb
 from results.checksum import Uint64s, row_checksums
@@ -37,13 +37,13 @@ class Chunk:
     sort_keys: pa.Array
     rows: pa.RecordBatch
 
-    @cached_property
+    @once
     def checksums(self) -> Uint64s:
         return row_checksums(
             self.ids, self.visible_from, self.visible_until, self.sort_keys, self.rows
         )
 
-    @cached_property
+    @once
     def sizes(self) -> Int64s:
         """About how many bytes each row takes in a message, in whichever encoding is larger."""
         width = _ROW_BYTES + sum(_width(column.type) for column in self.rows.columns)

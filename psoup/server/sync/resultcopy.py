@@ -8,7 +8,6 @@ whole answer is sent.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from psoup.server.choosing import Choice, Horizon
 from psoup.server.core import Core
 from psoup.server.invoke import NO_ROWS, Plan, matching, rows_at
 from psoup.server.matcher import Matcher, Work
+from psoup.server.once import once
 from psoup.server.planning import matcher_of, settle
 from psoup.server.summaries import Entry
 from psoup.server.sync.changes import next_change
@@ -42,7 +42,7 @@ class _Answer:
     chunk: Chunk
     numbered: bool
 
-    @cached_property
+    @once
     def digest(self) -> bytes:
         return Digest().add(self.chunk.checksums).content
 
@@ -87,7 +87,7 @@ class ResultCopier:
 
     # ---- the two answers
 
-    @cached_property
+    @once
     def _aim(self) -> tuple[Job, _Answer]:
         """The target's answer; that of now where the target's can't be told any more."""
         job = replace(self.job, target=self.target, moment=None)
@@ -99,7 +99,7 @@ class ResultCopier:
             job = replace(job, claim=Claim(), reason=pb.SYNC_REASON_RETENTION)
         return replace(job, target=replace(job.target, digest=answer.digest)), answer
 
-    @cached_property
+    @once
     def _copy(self) -> _Answer | None:
         return self._told(*self._aim)
 
@@ -113,7 +113,7 @@ class ResultCopier:
         before = self._answer(copy)
         return before if before.digest == copy.digest and not before.numbered else None
 
-    @cached_property
+    @once
     def _base(self) -> Chunk | None:
         """What the change is told against; None where the whole answer is sent."""
         if self._copy is None:
@@ -129,7 +129,7 @@ class ResultCopier:
             return None
         return base
 
-    @cached_property
+    @once
     def _lacking(self) -> Chunk:
         job, answer = self._aim
         rows, repair = answer.chunk, job.repair
@@ -198,11 +198,11 @@ class ResultCopier:
         oldest = None if retain is None else current - retain + 1
         return rows_at(self.plan, Horizon(mark.now, oldest, mark.high), self.core.summaries)
 
-    @cached_property
+    @once
     def _matcher(self) -> Matcher:
         return matcher_of(self.core, self.plan, self._work, Matcher)
 
-    @cached_property
+    @once
     def _work(self) -> Work:
         return Work(self.core.settings.compute_rows)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ from psoup.server.choosing import Choice, Horizon
 from psoup.server.core import Core
 from psoup.server.invoke import NO_ROWS, Plan, Selection, rows_at
 from psoup.server.matcher import Matcher, Work
+from psoup.server.once import once
 from psoup.server.planning import matcher_of
 from psoup.server.sync.copier import Difference
 from psoup.server.sync.jobs import Job
@@ -81,7 +81,7 @@ class RowCopier:
         row = _LEAST_ROW + 8 * len(self.plan.query.outputs)
         return _RUN_BYTES * len(to_runs(removed)) > kept * row + _COLUMNS_BYTES
 
-    @cached_property
+    @once
     def _removed(self) -> Int64s:
         """Rows of the copy that are no longer among the target's, and have not expired."""
         gone, have = self._change.gone.ids, self.job.repair.have
@@ -160,7 +160,7 @@ class RowCopier:
             return np.ones(len(ts), np.bool_)
         return np.asarray(ts < entered(self.plan.window, mark.horizon))
 
-    @cached_property
+    @once
     def _change(self) -> Change:
         """What of the target the copy lacks, and of the copy the target."""
         return self._by_key or Change(
@@ -181,7 +181,7 @@ class RowCopier:
             kept.keep(region, total)
         return total
 
-    @cached_property
+    @once
     def _by_key(self) -> Change | None:
         """Told by the keys that have new rows, where nothing else can have changed."""
         copy, target, plan = self.job.claim.copy, self.job.target, self.plan
@@ -195,11 +195,11 @@ class RowCopier:
         changed = plan.keyed.changed(copy.high, copy.now, self._cut)
         return changed and keyed_change(plan, self._matcher, old, new, changed)
 
-    @cached_property
+    @once
     def _target(self) -> RowSet:
         return self._rows(self.job.target)
 
-    @cached_property
+    @once
     def _copy(self) -> RowSet:
         """The rows of the client's copy that have not expired."""
         return self._rows(self.job.claim.copy)
@@ -208,7 +208,7 @@ class RowCopier:
         choice = NO_ROWS if mark is None else self._choice(mark)
         return RowSet(self.plan, self._matcher, (choice,))
 
-    @cached_property
+    @once
     def _matcher(self) -> Matcher:
         return matcher_of(self.core, self.plan, Work(self.core.settings.compute_rows), Matcher)
 
