@@ -56,7 +56,7 @@ class Log:
                 return self._append(version, entries)
         return self._append(version, entries)
 
-    def _append(self, version: int, entries: Sequence[Entry]) -> None:
+    def _append(self, version: int, entries: Sequence[Entry]) -> int:
         since = durable.seconds()
         written = write_data_file(self.folder.root, to_table(entries), sync=self._sync)
         try:
