@@ -20,6 +20,7 @@ from __future__ import annotations
 from client_sdk._answer import Answer, AnswerHeader
 from client_sdk._async_client import AsyncAnswerStream, AsyncClient
 from client_sdk._client import DEFAULT_TARGET, AnswerStream, Client
+from client_sdk._clocks import ClockJump, StoreClock
 from client_sdk._columns import Column
 from client_sdk._exceptions import (
     Conflict,
@@ -103,6 +104,7 @@ __all__ = [
     "BadPull",
     "Change",
     "Client",
+    "ClockJump",
     "Column",
     "Conflict",
     "ConnectionFailed",
@@ -153,6 +155,7 @@ __all__ = [
     "Sent",
     "ServerError",
     "Store",
+    "StoreClock",
     "StoreStatus",
     "StoredMatches",
     "Stream",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from client_sdk import _flows, _publishing
 from client_sdk._answer import Answer, AnswerHeader, AnswerReader
 from client_sdk._async_driver import async_drive
 from client_sdk._client import DEFAULT_TARGET, DEFAULT_TIMEOUT, STREAM_TIMEOUT
+from client_sdk._clocks import StoreClock
 from client_sdk._effects import Flow
 from client_sdk._explanation import Explanation
 from client_sdk._grpc_async import AsyncGrpcTransport
@@ -245,6 +246,12 @@ class AsyncClient:
     ) -> Explanation:
         """How it is matched, what it shares with others, and where the time of an invoke goes."""
         return await self._run(_flows.explain(self._session, handle, window, timeout))
+
+    async def clock(
+        self, *, confirm: Sequence[int] = (), timeout: float | None = None
+    ) -> StoreClock:
+        """What is known of the servers' clocks; first confirms the jumps with these numbers."""
+        return await self._run(_flows.clock(self._session, confirm, timeout))
 
     async def status(self, *, timeout: float | None = None) -> StoreStatus:
         return await self._run(_flows.status(self._session, timeout))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from client_sdk import _flows, _publishing
 from client_sdk._answer import Answer, AnswerHeader, AnswerReader
+from client_sdk._clocks import StoreClock
 from client_sdk._closing import Closing
 from client_sdk._driver import drive
 from client_sdk._effects import Flow
@@ -253,6 +254,10 @@ class Client(Closing):
     ) -> Explanation:
         """How it is matched, what it shares with others, and where the time of an invoke goes."""
         return self._run(_flows.explain(self._session, handle, window, timeout))
+
+    def clock(self, *, confirm: Sequence[int] = (), timeout: float | None = None) -> StoreClock:
+        """What is known of the servers' clocks; first confirms the jumps with these numbers."""
+        return self._run(_flows.clock(self._session, confirm, timeout))
 
     def status(self, *, timeout: float | None = None) -> StoreStatus:
         return self._run(_flows.status(self._session, timeout))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from google.protobuf.message import Message
 
 from client_sdk._answer import Answer
+from client_sdk._clocks import StoreClock
 from client_sdk._effects import Begin, Collect, Flow, Question, Unary
 from client_sdk._explanation import Explanation
 from client_sdk._models import (
@@ -159,6 +160,17 @@ def explain(
         session.timeout if timeout is None else timeout,
     )
     return Explanation.from_wire(reply)
+
+
+def clock(session: Session, confirm: Sequence[int], timeout: float | None) -> Flow[StoreClock]:
+    """Confirming twice is confirming once, so it is repeated as a read is."""
+    reply, _ = yield from retrying(
+        lambda left: Unary("Clock", pb.ClockRequest(confirm=confirm), left),
+        Repeat.READ,
+        session.retry,
+        session.timeout if timeout is None else timeout,
+    )
+    return StoreClock.from_wire(reply)
 
 
 def status(session: Session, timeout: float | None) -> Flow[StoreStatus]:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
+from client_sdk._clocks import StoreClock
 from client_sdk._columns import Column, schema_of
 from client_sdk._time import moment, optional_moment, span
 from client_sdk._values import Scalar, from_value
@@ -174,7 +175,10 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """`epoch` 0: no engine has ever run; answers are complete all the same."""
+    """`epoch` 0: no engine has ever run; answers are complete all the same.
+
+    `clock` None: a server that does not tell of its clock.
+    """
 
     store_id: str
     version: str
@@ -191,6 +195,7 @@ class StoreStatus:
     cache_bytes: int
     cache_limit_bytes: int
     uptime: timedelta
+    clock: StoreClock | None = None
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -210,4 +215,5 @@ class StoreStatus:
             cache_bytes=message.cache_bytes,
             cache_limit_bytes=message.cache_limit_bytes,
             uptime=span(message.uptime),
+            clock=StoreClock.from_wire(message.clock) if message.HasField("clock") else None,
         )

@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "0932c414e2671b5b5348ecc1bb2be672290c0818b6edf5f972cf8838232380fb"
+WIRE = "1d904f685118df8e834ec790d22661516a21858baa20bdd63cf05b0e61794a2d"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -10,6 +10,7 @@ import click
 from client_sdk import DEFAULT_TARGET
 from psoup.cli import (
     bench,
+    clock,
     copies,
     explain,
     publish,
@@ -99,6 +100,7 @@ cli.add_command(explain.explain)
 cli.add_command(queries.list_)
 cli.add_command(queries.unregister)
 cli.add_command(status.status)
+cli.add_command(clock.clock)
 cli.add_command(repair.repair)
 cli.add_command(bench.bench)
 

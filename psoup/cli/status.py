@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from client_sdk import StoreStatus
+from psoup.cli.clock import warnings
 from psoup.cli.connection import Connection
-from psoup.cli.output import as_json, pair_table
+from psoup.cli.output import as_json, note, pair_table
 
 
 @click.command()
@@ -25,6 +26,8 @@ def status(connection: Connection, as_json_: bool) -> None:
         click.echo(as_json(found))
     else:
         pair_table(f"store {found.store_id} at {connection.target}", _pairs(found))
+        for line in warnings(found.clock) if found.clock else ():
+            note(line)
 
 
 def _pairs(found: StoreStatus) -> list[tuple[str, str]]:

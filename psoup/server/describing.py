@@ -147,6 +147,7 @@ def status_message(core: Core) -> pb.StatusResponse:
         cache_limit_bytes=core.settings.memory,
         uptime=from_duration(int((time.monotonic() - core.started) * 1e6)),
         limits=_limits(core.settings),
+        clock=clock_message(core),
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
@@ -160,6 +161,33 @@ def _limits(settings: Settings) -> pb.Limits:
         batch_bytes=settings.batch.batch_bytes,
         value_bytes=settings.batch.value_bytes,
     )
+
+
+def clock_message(core: Core) -> pb.ClockState:
+    guard, state = core.guard, core.follower.state
+    message = pb.ClockState(
+        server=guard.timepiece.name,
+        clock=from_instant(guard.timepiece.wall()),
+        problem=guard.problem(),
+        unconfirmed=from_duration(state.jumps.unconfirmed),
+        jumps=[
+            pb.ClockJump(
+                number=record.number,
+                before=from_instant(record.jump.before),
+                to=from_instant(record.jump.to),
+                server=record.jump.server,
+                confirmed=record.confirmed,
+            )
+            for record in state.jumps.records
+        ],
+        others=[
+            pb.OtherClock(server=name, ahead=from_duration(ahead))
+            for name, ahead in sorted(guard.others().items())
+        ],
+    )
+    if state.clock:
+        message.stamp.CopyFrom(from_instant(state.clock))
+    return message
 
 
 def _backfill(core: Core) -> int:

@@ -49,6 +49,18 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--token-key-file", type=Path, help="the store's own if left out")
     parser.add_argument("--wait", type=float, default=defaults.wait, help="seconds")
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
+    parser.add_argument(
+        "--clock-limit",
+        type=float,
+        default=defaults.clock_limit,
+        help="seconds this clock may be ahead of the other servers'",
+    )
+    parser.add_argument(
+        "--clock-settle",
+        type=float,
+        default=defaults.clock_settle,
+        help="seconds of later stamps that confirm a jump of this clock; 0 trusts it at once",
+    )
     limits = parser.add_argument_group("limits")
     limits.add_argument("--compute-rows", type=int, default=defaults.compute_rows)
     limits.add_argument("--message", type=parse_size, default=defaults.message_bytes)
@@ -69,6 +81,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         memory=given.memory,
         token_key_file=given.token_key_file,
         wait=given.wait,
+        clock_limit=given.clock_limit,
+        clock_settle=given.clock_settle,
         batch=Limits(given.batch_rows, given.value, given.batch),
         message_bytes=given.message,
         query_bytes=given.query,

@@ -23,6 +23,7 @@ from psoup.server.errors import (
 )
 from psoup.store import (
     START,
+    Confirm,
     CreateStream,
     Data,
     DropStream,
@@ -237,6 +238,29 @@ class TickOnce:
     def propose(self, draft: Draft) -> None:
         if draft.empty and max(draft.quiet, self.guard.silence) >= self.after:
             draft.append("", "", Tick())
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmJumps:
+    """Says that jumps of the store's time are true, those of them that nobody has confirmed."""
+
+    numbers: tuple[int, ...]
+    nbytes: int = _HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: Draft) -> None:
+        jumps = draft.state.jumps
+        for number in self.numbers:
+            if not 1 <= number <= jumps.made:
+                raise BadRequest(
+                    f"there is no jump {number}; the store's time has jumped {jumps.made} times",
+                    field="confirm",
+                    got=str(number),
+                    hint="look at `psoup clock`",
+                )
+        waiting = {record.number for record in jumps.open}
+        for number in sorted(waiting.intersection(self.numbers)):
+            draft.append("", "", Confirm(number))
 
 
 # A lease is renewed when so small a part of it has been used up: 30 renewals a lease at most.

@@ -16,6 +16,7 @@ from google.rpc import status_pb2
 from psoup.server.answering import ask, invoke
 from psoup.server.core import Core
 from psoup.server.describing import (
+    clock_message,
     columns_message,
     lease_until,
     page_of,
@@ -29,7 +30,14 @@ from psoup.server.explaining import explain
 from psoup.server.names import default_name
 from psoup.server.pieces import Message, serialize
 from psoup.server.planning import now_of
-from psoup.server.proposals import Define, Drop, UnregisterOne, find_registration, find_stream
+from psoup.server.proposals import (
+    ConfirmJumps,
+    Define,
+    Drop,
+    UnregisterOne,
+    find_registration,
+    find_stream,
+)
 from psoup.server.publishing import publish
 from psoup.server.publishstream import publish_stream
 from psoup.server.registering import check_text, register, register_many
@@ -242,6 +250,14 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     async def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:
         await self._core.follower.catch_up()
         return status_message(self._core)
+
+    @unary
+    async def Clock(self, request: pb.ClockRequest) -> pb.ClockState:
+        core = self._core
+        await core.follower.catch_up()
+        if request.confirm:
+            await core.appender.submit(ConfirmJumps(tuple(request.confirm)))
+        return clock_message(core)
 
 
 def add_service(service: PsoupService, server: Any) -> None:

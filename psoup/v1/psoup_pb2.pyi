@@ -730,7 +730,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits")
+    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "clock")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -747,6 +747,7 @@ class StatusResponse(_message.Message):
     CACHE_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     UPTIME_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     version: str
     position: bytes
@@ -763,7 +764,54 @@ class StatusResponse(_message.Message):
     cache_limit_bytes: int
     uptime: _duration_pb2.Duration
     limits: Limits
-    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    clock: ClockState
+    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ...) -> None: ...
+
+class ClockRequest(_message.Message):
+    __slots__ = ("confirm",)
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    confirm: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, confirm: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ClockState(_message.Message):
+    __slots__ = ("server", "clock", "stamp", "problem", "unconfirmed", "jumps", "others")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    UNCONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    JUMPS_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    clock: _timestamp_pb2.Timestamp
+    stamp: _timestamp_pb2.Timestamp
+    problem: str
+    unconfirmed: _duration_pb2.Duration
+    jumps: _containers.RepeatedCompositeFieldContainer[ClockJump]
+    others: _containers.RepeatedCompositeFieldContainer[OtherClock]
+    def __init__(self, server: _Optional[str] = ..., clock: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[str] = ..., unconfirmed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jumps: _Optional[_Iterable[_Union[ClockJump, _Mapping]]] = ..., others: _Optional[_Iterable[_Union[OtherClock, _Mapping]]] = ...) -> None: ...
+
+class ClockJump(_message.Message):
+    __slots__ = ("number", "before", "to", "server", "confirmed")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    before: _timestamp_pb2.Timestamp
+    to: _timestamp_pb2.Timestamp
+    server: str
+    confirmed: str
+    def __init__(self, number: _Optional[int] = ..., before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., to: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., server: _Optional[str] = ..., confirmed: _Optional[str] = ...) -> None: ...
+
+class OtherClock(_message.Message):
+    __slots__ = ("server", "ahead")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    ahead: _duration_pb2.Duration
+    def __init__(self, server: _Optional[str] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("message_bytes", "batch_rows", "batch_bytes", "value_bytes")

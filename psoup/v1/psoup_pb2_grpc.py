@@ -114,6 +114,11 @@ class PsoupStub:
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.StatusRequest.SerializeToString,
                 response_deserializer=psoup_dot_v1_dot_psoup__pb2.StatusResponse.FromString,
                 _registered_method=True)
+        self.Clock = channel.unary_unary(
+                '/psoup.v1.Psoup/Clock',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.ClockRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.ClockState.FromString,
+                _registered_method=True)
 
 
 class PsoupServicer:
@@ -234,6 +239,13 @@ class PsoupServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Clock(self, request, context):
+        """What is known of the clocks of the store's servers; confirms jumps of its time, if asked to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PsoupServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -316,6 +328,11 @@ def add_PsoupServicer_to_server(servicer, server):
                     servicer.Status,
                     request_deserializer=psoup_dot_v1_dot_psoup__pb2.StatusRequest.FromString,
                     response_serializer=psoup_dot_v1_dot_psoup__pb2.StatusResponse.SerializeToString,
+            ),
+            'Clock': grpc.unary_unary_rpc_method_handler(
+                    servicer.Clock,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.ClockRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.ClockState.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -750,6 +767,33 @@ class Psoup:
             '/psoup.v1.Psoup/Status',
             psoup_dot_v1_dot_psoup__pb2.StatusRequest.SerializeToString,
             psoup_dot_v1_dot_psoup__pb2.StatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Clock(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/Clock',
+            psoup_dot_v1_dot_psoup__pb2.ClockRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.ClockState.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,8 +18,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a server over the test's store; all of them end with the test."""
     servers: list[ServerProcess] = []
 
-    def one(*options: str) -> ServerProcess:
-        server = ServerProcess(tmp_path / "store", *options)
+    def one(*options: str, clock: Path | None = None) -> ServerProcess:
+        server = ServerProcess(tmp_path / "store", *options, clock=clock)
         servers.append(server)
         return server
 

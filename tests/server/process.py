@@ -16,6 +16,7 @@ import pyarrow as pa
 from grpc_status import rpc_status
 
 from psoup.server.pieces import Message, serialize
+from psoup.server.timepiece import VARIABLE
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 
@@ -31,12 +32,19 @@ async def received(messages: AsyncIterator[Message]) -> list[pb.InvokeResponse]:
 class ServerProcess:
     """Started and ready after `__init__`; `kill` and `stop` end it."""
 
-    def __init__(self, store: Path, *options: str) -> None:
+    def __init__(self, store: Path, *options: str, clock: Path | None = None) -> None:
+        """`clock` is a file that stands for the clock of another machine."""
         command = [sys.executable, "-m", "psoup.server", "--store", str(store), "--port", "0"]
         self.errors = store.parent / f"server-{os.urandom(4).hex()}.log"
+        environment = os.environ | ({} if clock is None else {VARIABLE: str(clock)})
         with self.errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [*command, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True
+                [*command, *options],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
