@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from client_sdk._answer import Answer, AnswerHeader
 from client_sdk._async_client import AsyncAnswerStream, AsyncClient
-from client_sdk._client import DEFAULT_TARGET, AnswerStream, Client
+from client_sdk._client import AnswerStream, Client
 from client_sdk._clocks import ClockJump, StoreClock
 from client_sdk._columns import Column
 from client_sdk._exceptions import (
@@ -30,12 +30,14 @@ from client_sdk._exceptions import (
     FileBusy,
     FileDamaged,
     FileFull,
+    ForeignAnswer,
     InvalidRequest,
     LimitExceeded,
     LocalQueryProblem,
     NotComputable,
     NotFound,
     NotSynced,
+    OtherStore,
     PreconditionFailed,
     PsoupError,
     QueryProblem,
@@ -53,6 +55,7 @@ from client_sdk._models import (
     Registered,
     RegisteredMany,
     Registration,
+    StoreLimits,
     StoreStatus,
     Stream,
 )
@@ -60,12 +63,14 @@ from client_sdk._publisher import AsyncPublisher, Publisher
 from client_sdk._publishing import PublishedMany
 from client_sdk._requests import SEEN, Knowledge
 from client_sdk._retry import Retry
+from client_sdk._target import DEFAULT_TARGET
 from client_sdk._transport import AsyncTransport, Transport
 from client_sdk.copies import (
     Change,
     Copies,
     Copy,
     CopyState,
+    Doubtful,
     Queued,
     Recovered,
     Rejected,
@@ -113,6 +118,7 @@ __all__ = [
     "CopyError",
     "CopyState",
     "Definition",
+    "Doubtful",
     "ErrorDetail",
     "ExplainedRun",
     "Explanation",
@@ -120,6 +126,7 @@ __all__ = [
     "FileBusy",
     "FileDamaged",
     "FileFull",
+    "ForeignAnswer",
     "Hook",
     "HookFailed",
     "Incomplete",
@@ -131,6 +138,7 @@ __all__ = [
     "NotComputable",
     "NotFound",
     "NotSynced",
+    "OtherStore",
     "OutputBusy",
     "OutputFailed",
     "PreconditionFailed",
@@ -156,6 +164,7 @@ __all__ = [
     "ServerError",
     "Store",
     "StoreClock",
+    "StoreLimits",
     "StoreStatus",
     "StoredMatches",
     "Stream",

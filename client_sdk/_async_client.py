@@ -12,7 +12,7 @@ import pyarrow as pa
 from client_sdk import _flows, _publishing
 from client_sdk._answer import Answer, AnswerHeader, AnswerReader
 from client_sdk._async_driver import async_drive
-from client_sdk._client import DEFAULT_TARGET, DEFAULT_TIMEOUT, STREAM_TIMEOUT
+from client_sdk._client import DEFAULT_TIMEOUT, STREAM_TIMEOUT
 from client_sdk._clocks import StoreClock
 from client_sdk._effects import Flow
 from client_sdk._explanation import Explanation
@@ -32,6 +32,7 @@ from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_requ
 from client_sdk._retry import Retry
 from client_sdk._rows import Rows
 from client_sdk._session import MEBIBYTE, HandleLike, Session
+from client_sdk._target import DEFAULT_TARGET, with_port
 from client_sdk._transport import AsyncTransport
 from client_sdk._values import Scalar
 from psoup.v1 import psoup_pb2 as pb
@@ -57,7 +58,7 @@ class AsyncClient:
         transport: AsyncTransport | None = None,
     ) -> None:
         self._session = Session(tenant, owner, timeout, retry or Retry(), max_message_bytes)
-        self._transport = transport or AsyncGrpcTransport(target, max_message_bytes)
+        self._transport = transport or AsyncGrpcTransport(with_port(target), max_message_bytes)
 
     async def define(self, sql: str) -> Definition:
         """Runs one CREATE STREAM or DROP STREAM."""

@@ -31,20 +31,20 @@ from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_requ
 from client_sdk._retry import Retry
 from client_sdk._rows import Rows
 from client_sdk._session import MEBIBYTE, HandleLike, Session
+from client_sdk._target import DEFAULT_TARGET, with_port
 from client_sdk._transport import Transport
 from client_sdk._values import Scalar
 from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
 
-DEFAULT_TARGET = "localhost:7181"
 DEFAULT_TIMEOUT = 60.0
 # Whoever iterates over an answer sets the pace, so it gets the longest a request may live.
 STREAM_TIMEOUT = 1800.0
 
 
 class Client(Closing):
-    """A connection to a store, usable from several threads.
+    """A connection to a store, usable from several threads. `target` is its host, or host:port.
 
     `timeout` is the deadline in seconds of each verb as a whole, retries included. What can be
     sent twice without harm (reads, keyed registrations, numbered publishes) is sent again with
@@ -66,7 +66,7 @@ class Client(Closing):
         transport: Transport | None = None,
     ) -> None:
         self._session = Session(tenant, owner, timeout, retry or Retry(), max_message_bytes)
-        self._transport = transport or GrpcTransport(target, max_message_bytes)
+        self._transport = transport or GrpcTransport(with_port(target), max_message_bytes)
 
     def define(self, sql: str) -> Definition:
         """Runs one CREATE STREAM or DROP STREAM."""

@@ -29,6 +29,15 @@ _PLAIN: dict[str, frozenset[type]] = {
 _BASES: dict[str, tuple[type, ...]] = {
     kind: tuple(types - {_NONE}) for kind, types in _PLAIN.items()
 }
+_WANTED = {
+    "BOOLEAN": "bool",
+    "BIGINT": "int",
+    "DOUBLE": "float or int",
+    "DECIMAL": "decimal.Decimal or int",
+    "TEXT": "str",
+    "TIMESTAMP": "datetime.datetime",
+    "DATE": "datetime.date",
+}
 _WRONG = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError)
 
 
@@ -62,7 +71,8 @@ def _value(value: Any, column: Column, number: int) -> Any:
         value = value.item()
     try:
         if not isinstance(value, _BASES[column.kind]) or _is_lookalike(value, column.kind):
-            raise TypeError(f"{type(value).__name__} is not {column.type}")
+            wanted = _WANTED[column.kind]
+            raise TypeError(f"{type(value).__name__} is not {column.type}; use {wanted}")
         if isinstance(value, datetime.datetime):
             value = utc(value)
         pa.array([value], column.arrow)

@@ -2,6 +2,7 @@
 
     PsoupError
     ├── ConnectionFailed       no server answered at the target
+    │   └── ForeignAnswer      something did that is no PSoup store: a proxy, a captive portal
     ├── Timeout                the deadline passed first
     ├── InvalidRequest         the request itself is wrong; sending it again won't help
     │   ├── QueryProblem       … somewhere in its SQL: `line`, `column`, `excerpt`
@@ -16,6 +17,7 @@
         ├── NotSynced          the copy is kept, but has not come yet
         ├── NotComputable      its answer can't be told from base rows
         ├── LocalQueryProblem  the SQL of `query` is wrong, or would write
+        ├── OtherStore         the file belongs to another store than the one that answers
         ├── FileBusy           another process or thread holds the file for too long
         ├── FileFull           the disk is full; the copies are as they were
         ├── FileDamaged        the file can't be read; `Copies.recover` saves what can be
@@ -79,6 +81,13 @@ class PsoupError(Exception):
 
 class ConnectionFailed(PsoupError):
     code = "UNAVAILABLE"
+
+
+class ForeignAnswer(ConnectionFailed):
+    """Nothing is known of the request: the store it was meant for has not seen it, or not said so.
+
+    `code` is what was answered. Ask again later, or at another address.
+    """
 
 
 class Timeout(PsoupError):
@@ -162,6 +171,10 @@ class NotComputable(CopyError):
 
 class LocalQueryProblem(CopyError):
     code = "INVALID_ARGUMENT"
+
+
+class OtherStore(CopyError):
+    """Nothing was sent. `Copies.move` lets what waits in the file go to the other store."""
 
 
 class FileBusy(CopyError):

@@ -13,6 +13,7 @@ from client_sdk._exceptions import (
     Conflict,
     ConnectionFailed,
     ErrorDetail,
+    ForeignAnswer,
     InvalidRequest,
     LimitExceeded,
     NotFound,
@@ -41,14 +42,26 @@ _BY_CODE: dict[str, type[PsoupError]] = {
 }
 
 
+# Codes that gRPC itself gives too, on either side, where a store has not spoken.
+_GRPC_S_OWN = frozenset(
+    {"CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL", "UNAVAILABLE"}
+)
+# How gRPC tells that plain HTTP was answered, whatever code it makes of that.
+_PLAIN_HTTP = "http2 header with status"
+
+
 def from_rpc(error: grpc.RpcError, target: str) -> PsoupError:
     """The exception for a failed call, sync or aio."""
     code: str = error.code().name
     message: str = error.details() or code.lower().replace("_", " ")
     trailing: Iterable[tuple[str, str | bytes]] = cast(Any, error).trailing_metadata() or ()
     detail = detail_of(trailing)
-    if code == "UNAVAILABLE" and detail == ErrorDetail():
-        message = f"No answer from a store at {target}: {message}"
+    if detail == ErrorDetail():
+        if code not in _GRPC_S_OWN or _PLAIN_HTTP in message:
+            said = f"this is not a PSoup store, or something between: {target} says {message}"
+            return ForeignAnswer(said, code=code)
+        if code == "UNAVAILABLE":
+            message = f"No answer from a store at {target}: {message}"
     return error_for(code, message, detail)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -34,10 +35,15 @@ class MockTransport:
     InvokeResponse, which `answer()` makes; those of `Sync` and `Watch` one of SyncPart. Batches of
     a PublishStream go to the handler of `Publish`, one by one. `calls` has every request so far, as
     (method, request).
+
+    `store_id` is the store it stands for: `Status` says so where there is no handler, and errors
+    with a reason carry it as a store's do.
     """
 
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
-        self._handlers = {name: _function(name, each) for name, each in handlers.items()}
+    def __init__(self, handlers: Mapping[str, Handler], *, store_id: str = "mock") -> None:
+        self.store_id = store_id
+        given = {"Status": self._status, **handlers}
+        self._handlers = {name: _function(name, each) for name, each in given.items()}
         self.calls: list[tuple[str, Any]] = []
         self.closed = False
 
@@ -50,7 +56,15 @@ class MockTransport:
         handler = self._handlers.get("Publish" if method == "PublishStream" else method)
         if handler is None:
             raise ServerError(f"MockTransport has no handler for {method}", code="UNIMPLEMENTED")
-        return handler(request)
+        try:
+            return handler(request)
+        except PsoupError as error:
+            if error.reason and not error.detail.store_id:
+                error.detail = replace(error.detail, store_id=self.store_id)
+            raise
+
+    def _status(self, request: pb.StatusRequest) -> pb.StatusResponse:
+        return pb.StatusResponse(store_id=self.store_id)
 
     def unary(self, method: str, request: Message, timeout: float | None) -> Any:
         return self._handle(method, request)

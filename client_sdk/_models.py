@@ -161,16 +161,50 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Durable. `duplicate` is True where this sequence had been accepted before."""
+    """Durable. `duplicate` is True where this sequence had been accepted before.
+
+    `unverified`: that was so long ago that its rows are no longer known. They may have been other
+    ones than these, unless these were sent with that sequence and no other ever was.
+    """
 
     position: bytes
     row_count: int
     first_row_id: int
     duplicate: bool
+    unverified: bool = False
 
     @classmethod
     def from_wire(cls, message: pb.PublishResponse) -> Published:
-        return cls(message.position, message.row_count, message.first_row_id, message.duplicate)
+        return cls(
+            message.position,
+            message.row_count,
+            message.first_row_id,
+            message.duplicate,
+            is_unverified(message),
+        )
+
+
+def is_unverified(message: pb.PublishResponse) -> bool:
+    """Servers from before the field have no row id to tell in that case."""
+    return message.unverified or (message.duplicate and message.first_row_id < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """The largest batch a server takes: bytes of a message, rows, bytes decoded, bytes of a value.
+
+    The defaults are those of a server that is told nothing else.
+    """
+
+    message_bytes: int = 16 << 20
+    batch_rows: int = 1_000_000
+    batch_bytes: int = 256 << 20
+    value_bytes: int = 1 << 20
+
+    @classmethod
+    def from_wire(cls, message: pb.Limits) -> StoreLimits:
+        """What a server does not say is as by default."""
+        return cls(**{field.name: value for field, value in message.ListFields()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +230,7 @@ class StoreStatus:
     cache_limit_bytes: int
     uptime: timedelta
     clock: StoreClock | None = None
+    limits: StoreLimits = StoreLimits()
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -216,4 +251,5 @@ class StoreStatus:
             cache_limit_bytes=message.cache_limit_bytes,
             uptime=span(message.uptime),
             clock=StoreClock.from_wire(message.clock) if message.HasField("clock") else None,
+            limits=StoreLimits.from_wire(message.limits),
         )

@@ -24,7 +24,7 @@ BATCH_BYTES = 4 * MEBIBYTE
 BATCH_ROWS = 100_000
 IN_FLIGHT = 4
 # Room for the publisher's name and the sequence beside the rows.
-_IDENTITY_BYTES = 512
+IDENTITY_BYTES = 512
 
 Progress = Callable[[Published], None]
 
@@ -99,7 +99,7 @@ def _publish_as(
 ) -> Flow[Published]:
     payload = to_ipc(to_table(rows, schema))
     request = pb.PublishRequest(tenant=session.tenant, stream=stream, arrow=payload)
-    if request.ByteSize() + _IDENTITY_BYTES > session.max_message_bytes:
+    if request.ByteSize() + IDENTITY_BYTES > session.max_message_bytes:
         raise LimitExceeded(
             f"the batch takes {len(payload):,} bytes, a message at most "
             f"{session.max_message_bytes:,}; publisher(name).publish_many(…) cuts it for you"
@@ -145,7 +145,7 @@ def _requests(
     session: Session, schema: Stream, stream: str, batches: Iterable[Rows], numbered: Numbering
 ) -> Iterator[pb.PublishRequest]:
     sequence = numbered.next_sequence
-    limit = min(BATCH_BYTES, session.max_message_bytes - _IDENTITY_BYTES)
+    limit = min(BATCH_BYTES, session.max_message_bytes - IDENTITY_BYTES)
     for rows in batches:
         table = to_table(rows, schema)
         for payload in payloads(table, limit, BATCH_ROWS) if table.num_rows else ():

@@ -21,7 +21,8 @@ class Repeat(enum.Enum):
     READ = "it changes nothing"
 
 
-_UNAVAILABLE = frozenset({"UNAVAILABLE", "ABORTED"})
+# CANCELLED is how a server or a proxy sheds a call; a call that ends here is never waited for.
+_AWAY = frozenset({"UNAVAILABLE", "ABORTED", "CANCELLED"})
 # How a connection that breaks under a call shows besides UNAVAILABLE.
 _RESETS = ("RST_STREAM", "Stream removed", "Connection reset")
 
@@ -41,6 +42,12 @@ class Retry:
     def pause(self, made: int) -> float:
         return min(self.longest, self.first * 2.0 ** (made - 1)) * random.uniform(0.5, 1.0)
 
+    def pause_after(self, error: PsoupError, made: int) -> float:
+        """No shorter than the server asks for, and then spread out in the same way."""
+        asked = error.detail.retry_after
+        wanted = 0.0 if asked is None else asked.total_seconds() * random.uniform(1.0, 1.5)
+        return max(wanted, self.pause(made))
+
 
 class Attempts:
     """Counts sendings against one overall deadline."""
@@ -54,32 +61,37 @@ class Attempts:
     def reset(self) -> None:
         """Progress was made: count, and run the clock, from here."""
         self.made = 0
+        self._last: PsoupError | None = None
         self._end = None if self._timeout is None else time.monotonic() + self._timeout
 
     def remaining(self) -> float | None:
-        """Seconds for the next sending. Raises Timeout where none are left."""
+        """Seconds for the next sending. Where none are left, raises what the last one met, or
+        Timeout."""
         if self._end is None:
             return None
         left = self._end - time.monotonic()
         if left <= 0:
-            raise Timeout(f"no answer within {self._timeout:g} s")
+            raise self._last or Timeout(f"no answer within {self._timeout:g} s")
         return left
 
     def pause_after(self, error: PsoupError) -> float:
         """Seconds to wait before the next sending. Raises `error` where there is to be none."""
         self.made += 1
+        self._last = error
         if self.made >= self._retry.attempts or not may_repeat(error, self._repeat):
             raise error
-        pause = self._retry.pause(self.made)
+        pause = self._retry.pause_after(error, self.made)
         if self._end is not None and time.monotonic() + pause >= self._end:
             raise error
         return pause
 
 
 def may_repeat(error: PsoupError, repeat: Repeat) -> bool:
+    if error.detail.retry_after is not None:
+        return True  # the store has done nothing yet, and says when it will
     if repeat is Repeat.HARMFUL:
         return False
-    if error.code in _UNAVAILABLE:
+    if error.code in _AWAY:
         return True
     return repeat is Repeat.READ and any(sign in error.message for sign in _RESETS)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from client_sdk._arrow_rows import from_arrow, is_pandas, pandas_table
 from client_sdk._dict_rows import from_dicts
-from client_sdk._exceptions import LimitExceeded
+from client_sdk._exceptions import ErrorDetail, LimitExceeded
 from client_sdk._models import Stream
 from client_sdk._row_problems import null_key, null_time
 
@@ -62,21 +62,35 @@ def payloads(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[bytes]:
     Where the cuts fall depends on the rows and the two limits alone. Raises LimitExceeded where
     one row is too large by itself.
     """
+    for payload, _ in cut(table, max_bytes, max_rows):
+        if len(payload) > max_bytes:
+            raise row_too_large(len(payload), max_bytes)
+        yield payload
+
+
+def cut(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[tuple[bytes, int]]:
+    """The same, each with its count of rows; one row that is too large is a payload of its own."""
     if table.num_rows > max_rows:
-        yield from _cut(table, max_rows, max_bytes, max_rows)
+        yield from _parts(table, max_rows, max_bytes, max_rows)
         return
     payload = to_ipc(table)
-    if len(payload) <= max_bytes:
-        yield payload
+    if len(payload) <= max_bytes or table.num_rows <= 1:
+        yield payload, table.num_rows
         return
-    if table.num_rows <= 1:
-        raise LimitExceeded(
-            f"one row takes {len(payload):,} bytes, a message at most {max_bytes:,}"
-        )
     pieces = -(-len(payload) // max_bytes)
-    yield from _cut(table, max(1, table.num_rows // (pieces + 1)), max_bytes, max_rows)
+    yield from _parts(table, max(1, table.num_rows // (pieces + 1)), max_bytes, max_rows)
 
 
-def _cut(table: pa.Table, rows: int, max_bytes: int, max_rows: int) -> Iterator[bytes]:
+def _parts(
+    table: pa.Table, rows: int, max_bytes: int, max_rows: int
+) -> Iterator[tuple[bytes, int]]:
     for start in range(0, table.num_rows, rows):
-        yield from payloads(table.slice(start, rows), max_bytes, max_rows)
+        yield from cut(table.slice(start, rows), max_bytes, max_rows)
+
+
+def row_too_large(size: int, limit: int) -> LimitExceeded:
+    detail = ErrorDetail(
+        "ROW_TOO_LARGE", expected=f"at most {limit} bytes", got=f"{size} bytes", row=0
+    )
+    message = f"one row takes {size:,} bytes, a message at most {limit:,}"
+    return LimitExceeded(message, detail=detail)

@@ -6,7 +6,8 @@ over effects as everything in the SDK. `_apply` puts what came into the file in 
 `_encoding` and `_checksum` their values. `_repair` finds what is damaged.
 
 `_bases` are copies of base rows, whose answers `_computing` computes with the store's evaluator
-(`_compute`). `_outbox` is what publishes: `_queue` keeps `_batches`, `_sending` sends them.
+(`_compute`). `_outbox` is what publishes: `_queue` keeps `_batches`, `_sending` sends them under an
+`_identity` to the file's `_home`, and `_put_aside` has those that need a decision.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from client_sdk.copies._copies import Copies
 from client_sdk.copies._copy import Copy
 from client_sdk.copies._models import Change, CopyState, Synced
-from client_sdk.copies._queued import Queued, Rejected, Sent
+from client_sdk.copies._queued import Doubtful, Queued, Rejected, Sent
 from client_sdk.copies._recover import Recovered
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Copies",
     "Copy",
     "CopyState",
+    "Doubtful",
     "Queued",
     "Recovered",
     "Rejected",

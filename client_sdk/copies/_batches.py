@@ -21,9 +21,9 @@ import pyarrow as pa
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from client_sdk._arrow_rows import is_pandas
-from client_sdk._models import Stream
-from client_sdk._publishing import BATCH_BYTES, BATCH_ROWS
-from client_sdk._rows import Rows, payloads, to_ipc, to_table
+from client_sdk._models import StoreLimits, Stream
+from client_sdk._publishing import BATCH_BYTES, BATCH_ROWS, IDENTITY_BYTES
+from client_sdk._rows import Rows, cut, row_too_large, to_ipc, to_table
 from client_sdk._time import moment, timestamp
 from client_sdk._values import from_rows, to_rows
 from psoup.v1 import psoup_pb2 as pb
@@ -44,14 +44,46 @@ class Piece:
         return self.kind in (ARROW, HEARTBEAT)
 
 
-def checked(rows: Rows, stream: Stream) -> list[Piece]:
-    """Cut as publish_many cuts. Raises RowProblem, and LimitExceeded for a row too large."""
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much one publish can hold."""
+
+    bytes: int = BATCH_BYTES
+    rows: int = BATCH_ROWS
+
+    @classmethod
+    def of(cls, limits: StoreLimits, most: int) -> Room:
+        """What the store takes, in messages of at most so many bytes."""
+        message = min(limits.message_bytes, most) - IDENTITY_BYTES
+        return cls(max(1, min(message, limits.batch_bytes)), limits.batch_rows)
+
+    def holds(self, piece: Piece) -> bool:
+        if piece.kind == HEARTBEAT:
+            return True
+        return len(piece.payload) <= self.bytes and piece.row_count <= self.rows
+
+
+def checked(rows: Rows, stream: Stream, room: Room) -> list[Piece]:
+    """Cut as publish_many cuts, and to `room`. Raises RowProblem.
+
+    One row that is too large is a piece of its own.
+    """
     table = to_table(rows, stream)
-    if not table.num_rows:
-        return []
-    pieces = [Piece(ARROW, one, _count(one)) for one in payloads(table, BATCH_BYTES, BATCH_ROWS)]
+    return fitted(table, room) if table.num_rows else []
+
+
+def fitted(table: pa.Table, room: Room) -> list[Piece]:
+    most = min(room.bytes, BATCH_BYTES), min(room.rows, BATCH_ROWS)
+    pieces = [Piece(ARROW, payload, count) for payload, count in cut(table, *most)]
     assert sum(piece.row_count for piece in pieces) == table.num_rows
     return pieces
+
+
+def require_room(pieces: Sequence[Piece], room: Room) -> None:
+    """Raises LimitExceeded where one row is too large by itself."""
+    for piece in pieces:
+        if not room.holds(piece):
+            raise row_too_large(len(piece.payload), room.bytes)
 
 
 def unchecked(rows: Rows) -> list[Piece]:
@@ -91,11 +123,6 @@ def fill(request: pb.PublishRequest, piece: Piece) -> None:
         request.heartbeat.ParseFromString(piece.payload)
     else:
         request.arrow = piece.payload
-
-
-def _count(payload: bytes) -> int:
-    with pa.ipc.open_stream(payload) as reader:
-        return sum(batch.num_rows for batch in reader)
 
 
 def _plain(value: Any) -> Any:

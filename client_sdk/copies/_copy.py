@@ -59,6 +59,12 @@ class Copy:
         with self._file.reading() as connection:
             return _shelf.find(connection, self.name).declaration.handle or None
 
+    @property
+    def stream(self) -> str | None:
+        """The stream its query reads; None before a sync has learnt it."""
+        with self._file.reading() as connection:
+            return _shelf.find(connection, self.name).declaration.stream or None
+
     def to_arrow(self, now: datetime | None = None) -> pa.Table:
         return self._answer(now)[0]
 

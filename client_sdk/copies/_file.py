@@ -16,7 +16,7 @@ from pathlib import Path
 from client_sdk._exceptions import CopyError, FileBusy, FileDamaged, FileFull, WrongFile
 
 APPLICATION_ID = 0x50536F75
-FORMAT = 1
+FORMAT = 2
 _MEMORY = ":memory:"
 # How long a transaction waits for those of other processes.
 BUSY_SECONDS = 10.0
@@ -29,12 +29,22 @@ CREATE TABLE _psoup_copies (
 CREATE TABLE _psoup_removed (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
 CREATE TABLE _psoup_computed (copy_id INTEGER PRIMARY KEY, content);
 CREATE TABLE _psoup_streams (name PRIMARY KEY, stream) WITHOUT ROWID;
-CREATE TABLE _psoup_publisher (name, next_sequence, next_batch);
+CREATE TABLE _psoup_publisher (name, next_sequence, next_batch, last_batch);
 CREATE TABLE _psoup_queue (
-    batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused,
+    batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused, doubtful,
     UNIQUE (batch, piece)
 );
+CREATE TABLE _psoup_store (store);
 """
+
+# What makes a file of each format one of the next.
+_UPGRADES = {
+    1: """
+ALTER TABLE _psoup_publisher ADD COLUMN last_batch;
+ALTER TABLE _psoup_queue ADD COLUMN doubtful;
+CREATE TABLE _psoup_store (store);
+""",
+}
 
 
 class CopyFile:
@@ -129,6 +139,8 @@ class CopyFile:
                 f"{self.name} was made by a newer version (format {version}, this one reads "
                 f"{FORMAT}): update the SDK, or keep another file"
             )
+        if version < FORMAT:
+            self._upgrade()
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA temp_store = MEMORY")
 
@@ -139,11 +151,30 @@ class CopyFile:
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         if not _tables(connection):
-            for statement in _TABLES.split(";"):
-                connection.execute(statement)
+            _execute_all(connection, _TABLES)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("COMMIT")
+
+    def _upgrade(self) -> None:
+        """All steps or none; of two processes one takes them."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for version in range(_pragma(connection, "user_version"), FORMAT):
+                _execute_all(connection, _UPGRADES[version])
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _execute_all(connection: sqlite3.Connection, script: str) -> None:
+    """Inside the transaction that is open: `executescript` would end it."""
+    for statement in script.split(";"):
+        connection.execute(statement)
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

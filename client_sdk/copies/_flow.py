@@ -19,8 +19,10 @@ from client_sdk.copies import _shelf
 from client_sdk.copies._apply import promote
 from client_sdk.copies._bases import settle
 from client_sdk.copies._file import CopyFile
+from client_sdk.copies._home import home_of, visit
 from client_sdk.copies._items import Item, Step
 from client_sdk.copies._models import Synced
+from client_sdk.copies._sending import learn
 from psoup.v1 import psoup_pb2 as pb
 
 # A server takes no more in one call.
@@ -91,9 +93,37 @@ def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
     except PsoupError as error:
         item.error = error
         return
-    _amend(file, item, handle=registered.handle)
+    _amend(file, item, handle=registered.handle, stream="")
     item.error = None
     item.reopen()
+
+
+def meet(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
+    """Finds out which store answers, where the file does not know its own, or has to register.
+
+    Raises OtherStore.
+    """
+    with file.reading() as connection:
+        known = home_of(connection) is not None
+    if (items and not known) or any(item.must_register for item in items):
+        yield from visit(session, file)
+
+
+def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
+    """Keeps what the streams of copies are like, where it is not known, so that rows can be
+    checked as they are queued. What fails is left for the next time: the copies are what counts."""
+    learnt: set[str] = set()
+    for item in items:
+        if item.error is not None or item.declaration.stream or not item.declaration.handle:
+            continue
+        try:
+            found = yield from _flows.registration(session, item.declaration.handle)
+            if found.stream not in learnt:
+                yield from learn(session, file, found.stream)
+        except PsoupError:
+            return
+        learnt.add(found.stream)
+        _amend(file, item, stream=found.stream)
 
 
 def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
@@ -139,6 +169,8 @@ class SyncRun:
                     break
             if self._left is not None and self._left <= 0:
                 break
+        if self._left is None or self._left > 0:
+            yield from learn_streams(self._file, self._session, self._items)
         return self._synced()
 
     def _live(self) -> list[Item]:
@@ -161,6 +193,7 @@ class SyncRun:
         return Synced(changes, received_bytes=self._received)
 
     def _register(self) -> Flow[None]:
+        yield from meet(self._file, self._session, self._items)
         for item in self._items:
             if item.must_register:
                 yield from register(self._file, self._session, item)

@@ -11,14 +11,17 @@ from client_sdk._async_client import AsyncClient
 from client_sdk._client import Client
 from client_sdk._effects import Flow
 from client_sdk._exceptions import ConnectionFailed, CopyError, PsoupError, Timeout
-from client_sdk._models import Stream
+from client_sdk._models import StoreLimits, Stream
 from client_sdk._operations import deletes
 from client_sdk._rows import Rows
 from client_sdk._session import Session
 from client_sdk.copies import _batches, _sending
+from client_sdk.copies._batches import Room
 from client_sdk.copies._file import CopyFile
+from client_sdk.copies._home import home_of, visit
+from client_sdk.copies._put_aside import PutAside
 from client_sdk.copies._queue import QUEUE_BYTES, Queue
-from client_sdk.copies._queued import Queued, Rejected, Sent
+from client_sdk.copies._queued import Doubtful, Queued, Rejected, Sent
 from client_sdk.copies._streams import remembered
 
 
@@ -28,19 +31,25 @@ class Outbox:
     def __init__(self, file: CopyFile, queue_bytes: int = QUEUE_BYTES) -> None:
         self._file = file
         self._queue = Queue(file, queue_bytes)
+        self._put_aside = PutAside(file)
 
     def publish(self, stream: str, rows: Rows) -> int | None:
         """Queues one batch, on the disk when this returns. Its number; None where it has no rows.
 
         Rows are as for `Client.publish`. Where the stream is known from the last contact they are
         checked at once, else when they are sent. A row of a stream with arrival time gets its ts
-        when the store takes it.
+        when the store takes it. Until then, and until the next sync, no copy has the rows.
         """
         with self._file.reading() as connection:
-            known = remembered(connection, stream)
+            known, home = remembered(connection, stream), home_of(connection)
         if not hasattr(rows, "columns"):
             rows = rows if isinstance(rows, Mapping | str | bytes) else list(rows)
-        pieces = _batches.unchecked(rows) if known is None else _batches.checked(rows, known)
+        if known is None:
+            return self._queue.put(stream, _batches.unchecked(rows))
+        limits = StoreLimits() if home is None else home.limits
+        room = Room.of(limits, limits.message_bytes)
+        pieces = _batches.checked(rows, known, room)
+        _batches.require_room(pieces, room)
         return self._queue.put(stream, pieces)
 
     def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> int | None:
@@ -59,18 +68,34 @@ class Outbox:
     @property
     def rejected(self) -> list[Rejected]:
         """What the store refused for good. It stays here until it is requeued or discarded."""
-        return self._queue.rejected()
+        return self._put_aside.rejected()
+
+    @property
+    def doubtful(self) -> list[Doubtful]:
+        """What may be in the store, and may not. It stays here until it is resent or discarded."""
+        return self._put_aside.doubtful()
 
     def requeue(self, batch: int | None = None) -> int:
         """Puts a refused batch (None: all of them) at the end of the queue. How many pieces.
 
         Raises ValueError where that batch was not refused.
         """
-        return self._queue.requeue(batch)
+        return self._put_aside.requeue(batch)
+
+    def resend(self, batch: int | None = None) -> int:
+        """Puts a doubtful batch (None: all of them) at the end of the queue. How many pieces.
+
+        It is sent as a batch that was never sent before: if it is in the store, it will be twice.
+        Raises ValueError where that batch is not doubtful.
+        """
+        return self._put_aside.resend(batch)
 
     def discard(self, batch: int | None = None) -> int:
-        """Deletes a refused batch (None: all of them). How many pieces."""
-        return self._queue.discard(batch)
+        """Deletes a refused or a doubtful batch (None: all refused ones). How many pieces.
+
+        Raises ValueError where that batch is neither.
+        """
+        return self._put_aside.discard(batch)
 
     def send(self, client: Client) -> Sent:
         """Sends what waits, in order, each batch exactly once.
@@ -89,6 +114,25 @@ class Outbox:
 
     async def learn_async(self, client: AsyncClient, stream: str) -> Stream:
         return await client._run(_sending.learn(client._session, self._file, stream))
+
+    @property
+    def store_id(self) -> str | None:
+        """The store the file belongs to; None before the first contact."""
+        with self._file.reading() as connection:
+            home = home_of(connection)
+        return None if home is None else home.store_id
+
+    def move(self, client: Client) -> str:
+        """Makes the file belong to the store of `client`, whose id is returned.
+
+        What waits is sent there from now on, under a new name, also what the store before may have
+        taken without saying so. The copies are replaced by the next sync.
+        """
+        return client._run(visit(client._session, self._file, move=True)).store_id
+
+    async def move_async(self, client: AsyncClient) -> str:
+        home = await client._run(visit(client._session, self._file, move=True))
+        return home.store_id
 
     def known_stream(self, stream: str) -> Stream | None:
         """As it was at the last contact; None where there was none."""

@@ -5,9 +5,6 @@ first that waits is sent with the publisher's next sequence, and only when it ha
 the next one follows. So the sequence needs no place in the queue: it belongs to whatever comes
 first, and a batch that is refused leaves no gap.
 
-    publisher       a random name, made once, and the next sequence
-    queue           waiting, or refused and put aside
-
 Every method is one transaction, and says which batch of which sequence it is about: where another
 process was faster it does nothing.
 """
@@ -15,7 +12,6 @@ process was faster it does nothing.
 from __future__ import annotations
 
 import hashlib
-import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -25,13 +21,11 @@ from typing import Any
 from client_sdk._exceptions import LimitExceeded, PsoupError
 from client_sdk.copies._batches import Piece
 from client_sdk.copies._file import CopyFile
-from client_sdk.copies._queued import Queued, QueuedStream, Rejected
-from client_sdk.copies._sealed import seal, unseal
+from client_sdk.copies._identity import begin_anew, identity, identity_for, new_batch, use_up
+from client_sdk.copies._put_aside import DOUBTFUL, FIELDS, REFUSED, WAITING, put_aside
+from client_sdk.copies._queued import Doubtful, Queued, QueuedStream, Rejected
 
 QUEUE_BYTES = 256 << 20
-
-_FIELDS = "batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused"
-_WAITING = "refused IS NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +40,18 @@ class Waiting:
     number: int
     stream: str
     piece: Piece
-    whole: bool
+    checksum: str
     publisher: str
     sequence: int
     tried: bool
+
+    @property
+    def whole(self) -> bool:
+        return self.checksum == _checksum(self.stream, self.piece)
+
+    @property
+    def mark(self) -> str:
+        return f"{self.publisher} {self.sequence}"
 
 
 class Queue:
@@ -69,9 +71,8 @@ class Queue:
             return None
         with self._file.writing(durable=True) as connection:
             self._check_room(connection, pieces)
-            _, _, batch = _publisher(connection)
-            connection.execute("UPDATE _psoup_publisher SET next_batch = next_batch + 1")
-            _insert(connection, batch, stream, pieces, time.time_ns() // 1000)
+            batch = new_batch(connection)
+            _insert(connection, (batch, 0), stream, pieces, time.time_ns() // 1000)
         return batch
 
     def _check_room(self, connection: sqlite3.Connection, pieces: Sequence[Piece]) -> None:
@@ -84,25 +85,48 @@ class Queue:
                 "larger queue_bytes"
             )
 
+    def state(self) -> Queued:
+        with self._file.reading() as connection:
+            rows = connection.execute(
+                "SELECT stream, count(*), sum(row_count), sum(length(payload)), min(queued_at) "
+                f"FROM _psoup_queue WHERE {WAITING} GROUP BY stream ORDER BY stream"
+            ).fetchall()
+            aside = connection.execute(
+                f"SELECT coalesce(sum({REFUSED}), 0), coalesce(sum({DOUBTFUL}), 0) "
+                "FROM _psoup_queue"
+            ).fetchone()
+        return Queued({row[0]: QueuedStream(*row[1:]) for row in rows}, *aside)
+
     # ---- sending
 
     def first(self) -> Waiting | None:
-        """The first that waits. Noted as tried: what is found out later may depend on it."""
+        """The first that waits."""
         with self._file.writing() as connection:
-            where = f"WHERE {_WAITING} ORDER BY batch, piece LIMIT 1"
-            row = connection.execute(f"SELECT {_FIELDS} FROM _psoup_queue {where}").fetchone()
+            where = f"WHERE {WAITING} ORDER BY batch, piece LIMIT 1"
+            row = connection.execute(f"SELECT {FIELDS} FROM _psoup_queue {where}").fetchone()
             if row is None:
                 return None
-            batch, number, stream, kind, payload, rows, checksum, _, tried, _ = row
-            name, sequence, _ = _publisher(connection)
-            mark = f"{name} {sequence}"
+            batch, number, stream, kind, payload, rows, checksum, _, tried, _, _ = row
+            who = identity_for(connection, batch)
+        piece, mark = Piece(kind, payload, rows), f"{who.name} {who.next_sequence}"
+        return Waiting(
+            batch, number, stream, piece, checksum, who.name, who.next_sequence, tried == mark
+        )
+
+    def trying(self, waiting: Waiting) -> bool:
+        """Notes that it may leave now; False where it must not, being another's business by now.
+
+        On the disk before it is sent: what has left under a sequence is never cut otherwise.
+        """
+        with self._file.writing(durable=not waiting.tried) as connection:
+            who = identity(connection)
+            if not _waits(connection, waiting) or f"{who.name} {who.next_sequence}" != waiting.mark:
+                return False
             connection.execute(
                 "UPDATE _psoup_queue SET tried = ? WHERE batch = ? AND piece = ?",
-                (mark, batch, number),
+                (waiting.mark, waiting.batch, waiting.number),
             )
-            piece = Piece(kind, payload, rows)
-            whole = checksum == _checksum(stream, piece)
-            return Waiting(batch, number, stream, piece, whole, name, sequence, tried == mark)
+        return True
 
     def acknowledge(self, sent: Waiting) -> None:
         """It is in the store: it leaves the queue, and the next has the next sequence.
@@ -111,22 +135,22 @@ class Queue:
         """
         with self._file.writing(durable=True) as connection:
             _delete(connection, sent)
-            connection.execute(
-                "UPDATE _psoup_publisher SET next_sequence = ? "
-                "WHERE name = ? AND next_sequence = ?",
-                (sent.sequence + 1, sent.publisher, sent.sequence),
-            )
+            use_up(connection, sent.publisher, sent.sequence)
 
     def reject(self, sent: Waiting, error: PsoupError) -> list[Rejected]:
         """It is put aside; its sequence goes to the next. Empty where it is gone already."""
-        refused = {"reason": error.reason, "message": str(error), "at": time.time_ns() // 1000}
         with self._file.writing(durable=True) as connection:
-            rows = connection.execute(
-                "UPDATE _psoup_queue SET refused = ? "
-                f"WHERE batch = ? AND piece = ? AND {_WAITING} RETURNING {_FIELDS}",
-                (seal(refused), sent.batch, sent.number),
-            ).fetchall()
-        return [_rejected(row) for row in rows]
+            rows = put_aside(connection, "refused", sent.batch, sent.number, _why(error))
+        return [Rejected.from_row(row) for row in rows]
+
+    def doubt(self, sent: Waiting, error: PsoupError) -> list[Doubtful]:
+        """It is put aside, and its sequence is not used again. Empty where it is gone already."""
+        said = {**_why(error), "publisher": sent.publisher, "sequence": sent.sequence}
+        with self._file.writing(durable=True) as connection:
+            rows = put_aside(connection, "doubtful", sent.batch, sent.number, said)
+            if rows:
+                use_up(connection, sent.publisher, sent.sequence, end=True)
+        return [Doubtful.from_row(row) for row in rows]
 
     def rename(self, sent: Waiting) -> bool:
         """Goes on under another name, where the store knows this one from somebody else.
@@ -134,104 +158,58 @@ class Queue:
         False where there is nothing to be done: the batch is gone, or the name is another already.
         """
         with self._file.writing(durable=True) as connection:
-            if not _waits(connection, sent):
+            who = identity(connection)
+            if not _waits(connection, sent) or f"{who.name} {who.next_sequence}" != sent.mark:
                 return False
-            changed = connection.execute(
-                "UPDATE _psoup_publisher SET name = ?, next_sequence = 1 "
-                "WHERE name = ? AND next_sequence = ?",
-                (_random_name(), sent.publisher, sent.sequence),
-            )
-            return changed.rowcount > 0
+            begin_anew(connection)
+        return True
 
-    def replace(self, unchecked: Waiting, pieces: Sequence[Piece]) -> None:
-        """A batch that has been checked, in its place."""
+    def replace(self, before: Waiting, pieces: Sequence[Piece]) -> None:
+        """A batch that has been checked, or cut, in its place. Nothing, where it may have left."""
         with self._file.writing(durable=True) as connection:
-            if not _waits(connection, unchecked):
+            if not _waits(connection, before) or _was_tried(connection, before):
                 return
-            queued_at = _delete(connection, unchecked)
-            _insert(connection, unchecked.batch, unchecked.stream, pieces, queued_at)
-
-    # ---- looking
-
-    def state(self) -> Queued:
-        with self._file.reading() as connection:
-            rows = connection.execute(
-                "SELECT stream, count(*), sum(row_count), sum(length(payload)), min(queued_at) "
-                f"FROM _psoup_queue WHERE {_WAITING} GROUP BY stream ORDER BY stream"
-            ).fetchall()
-            aside = connection.execute(
-                "SELECT count(*) FROM _psoup_queue WHERE refused IS NOT NULL"
-            ).fetchone()[0]
-        return Queued({row[0]: QueuedStream(*row[1:]) for row in rows}, aside)
-
-    def rejected(self) -> list[Rejected]:
-        with self._file.reading() as connection:
-            rows = connection.execute(
-                f"SELECT {_FIELDS} FROM _psoup_queue WHERE refused IS NOT NULL "
-                "ORDER BY batch, piece"
-            ).fetchall()
-        return [_rejected(row) for row in rows]
-
-    def requeue(self, batch: int | None) -> int:
-        """What was put aside waits again, at the end, in its order. How many pieces."""
-        with self._file.writing(durable=True) as connection:
-            found = _aside(connection, batch)
-            numbers: dict[int, int] = {}
-            for old, piece in found:
-                if old not in numbers:
-                    numbers[old] = _publisher(connection)[2]
-                    connection.execute("UPDATE _psoup_publisher SET next_batch = next_batch + 1")
-                connection.execute(
-                    "UPDATE _psoup_queue SET batch = ?, refused = NULL, tried = NULL "
-                    "WHERE batch = ? AND piece = ?",
-                    (numbers[old], old, piece),
-                )
-        return len(found)
-
-    def discard(self, batch: int | None) -> int:
-        """What was put aside is gone for good. How many pieces."""
-        with self._file.writing() as connection:
-            found = _aside(connection, batch)
-            for one in found:
-                connection.execute("DELETE FROM _psoup_queue WHERE batch = ? AND piece = ?", one)
-        return len(found)
+            queued_at = _delete(connection, before)
+            _shift(connection, before, len(pieces) - 1)
+            _insert(connection, (before.batch, before.number), before.stream, pieces, queued_at)
 
 
-def _publisher(connection: sqlite3.Connection) -> tuple[str, int, int]:
-    """Its name, its next sequence, the next batch's number; made where there is none."""
-    select = "SELECT name, next_sequence, next_batch FROM _psoup_publisher"
-    row = connection.execute(select).fetchone()
-    if row is None:
-        row = (_random_name(), 1, 1)
-        connection.execute("INSERT INTO _psoup_publisher VALUES (?, ?, ?)", row)
-    name, sequence, batch = row
-    return name, sequence, batch
-
-
-def _random_name() -> str:
-    return f"copies-{secrets.token_hex(12)}"
+def _why(error: PsoupError) -> dict[str, Any]:
+    return {"reason": error.reason, "message": str(error), "at": time.time_ns() // 1000}
 
 
 def _insert(
     connection: sqlite3.Connection,
-    batch: int,
+    place: tuple[int, int],
     stream: str,
     pieces: Sequence[Piece],
     queued_at: int,
 ) -> None:
     connection.executemany(
-        f"INSERT INTO _psoup_queue ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)",
-        _rows(batch, stream, pieces, queued_at),
+        f"INSERT INTO _psoup_queue ({FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL)",
+        _rows(place, stream, pieces, queued_at),
     )
 
 
 def _rows(
-    batch: int, stream: str, pieces: Sequence[Piece], queued_at: int
+    place: tuple[int, int], stream: str, pieces: Sequence[Piece], queued_at: int
 ) -> Iterator[tuple[Any, ...]]:
-    for number, piece in enumerate(pieces):
+    batch, first = place
+    for number, piece in enumerate(pieces, first):
         checksum = _checksum(stream, piece)
         count = piece.row_count
         yield batch, number, stream, piece.kind, piece.payload, count, checksum, queued_at
+
+
+def _shift(connection: sqlite3.Connection, before: Waiting, by: int) -> None:
+    """Makes room behind a piece; by way of negative numbers, since each number is there once."""
+    connection.execute(
+        "UPDATE _psoup_queue SET piece = -(piece + ?) WHERE batch = ? AND piece > ?",
+        (by, before.batch, before.number),
+    )
+    connection.execute(
+        "UPDATE _psoup_queue SET piece = -piece WHERE batch = ? AND piece < 0", (before.batch,)
+    )
 
 
 def _checksum(stream: str, piece: Piece) -> str:
@@ -242,11 +220,20 @@ def _checksum(stream: str, piece: Piece) -> str:
 
 
 def _waits(connection: sqlite3.Connection, sent: Waiting) -> bool:
+    """Whether that very piece still does."""
     rows = connection.execute(
-        f"SELECT 1 FROM _psoup_queue WHERE batch = ? AND piece = ? AND kind = ? AND {_WAITING}",
-        (sent.batch, sent.number, sent.piece.kind),
+        f"SELECT 1 FROM _psoup_queue WHERE batch = ? AND piece = ? AND checksum = ? AND {WAITING}",
+        (sent.batch, sent.number, sent.checksum),
     )
     return rows.fetchone() is not None
+
+
+def _was_tried(connection: sqlite3.Connection, waiting: Waiting) -> bool:
+    rows = connection.execute(
+        "SELECT tried FROM _psoup_queue WHERE batch = ? AND piece = ?",
+        (waiting.batch, waiting.number),
+    )
+    return bool(rows.fetchone()[0] == waiting.mark)
 
 
 def _delete(connection: sqlite3.Connection, sent: Waiting) -> int:
@@ -256,33 +243,3 @@ def _delete(connection: sqlite3.Connection, sent: Waiting) -> int:
         (sent.batch, sent.number),
     ).fetchall()
     return rows[0][0] if rows else 0
-
-
-def _aside(connection: sqlite3.Connection, batch: int | None) -> list[tuple[int, int]]:
-    """Raises ValueError where a batch is named that was not put aside."""
-    rows = connection.execute(
-        "SELECT batch, piece FROM _psoup_queue WHERE refused IS NOT NULL ORDER BY batch, piece"
-    ).fetchall()
-    found = [row for row in rows if batch is None or row[0] == batch]
-    if batch is not None and not found:
-        raise ValueError(f"no batch {batch} was refused; those that were: {_numbers(rows)}")
-    return found
-
-
-def _numbers(rows: Sequence[tuple[int, int]]) -> str:
-    return ", ".join(map(str, dict.fromkeys(batch for batch, _ in rows))) or "none"
-
-
-def _rejected(row: Sequence[Any]) -> Rejected:
-    batch, number, stream, kind, payload, count, _, queued_at, _, refused = row
-    why = unseal(refused) or {"reason": "", "message": "the reason can't be read any more"}
-    return Rejected(
-        batch,
-        number,
-        stream,
-        count,
-        queued_at,
-        why["reason"],
-        why["message"],
-        Piece(kind, payload, count),
-    )

@@ -1,14 +1,16 @@
-"""What waits in a file to be sent, what was sent, and what the store would not have."""
+"""What waits in a file to be sent, what was sent, and what was put aside."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from client_sdk._exceptions import PsoupError
 from client_sdk._time import from_micros
 from client_sdk.copies._batches import Piece, rows_of
+from client_sdk.copies._sealed import unseal
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,14 @@ class QueuedStream:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """What waits, by stream. A batch that was cut counts as several. `rejected` were put aside."""
+    """What waits, by stream. A batch that was cut counts as several.
+
+    `rejected` and `doubtful` were put aside, and wait for a decision.
+    """
 
     streams: dict[str, QueuedStream]
     rejected: int
+    doubtful: int = 0
 
     @property
     def batches(self) -> int:
@@ -44,19 +50,20 @@ class Queued:
     def bytes(self) -> int:
         return sum(one.bytes for one in self.streams.values())
 
+    def rows_for(self, stream: str | None) -> int:
+        """How many rows wait for one stream; for all, where that is not known."""
+        if stream is None:
+            return self.rows
+        name = stream.lower()
+        return sum(one.rows for each, one in self.streams.items() if each.lower() == name)
+
     def __bool__(self) -> bool:
         """Whether anything waits."""
         return bool(self.streams)
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """A batch, or a piece of one, that the store refused for good: sending it again won't help.
-
-    `reason` is as in PsoupError. Mend `content` and publish it anew, then discard this; or requeue
-    it where the store was mended, say by creating the stream.
-    """
-
+class _Aside:
     batch: int
     number: int
     stream: str
@@ -65,6 +72,16 @@ class Rejected:
     reason: str
     message: str
     _piece: Piece = field(repr=False)
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> Self:
+        """A row of the queue, whose last two columns say why."""
+        batch, number, stream, kind, payload, count, _, queued_at, _, *sealed = row
+        found = [unseal(one) for one in sealed if one is not None]
+        why = (found and found[0]) or {"reason": "", "message": "the reason can't be read any more"}
+        piece = Piece(kind, payload, count)
+        said = why["reason"], why["message"]
+        return cls(batch, number, stream, count, queued_at, *said, piece)
 
     @property
     def queued_at(self) -> datetime:
@@ -80,15 +97,35 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected(_Aside):
+    """A batch, or a piece of one, that was refused for good: sending it again won't help.
+
+    `reason` is as in PsoupError. Mend `content` and publish it anew, then discard this; or requeue
+    it where the store was mended, say by creating the stream.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful(_Aside):
+    """A batch, or a piece of one, that may be in the store already, and may not.
+
+    The store has taken its sequence, and no longer knows with which rows: this file was copied, or
+    came from a back-up. Look whether `content` is there; resend it if not, else discard it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """What a send did.
 
     `duplicates` of the batches had been there already, from an earlier send whose acknowledgement
-    was lost. In a sync `error` is what keeps the rest waiting, if anything does.
+    was lost. `rejected` and `doubtful` were put aside. In a sync `error` is what keeps the rest
+    waiting, if anything does.
     """
 
     batches: int = 0
     rows: int = 0
     duplicates: int = 0
     rejected: tuple[Rejected, ...] = ()
+    doubtful: tuple[Doubtful, ...] = ()
     error: PsoupError | None = None

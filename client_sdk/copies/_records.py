@@ -18,7 +18,7 @@ class Declaration:
     """What `keep` was told, and the handle once there is one.
 
     `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty where only the handle
-    is known. `key` is the client key it is registered with.
+    is known. `key` is the client key it is registered with. `stream` is empty until it is learnt.
     """
 
     copy_id: int
@@ -31,11 +31,12 @@ class Declaration:
     base_rows: bool
     key: str
     handle: bytes = b""
+    stream: str = ""
 
     def asks_the_same(self, other: Declaration) -> bool:
         """Whether its answer is the other's too. A handle that is not given does not matter."""
         same = replace(other, copy_id=self.copy_id, key=self.key, priority=self.priority)
-        same = replace(same, lease=self.lease, name=self.name)
+        same = replace(same, lease=self.lease, name=self.name, stream=self.stream)
         return self == (replace(same, handle=self.handle) if self.sql else same)
 
     def to_content(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from client_sdk.copies._records import Declaration
 from client_sdk.copies._sealed import unseal
 
 # Tables beside those of copies whose rows are carried over as they are.
-CARRIED = ("_psoup_streams", "_psoup_publisher", "_psoup_queue")
+CARRIED = ("_psoup_store", "_psoup_streams", "_psoup_publisher", "_psoup_queue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,11 @@ def _declarations(source: sqlite3.Connection) -> list[Declaration]:
 
 
 def _carry(source: sqlite3.Connection, connection: sqlite3.Connection, table: str) -> int:
-    count = 0
+    """The columns the source has: it may be of an older format."""
+    names = [row[1] for row in _readable(source, f"PRAGMA table_info({table})")]
+    columns, places, count = ", ".join(map(str, names)), ", ".join("?" * len(names)), 0
     for row in _readable(source, f"SELECT * FROM {table}"):
-        places = ", ".join("?" * len(row))
-        connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({places})", row)
+        connection.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({places})", row)
         count += 1
     return count
 

@@ -20,8 +20,11 @@ def remember(connection: sqlite3.Connection, stream: Stream) -> None:
 
 
 def remembered(connection: sqlite3.Connection, name: str) -> Stream | None:
-    """None where nothing is known, or it can't be read any more. Counts are of no meaning."""
-    rows = connection.execute("SELECT stream FROM _psoup_streams WHERE name = ?", (name,))
+    """None where nothing is known, or it can't be read any more. Counts are of no meaning.
+
+    The store does not tell names apart by case either.
+    """
+    rows = connection.execute("SELECT stream FROM _psoup_streams WHERE name = ?", (name.lower(),))
     content = unseal((rows.fetchone() or [None])[0])
     return None if content is None else stream_from(content)
 

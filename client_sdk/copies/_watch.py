@@ -11,7 +11,15 @@ from client_sdk._session import Session
 from client_sdk._time import duration
 from client_sdk.copies._apply import Overtaken
 from client_sdk.copies._file import CopyFile
-from client_sdk.copies._flow import MOST_ITEMS, Wish, open_items, prepare_item, register
+from client_sdk.copies._flow import (
+    MOST_ITEMS,
+    Wish,
+    learn_streams,
+    meet,
+    open_items,
+    prepare_item,
+    register,
+)
 from client_sdk.copies._items import Item, Step
 from client_sdk.copies._models import Synced
 from psoup.v1 import psoup_pb2 as pb
@@ -45,6 +53,7 @@ class WatchRun:
             live = [item for item in self._items if item.error is None]
             if not live:
                 return
+            yield from learn_streams(self._file, self._session, live)
             try:
                 yield from self._call(live)
                 yield Pause(self._session.retry.pause(1))
@@ -58,6 +67,7 @@ class WatchRun:
                     item.reopen()
 
     def _register(self) -> Flow[None]:
+        yield from meet(self._file, self._session, self._items)
         for item in self._items:
             if item.must_register:
                 yield from register(self._file, self._session, item)

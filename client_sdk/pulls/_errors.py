@@ -56,5 +56,9 @@ def passes(error: PsoupError) -> bool:
 
 
 def hopeless(error: PsoupError) -> bool:
-    """The pull itself is wrong: trying it again, however often, gives the same."""
-    return isinstance(error, BadPull | InvalidRequest | Conflict)
+    """The pull itself is wrong: trying it again, however often, gives the same.
+
+    Of what a server says only a store's own word counts.
+    """
+    said = bool(error.detail.store_id) and isinstance(error, InvalidRequest | Conflict)
+    return said or isinstance(error, BadPull)

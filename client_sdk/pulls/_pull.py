@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from client_sdk._client import DEFAULT_TARGET, DEFAULT_TIMEOUT, Client
+from client_sdk._client import DEFAULT_TIMEOUT, Client
+from client_sdk._target import DEFAULT_TARGET
 from client_sdk._values import Scalar
 from client_sdk.pulls._errors import BadPull
 from client_sdk.pulls._schedule import ZERO, Schedule

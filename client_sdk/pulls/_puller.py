@@ -106,7 +106,7 @@ class Puller(Closing):
         store = pulls[0].store
         made = pull_many(self._client(store), pulls)
         if any(report.error is not None and passes(report.error) for report in made):
-            # Its channel would wait longer and longer before it tries to connect again.
+            # A new channel connects at once, and asks anew where the store is.
             self._clients.pop(store).close()
         draw = self._draw()
         reports = [self._scheduled(report, draw) for report in made]

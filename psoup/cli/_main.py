@@ -65,7 +65,7 @@ def _version() -> str:
     default=DEFAULT_TARGET,
     show_default=True,
     show_envvar=True,
-    help="Where the server listens.",
+    help="Where the server listens: a host, or host:port.",
 )
 @click.option("--tenant", envvar="PSOUP_TENANT", default="main", show_default=True)
 @click.option("--owner", envvar="PSOUP_OWNER", default="main", show_default=True)

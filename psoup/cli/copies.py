@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from client_sdk import Change, Copies, Sent, Synced
+from psoup.cli.copy_aside import discard, doubtful, rejected, requeue, resend
 from psoup.cli.copy_file import COPIES, connection_of, opened
-from psoup.cli.copy_queue import discard, publish, rejected, requeue, send, tell_sent
+from psoup.cli.copy_queue import move, publish, send, tell_sent
 from psoup.cli.copy_rows import query, rows
 from psoup.cli.output import as_json, grid, note
 from psoup.cli.problems import REFUSED, fail, show
@@ -143,7 +144,8 @@ def sync(
         click.echo(_json(synced))
     else:
         _tell(synced)
-    if any(change.error for change in synced.values()) or synced.sent.error:
+    sent = synced.sent
+    if sent.error or sent.doubtful or any(change.error for change in synced.values()):
         context.exit(REFUSED)
 
 
@@ -193,15 +195,19 @@ def status(file: Path, as_json_: bool) -> None:
         queued = copies.queued
     if as_json_:
         waiting = {"batches": queued.batches, "rows": queued.rows, "bytes": queued.bytes}
-        click.echo(as_json({"copies": found, "queue": {**waiting, "rejected": queued.rejected}}))
+        aside = {"rejected": queued.rejected, "doubtful": queued.doubtful}
+        click.echo(as_json({"copies": found, "queue": {**waiting, **aside}}))
         return
     heads = ["name", "rows", "now", "slides", "fresh until", "lease until", "staged"]
     lines = [[one[head.replace(" ", "_")] for head in heads] for one in found]
     grid(heads, [[_shown(value) for value in line] for line in lines], empty="no copies yet")
     for name, stream in queued.streams.items():
-        note(f"{stream.batches:,} batches wait for {name}: {stream.rows:,} rows")
+        said = f"{stream.batches:,} batches wait for {name}: {stream.rows:,} rows"
+        note(f"{said}, in no copy before a sync")
     if queued.rejected:
         note(f"{queued.rejected:,} batches were refused; psoup copy rejected {file} shows them")
+    if queued.doubtful:
+        note(f"{queued.doubtful:,} batches are doubtful; psoup copy doubtful {file} shows them")
 
 
 def _status(copies: Copies, name: str) -> dict[str, Any]:
@@ -287,9 +293,10 @@ def _sent(sent: Sent) -> dict[str, Any]:
         "batches": sent.batches,
         "rows": sent.rows,
         "rejected": [f"{one.stream}: {one.message}" for one in sent.rejected],
+        "doubtful": [f"{one.stream}: {one.message}" for one in sent.doubtful],
         "error": None if sent.error is None else str(sent.error),
     }
 
 
-for _command in (rows, query, publish, send, rejected, requeue, discard):
+for _command in (rows, query, publish, send, rejected, requeue, doubtful, resend, discard, move):
     copy.add_command(_command)

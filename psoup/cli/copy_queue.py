@@ -1,4 +1,4 @@
-"""psoup copy publish, send, rejected, requeue, discard: what waits in a file to be sent."""
+"""psoup copy publish, send, move: what waits in a file to be sent."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 import pyarrow as pa
 
-from client_sdk import ConnectionFailed, Copies, Rejected, Sent, Stream
+from client_sdk import ConnectionFailed, Copies, Sent, Stream
 from psoup.cli.connection import Connection
 from psoup.cli.copy_file import COPIES, NEW_COPIES, connection_of, opened
-from psoup.cli.output import as_json, grid, note
+from psoup.cli.output import note
 from psoup.cli.problems import REFUSED, fail, refuse, show
 from psoup.cli.progress import FileProgress
 from psoup.cli.readers import BadLine, Options, read
@@ -59,7 +59,7 @@ def publish(
             options = Options(pairs(rename, "--rename"), frozenset(drop), null)
             table = _rows(data, known, options, skip_bad)
             copies.publish(stream, table)
-            note(f"{table.num_rows:,} rows wait for {stream}")
+            note(f"{table.num_rows:,} rows wait for {stream}; no copy has them before a sync")
         if until is not None:
             copies.heartbeat(stream, until)
             note(f"a heartbeat waits for {stream}")
@@ -75,7 +75,7 @@ def _stream(copies: Copies, name: str, connection: Connection) -> Stream:
     except ConnectionFailed as error:
         message = (
             f"what {name} looks like is not known here yet, and no store can be asked: "
-            "connect once, with the same command or with a sync of a copy with --base-rows"
+            f"connect once, with the same command or with a sync of a copy of {name}"
         )
         raise ConnectionFailed(f"{error.message}\n{message}", detail=error.detail) from None
 
@@ -102,15 +102,31 @@ def send(context: click.Context, file: Path) -> None:
     """Send what waits in FILE, in order, each batch exactly once.
 
     A batch that is refused for good, say because its stream was dropped, is put aside and blocks
-    nothing: psoup copy rejected shows it. Whatever else goes wrong, the rest waits on.
+    nothing: psoup copy rejected shows it. So is one that may have been sent by another copy of
+    FILE: psoup copy doubtful. Whatever else goes wrong, the rest waits on.
     """
     with opened(file) as copies, connection_of(context).client() as client:
         sent = copies.send(client)
     tell_sent(sent)
-    if not sent.batches and not sent.rejected:
+    if not (sent.batches or sent.rejected or sent.doubtful):
         note("nothing waits")
-    if sent.rejected:
+    if sent.rejected or sent.doubtful:
         context.exit(REFUSED)
+
+
+@click.command()
+@click.argument("file", type=COPIES)
+@click.pass_context
+def move(context: click.Context, file: Path) -> None:
+    """Let FILE belong to the store at the target, where it belongs to another one.
+
+    What waits is sent there by the next sync or send, also what the other store may have taken
+    without saying so; the copies are replaced.
+    """
+    with opened(file) as copies, connection_of(context).client() as client:
+        store_id = copies.move(client)
+        waiting = copies.queued.rows
+    note(f"{file.name} belongs to store {store_id}; {waiting:,} rows wait to be sent there")
 
 
 def tell_sent(sent: Sent) -> None:
@@ -121,59 +137,10 @@ def tell_sent(sent: Sent) -> None:
         note(f"refused: batch {one.batch} for {one.stream}: {one.message}")
     if sent.rejected:
         note("psoup copy rejected, requeue and discard say what becomes of what was refused")
+    for doubt in sent.doubtful:
+        note(f"doubtful: batch {doubt.batch} for {doubt.stream}: {doubt.message}")
+    if sent.doubtful:
+        note("psoup copy doubtful, resend and discard say what becomes of what is doubtful")
     if sent.error is not None:
         show(sent.error)
         note("what waits was not sent; the copies were synced")
-
-
-@click.command()
-@click.argument("file", type=COPIES)
-@click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
-def rejected(file: Path, lines: bool) -> None:
-    """What the store refused for good, and why.
-
-    Mend what is wrong and requeue it, or discard it; it stays here until then.
-    """
-    with opened(file) as copies:
-        found = copies.rejected
-    if lines:
-        for one in found:
-            click.echo(as_json(_plain(one)))
-        return
-    heads = ["batch", "stream", "rows", "queued at", "reason", "message"]
-    grid(heads, [list(_plain(one).values()) for one in found], empty="nothing was refused")
-
-
-def _plain(one: Rejected) -> dict[str, object]:
-    return {
-        "batch": one.batch,
-        "stream": one.stream,
-        "rows": one.row_count,
-        "queued_at": one.queued_at,
-        "reason": one.reason,
-        "message": one.message,
-    }
-
-
-@click.command()
-@click.argument("file", type=COPIES)
-@click.argument("batch", type=int, required=False)
-def requeue(file: Path, batch: int | None) -> None:
-    """Let a refused BATCH (all of them without one) wait again, at the end of the queue."""
-    with opened(file) as copies:
-        count = copies.requeue(batch)
-    note(f"{count:,} wait again; psoup copy send {file} sends them")
-
-
-@click.command()
-@click.argument("file", type=COPIES)
-@click.argument("batch", type=int, required=False)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def discard(file: Path, batch: int | None, yes: bool) -> None:
-    """Delete a refused BATCH (all of them without one) for good."""
-    with opened(file) as copies:
-        found = [one for one in copies.rejected if batch in (None, one.batch)]
-        if found and not yes:
-            count = sum(one.row_count for one in found)
-            click.confirm(f"Delete {count:,} refused rows?", abort=True, err=True)
-        note(f"{copies.discard(batch):,} deleted")

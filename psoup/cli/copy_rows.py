@@ -68,7 +68,10 @@ def rows(
         fail("--format arrow needs --output FILE")
     with opened(file) as copies:
         answer = _answer(copies[name], None if now is None else instant(now))
+        unsent = copies.queued.rows_for(copies[name].stream)
     write_answer(answer, form, output, limit, _footer)
+    if unsent:
+        note(f"{unsent:,} rows wait to be sent and are not in it yet; psoup copy sync {file}")
 
 
 def _answer(copy: Copy, now: datetime | None) -> CopyAnswer:
@@ -102,11 +105,14 @@ def query(file: Path, sql: str, now: str | None, lines: bool) -> None:
     """
     with opened(file) as copies:
         found = copies.query(sql, now=None if now is None else instant(now))
+        unsent = copies.queued.rows
     if lines:
         for row in found:
             click.echo(as_json(row))
     else:
         _show(found)
+    if unsent:
+        note(f"{unsent:,} rows wait to be sent and are in no copy yet; psoup copy sync {file}")
 
 
 def _show(found: list[dict[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from client_sdk import Client
+from client_sdk import Client, Copies
 from psoup.cli import cli
 from tests.cli.conftest import Run
+from tests.client_sdk.copies.test_queue import FlakyStore
 from tests.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
@@ -140,6 +142,53 @@ def test_what_was_refused_is_shown_mended_or_dropped(
     run("copy", "send", file, code=1)
     assert "1 deleted" in run("copy", "discard", file, "--yes").stderr
     assert "nothing was refused" in run("copy", "rejected", file).stderr
+
+
+def test_what_is_doubtful_is_shown_and_decided(run: Run, file: str, tmp_path: Path) -> None:
+    """The file was copied, its twin sent two batches, and the store knows the last of them only."""
+    store = FlakyStore()
+    forgetful = Client(transport=store.transport())
+    forgetful.define("CREATE STREAM s (a BIGINT, b TEXT)")
+    with Copies(file) as copies:
+        for number in (1, 2, 3):
+            copies.publish("s", [{"a": number, "b": ""}])
+    twin = tmp_path / "twin.db"
+    shutil.copy(file, twin)
+    with Copies(twin) as copies:
+        copies.send(forgetful)
+    store.forgets = True
+    with Copies(file) as copies:
+        assert len(copies.send(forgetful).doubtful) == 2
+    assert "2 batches are doubtful" in run("copy", "status", file).stderr
+    assert json.loads(run("copy", "status", file, "--json").stdout)["queue"]["doubtful"] == 2
+    assert "UNVERIFIED" in run("copy", "doubtful", file).stdout
+    assert json.loads(run("copy", "doubtful", file, "--json").stdout.splitlines()[0])["batch"] == 1
+    assert "0 deleted" in run("copy", "discard", file, "--yes").stderr
+    assert "1 deleted" in run("copy", "discard", file, "1", "--yes").stderr
+    assert "1 wait again" in run("copy", "resend", file).stderr
+    assert "nothing is doubtful" in run("copy", "doubtful", file).stderr
+    other = run("copy", "send", file, code=1).stderr
+    assert "belongs to store" in other and "psoup copy move" in other
+    assert "1 rows wait to be sent there" in run("copy", "move", file).stderr
+
+
+def test_queued_rows_are_said_not_to_be_in_the_copy(
+    run: Run, file: str, client: Client, tmp_path: Path
+) -> None:
+    """A sync has learnt the stream of the copy, so that rows can be queued and checked offline."""
+    client.define("CREATE STREAM edits (a BIGINT)")
+    run("copy", "keep", file, "all", "SELECT a FROM edits")
+    run("copy", "keep", file, "others", "SELECT symbol FROM trades")
+    run("copy", "sync", file)
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
+    queued = run(*offline("copy", "publish", file, "EDITS", str(tmp_path / "a.jsonl"))).stderr
+    assert "1 rows wait for EDITS; no copy has them before a sync" in queued
+    assert "in no copy before a sync" in run("copy", "status", file).stderr
+    assert "1 rows wait to be sent and are not in it yet" in run("copy", "rows", file, "all").stderr
+    assert "wait to be sent" not in run("copy", "rows", file, "others").stderr
+    assert "in no copy yet" in run("copy", "query", file, 'SELECT * FROM "all"').stderr
+    run("copy", "sync", file)
+    assert "wait to be sent" not in run("copy", "rows", file, "all").stderr
 
 
 def test_a_budget_leaves_the_rest_for_later(run: Run, file: str, client: Client) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def test_a_server_that_dies_ends_the_store() -> None:
 
 
 class FakeStoreWithStatus(FakeStore):
-    def Status(self, request: object) -> object:
+    def Status(self, request: Any) -> Any:
         from psoup.v1 import psoup_pb2 as pb
 
         return pb.StatusResponse(store_id="fake")

@@ -45,6 +45,8 @@ _ARROW_NAMES = {"bool": "BOOLEAN", "int64": "BIGINT", "double": "DOUBLE", "strin
 
 class FakeStore:
     def __init__(self, page: int = 1000) -> None:
+        self.store_id = secrets.token_hex(16)
+        self.limits = pb.Limits()
         self._streams: dict[str, FakeStream] = {}
         self._registrations: dict[bytes, pb.Registration] = {}
         self._published: dict[tuple[str, int], tuple[bytes, pb.PublishResponse]] = {}
@@ -54,11 +56,15 @@ class FakeStore:
 
     def transport(self) -> MockTransport:
         names = [name for name in dir(self) if name[0].isupper()]
-        return MockTransport({name: getattr(self, name) for name in names})
+        handlers = {name: getattr(self, name) for name in names}
+        return MockTransport(handlers, store_id=self.store_id)
 
     def _position(self) -> bytes:
         self._version += 1
         return b"%08d" % self._version
+
+    def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:
+        return pb.StatusResponse(store_id=self.store_id, limits=self.limits)
 
     # ---- streams
 

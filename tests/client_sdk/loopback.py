@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import grpc
@@ -18,10 +18,11 @@ from psoup.v1 import psoup_pb2_grpc
 from tests.client_sdk.fake_store import FakeStore
 
 
-def _abort(context: grpc.ServicerContext, error: PsoupError) -> None:
+def _abort(context: grpc.ServicerContext, error: PsoupError, store: FakeStore) -> None:
     code = grpc.StatusCode[error.code]
     status = status_pb2.Status(code=code.value[0], message=error.message)
-    status.details.add().Pack(pb.ErrorDetail(**asdict(error.detail)))
+    detail = replace(error.detail, store_id=store.store_id)
+    status.details.add().Pack(pb.ErrorDetail(**asdict(detail)))
     context.abort_with_status(rpc_status.to_status(status))
 
 
@@ -40,7 +41,7 @@ class LoopbackServicer(psoup_pb2_grpc.PsoupServicer):
                 self._before_publish(request)
                 yield self._store.Publish(request)
             except PsoupError as error:
-                _abort(context, error)
+                _abort(context, error, self._store)
 
     def Invoke(
         self, request: pb.InvokeRequest, context: grpc.ServicerContext
@@ -48,7 +49,7 @@ class LoopbackServicer(psoup_pb2_grpc.PsoupServicer):
         try:
             yield from self._store.Invoke(request)
         except PsoupError as error:
-            _abort(context, error)
+            _abort(context, error, self._store)
 
     def Ask(
         self, request: pb.AskRequest, context: grpc.ServicerContext
@@ -56,7 +57,7 @@ class LoopbackServicer(psoup_pb2_grpc.PsoupServicer):
         try:
             yield from self._store.Ask(request)
         except PsoupError as error:
-            _abort(context, error)
+            _abort(context, error, self._store)
 
 
 def _unary(name: str) -> Callable[..., Any]:
@@ -64,7 +65,7 @@ def _unary(name: str) -> Callable[..., Any]:
         try:
             return getattr(self._store, name)(request)
         except PsoupError as error:
-            _abort(context, error)
+            _abort(context, error, self._store)
 
     return handle
 
@@ -76,12 +77,15 @@ for _method in pb.DESCRIPTOR.services_by_name["Psoup"].methods:
 
 @contextmanager
 def serving(
-    store: FakeStore, before_publish: Callable[[Any], None] = lambda request: None
+    store: FakeStore,
+    before_publish: Callable[[Any], None] = lambda request: None,
+    *,
+    port: int = 0,
 ) -> Iterator[str]:
     """The address of a server over the store."""
     server = grpc.server(futures.ThreadPoolExecutor(4))
     psoup_pb2_grpc.add_PsoupServicer_to_server(LoopbackServicer(store, before_publish), server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     try:
         yield f"127.0.0.1:{port}"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from client_sdk import AsyncClient, Client, ConnectionFailed, NotFound, QueryProblem, Retry
+from client_sdk._target import with_port
+from psoup.v1 import psoup_pb2 as pb
 from tests.client_sdk.contract import ClientContract, trade, trades
 from tests.client_sdk.fake_store import FakeStore
 from tests.client_sdk.loopback import serving
@@ -35,6 +39,56 @@ async def test_no_server_is_a_failed_connection_for_async_too() -> None:
     async with AsyncClient(target, retry=QUICK) as client:
         with pytest.raises(ConnectionFailed, match=target):
             await client.streams()
+
+
+def test_a_host_alone_means_the_port_of_a_store() -> None:
+    expected = {
+        "localhost": "localhost:7181",
+        "10.0.0.7": "10.0.0.7:7181",
+        "store.example:80": "store.example:80",
+        "::1": "[::1]:7181",
+        "[::1]": "[::1]:7181",
+        "[::1]:9": "[::1]:9",
+        "unix:/run/psoup": "unix:/run/psoup",
+        "dns:///store.example:80": "dns:///store.example:80",
+    }
+    assert {target: with_port(target) for target in expected} == expected
+    with Client("localhost") as client:
+        assert client._transport._target == "localhost:7181"  # type: ignore[attr-defined]
+
+
+def test_a_store_that_comes_back_is_found_at_once() -> None:
+    """By a client that has been trying all the while, and by a new one in its process.
+
+    gRPC's own pauses would have grown by then to more than the retries of one call.
+    """
+    with serving(FakeStore()) as target:
+        pass
+    with Client(target, retry=Retry(attempts=1)) as client, Client(target) as patient:
+        patient._transport = client._transport
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            with pytest.raises(ConnectionFailed):
+                client.streams()
+            time.sleep(0.05)
+        with serving(FakeStore(), port=int(target.rpartition(":")[2])), Client(target) as fresh:
+            assert fresh.streams() == patient.streams() == []
+
+
+def test_a_client_that_is_closed_ends_its_calls() -> None:
+    held = threading.Event()
+
+    class Slow(FakeStore):
+        def ListStreams(self, request: pb.ListStreamsRequest) -> pb.ListStreamsResponse:
+            held.wait(10)
+            return super().ListStreams(request)
+
+    with serving(Slow()) as target:
+        client = Client(target)
+        threading.Timer(0.2, client.close).start()
+        with pytest.raises(ConnectionFailed, match="the client was closed"):
+            client.streams()
+        held.set()
 
 
 def test_details_come_through() -> None:

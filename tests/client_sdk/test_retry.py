@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import time
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from client_sdk import (
     Client,
     ConnectionFailed,
+    ErrorDetail,
     InvalidRequest,
+    LimitExceeded,
     MockTransport,
     PsoupError,
     Retry,
@@ -37,6 +40,50 @@ def test_a_read_survives_a_server_that_comes_back() -> None:
     client, transport = connect(Status=[DOWN, RESET, pb.StatusResponse(epoch=4)])
     assert client.status().epoch == 4
     assert len(transport.requests("Status")) == 3
+
+
+CANCELLED = ServerError("shed", code="CANCELLED")
+
+
+def refusal(code: str, seconds: float) -> PsoupError:
+    detail = ErrorDetail("OVERLOADED", retry_after=timedelta(seconds=seconds), store_id="mock")
+    return LimitExceeded("too much at once", detail=detail, code=code)
+
+
+def test_a_call_that_was_cancelled_elsewhere_is_made_again() -> None:
+    reply = pb.PublishResponse(position=b"p")
+    client, transport = connect(
+        Status=[CANCELLED, pb.StatusResponse(epoch=4)], Publish=[CANCELLED, reply, CANCELLED]
+    )
+    assert client.status().epoch == 4
+    assert client.publish("s", [{"a": 1}], publisher="me", sequence=1).position == b"p"
+    with pytest.raises(PsoupError, match="shed"):
+        client.publish("s", [{"a": 1}])
+    assert len(transport.requests("Publish")) == 3
+
+
+@pytest.mark.parametrize("code", ["RESOURCE_EXHAUSTED", "UNAVAILABLE"])
+def test_what_the_store_refuses_for_now_is_asked_again(code: str) -> None:
+    """Also what is not to be sent twice: the store has done nothing of it."""
+    client, transport = connect(Publish=[refusal(code, 0.0), pb.PublishResponse(position=b"p")])
+    assert client.publish("s", [{"a": 1}]).position == b"p"
+    assert len(transport.requests("Publish")) == 2
+
+
+def test_the_pause_is_no_shorter_than_the_store_asks_for() -> None:
+    retry = Retry(first=0.0)
+    for _ in range(20):
+        pause = Attempts(retry, Repeat.READ, None).pause_after(refusal("UNAVAILABLE", 2.0))
+        assert 2.0 <= pause <= 3.0
+    with pytest.raises(LimitExceeded):
+        Attempts(retry, Repeat.READ, timeout=1.0).pause_after(refusal("UNAVAILABLE", 2.0))
+
+
+def test_too_much_without_a_time_to_wait_is_final() -> None:
+    client, transport = connect(Status=[LimitExceeded("too much")] * 2)
+    with pytest.raises(LimitExceeded):
+        client.status()
+    assert len(transport.calls) == 1
 
 
 def test_retries_end() -> None:
@@ -111,6 +158,14 @@ def test_no_pause_reaches_past_the_deadline() -> None:
 def test_a_deadline_that_has_passed_is_a_timeout() -> None:
     with pytest.raises(Timeout):
         Attempts(Retry(), Repeat.READ, timeout=0.0).remaining()
+
+
+def test_a_deadline_that_passes_in_a_pause_tells_what_was_met() -> None:
+    attempts = Attempts(Retry(first=0.0), Repeat.READ, timeout=0.05)
+    attempts.pause_after(DOWN)
+    time.sleep(0.06)
+    with pytest.raises(ConnectionFailed):
+        attempts.remaining()
 
 
 def test_pauses_double_up_to_the_longest() -> None:

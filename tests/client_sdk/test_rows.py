@@ -102,6 +102,14 @@ def test_a_value_that_does_not_fit_is_named(type_: str, value: Any) -> None:
     assert caught.value.detail.expected == type_
 
 
+def test_a_value_of_another_type_says_what_to_use() -> None:
+    stream = a_stream(x="DECIMAL(6,2)")
+    with pytest.raises(RowProblem, match=r"str is not DECIMAL\(6,2\); use decimal.Decimal or int"):
+        to_table([{"x": "1.50"}], stream)
+    with pytest.raises(RowProblem, match="float is not DECIMAL.*; use decimal.Decimal"):
+        to_table([{"x": 1.5}], stream)
+
+
 def test_missing_and_extra_columns_are_named() -> None:
     stream = a_stream(a="BIGINT", b="BIGINT")
     with pytest.raises(RowProblem, match="row 1: missing b; unknown c"):

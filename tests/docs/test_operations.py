@@ -83,5 +83,7 @@ def test_protocol_names_only_flags_the_server_has() -> None:
 def test_every_command_over_a_file_of_copies() -> None:
     rows = table(PAGE, "command", "does")
     named = [code(row[0]).split()[2] for row in rows if code(row[0]).startswith("psoup copy ")]
-    beside = {word for row in rows for word in ("requeue", "discard") if f"`{word}`" in row[1]}
+    beside = {
+        word for row in rows for word in ("requeue", "resend", "discard") if f"`{word}`" in row[1]
+    }
     assert {*named, *beside} == set(copy.commands)

@@ -22,16 +22,20 @@ SUFFIXES = {
     ".db": "sqlite",
     ".delta": "delta",
 }
+_SPREADSHEETS = frozenset({".xlsx", ".xls", ".xlsm", ".ods"})
 _FILES = {"parquet": ParquetSink, "csv": CsvSink, "json": JsonSink, "jsonl": JsonLinesSink}
 
 
 def format_of(path: Path) -> str:
     """By the suffix. Raises BadPull where it says nothing."""
-    found = SUFFIXES.get(path.suffix.lower())
-    if found is None:
-        known = ", ".join(SUFFIXES)
-        raise BadPull(f"{path}: the format can't be told from the name; end it in {known}, or say")
-    return found
+    suffix = path.suffix.lower()
+    if suffix in SUFFIXES:
+        return SUFFIXES[suffix]
+    known = f"end it in {', '.join(SUFFIXES)}, or give the format (--format): {', '.join(FORMATS)}"
+    if suffix in _SPREADSHEETS:
+        raise BadPull(f"{path}: spreadsheets are not written, but open a .csv; {known}")
+    what = f"{suffix} is no format that is written" if suffix else "the name has no suffix"
+    raise BadPull(f"{path}: the format can't be told from the name, {what}; {known}")
 
 
 def sink_for(path: Path, form: str, name: str) -> Sink:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 from contextlib import closing
@@ -71,6 +72,36 @@ def test_a_newer_file(kept: Copies, tmp_path: Path) -> None:
         other.execute(f"PRAGMA user_version = {FORMAT + 1}")
     with pytest.raises(WrongFile, match="newer version"):
         Copies(tmp_path / "copies.db")
+
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def test_a_file_of_format_1_is_read_and_goes_on(store: InsideStore, tmp_path: Path) -> None:
+    """What it held: a copy, one never synced, a batch that was refused, one that was tried."""
+    path = tmp_path / "old.db"
+    shutil.copy(SAMPLES / "format-1.db", path)
+    store.client.define("CREATE STREAM trades (symbol TEXT, price DOUBLE)")
+    with Copies(path, clock=store.now) as copies:
+        assert copies["dear"].rows() == [{"symbol": "IBM", "price": 184.5}]
+        assert not copies["never"].synced and copies.store_id is None
+        queued = copies.queued
+        assert (queued.batches, queued.rows, queued.rejected, queued.doubtful) == (2, 2, 1, 0)
+        assert [(one.batch, one.reason) for one in copies.rejected] == [(2, "UNKNOWN_STREAM")]
+        synced = copies.sync(store.client)
+        assert synced.sent.rows == 2 and synced.complete
+        assert [one.stream for one in synced.sent.rejected] == ["nowhere"]
+        assert [row["symbol"] for row in copies["dear"].rows()] == ["DEC", "DEC"]
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+
+
+def test_a_damaged_file_of_format_1_is_recovered(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    shutil.copy(SAMPLES / "format-1.db", path)
+    assert Copies.recover(path).kept == ("dear", "never")
+    with Copies(path) as copies:
+        assert (copies.queued.batches, copies.queued.rejected) == (2, 1)
 
 
 def test_other_files(tmp_path: Path) -> None:

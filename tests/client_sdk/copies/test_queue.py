@@ -19,9 +19,16 @@ from hypothesis import strategies as st
 from client_sdk import (
     AsyncClient,
     Client,
+    Conflict,
     ConnectionFailed,
     Copies,
+    ErrorDetail,
+    ForeignAnswer,
+    InvalidRequest,
     LimitExceeded,
+    NotFound,
+    OtherStore,
+    PsoupError,
     Retry,
     RowProblem,
     Timeout,
@@ -45,14 +52,20 @@ class FlakyStore(FakeStore):
         super().__init__()
         self.faults: Iterator[str] = iter(())
         self.forgets = False
+        self.taken_rows: list[int] = []
+        self.taken_bytes: list[int] = []
 
     def Publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         fault = next(self.faults, "")
         if self.forgets and (request.publisher, request.sequence + 1) in self._published:
-            return pb.PublishResponse(position=b"last", first_row_id=-1, duplicate=True)
+            return pb.PublishResponse(
+                position=b"last", first_row_id=-1, duplicate=True, unverified=True
+            )
         if fault == "there":
             raise ConnectionFailed("cut")
         reply = super().Publish(request)
+        self.taken_rows.append(reply.row_count)
+        self.taken_bytes.append(request.ByteSize())
         if fault == "back":
             raise Timeout("cut")
         return reply
@@ -271,21 +284,148 @@ def test_a_batch_that_was_taken_and_then_refused_uses_up_its_sequence(
     assert store.values("other") == [2, 3]
 
 
-def test_another_store_gets_what_waits(store: FlakyStore, opened: Callable[[], Outbox]) -> None:
+def test_another_store_gets_what_waits_only_when_told(
+    store: FlakyStore, opened: Callable[[], Outbox]
+) -> None:
     outbox = opened()
     outbox.publish("s", rows(1))
     outbox.send(client_of(store))
     other = FlakyStore()
     client_of(other).define(SQL)
     outbox.publish("s", rows(2))
+    with pytest.raises(OtherStore, match=f"belongs to store {store.store_id}"):
+        outbox.send(client_of(other))
+    assert outbox.queued.rows == 1 and outbox.store_id == store.store_id
+    assert outbox.move(client_of(other)) == other.store_id == outbox.store_id
     assert outbox.send(client_of(other)).rows == 1
     assert (store.values(), other.values()) == ([1], [2])
+
+
+# ---- whose word counts
+
+
+def refusals() -> list[PsoupError]:
+    """What a proxy, a captive portal or another store may answer to any call."""
+    said = ErrorDetail("UNKNOWN_STREAM", store_id="another")
+    return [
+        ForeignAnswer("this is not a PSoup store", code="UNIMPLEMENTED"),
+        InvalidRequest("no", code="UNIMPLEMENTED"),
+        InvalidRequest("no"),
+        InvalidRequest("no", code="OUT_OF_RANGE"),
+        LimitExceeded("no"),
+        NotFound("no"),
+        NotFound("no such stream", detail=said),
+        RowProblem("no such row", detail=ErrorDetail("WRONG_TYPE", store_id="another")),
+        Conflict("not these rows", detail=ErrorDetail("SEQUENCE_REUSED", store_id="another")),
+    ]
+
+
+@pytest.mark.parametrize("error", refusals(), ids=lambda error: f"{error.code}-{error.reason}")
+@pytest.mark.parametrize("call", ["Status", "DescribeStream", "Publish"])
+def test_only_the_store_s_own_word_rejects(
+    store: FlakyStore, opened: Callable[[], Outbox], error: PsoupError, call: str
+) -> None:
+    outbox = opened()
+    outbox.publish("s", rows(1))
+    transport = store.transport()
+    usual = transport._handlers[call]
+    transport._handlers[call] = lambda request: raise_(error)
+    client = Client(transport=transport, retry=Retry(attempts=1))
+    with pytest.raises(PsoupError):
+        outbox.send(client)
+    assert (outbox.queued.rows, outbox.rejected, outbox.doubtful) == (1, [], [])
+    transport._handlers[call] = usual
+    assert outbox.send(client).rows == 1 and store.values() == [1]
+
+
+def raise_(error: PsoupError) -> Any:
+    raise error
+
+
+def test_a_batch_is_tried_only_when_it_may_have_left(
+    store: FlakyStore, tmp_path: Path, opened: Callable[[], Outbox]
+) -> None:
+    outbox = opened()
+    outbox.publish("s", rows(1))
+    transport = store.transport()
+    transport._handlers["Status"] = lambda request: raise_(ConnectionFailed("cut"))
+    with pytest.raises(ConnectionFailed):
+        outbox.send(Client(transport=transport, retry=Retry(attempts=1)))
+    assert _tried(tmp_path / "phone.db") == [None]
+    store.faults = iter(["there"])
+    with pytest.raises(ConnectionFailed):
+        outbox.send(client_of(store))
+    assert _tried(tmp_path / "phone.db") != [None]
+
+
+def _tried(path: Path) -> list[Any]:
+    raw = sqlite3.connect(path)
+    found = [row[0] for row in raw.execute("SELECT tried FROM _psoup_queue")]
+    raw.close()
+    return found
+
+
+# ---- limits
+
+
+def test_batches_are_cut_to_what_the_store_takes_now(
+    store: FlakyStore, opened: Callable[[], Outbox]
+) -> None:
+    """Also pieces of a batch, in their order; one row past the limit is refused alone, and here."""
+    outbox, client = opened(), client_of(store)
+    outbox.learn(client, "s")
+    long = [{"a": n, "b": "x" * (90_000 if n == 5 else 3_000)} for n in range(12)]
+    outbox.publish("s", long)
+    outbox.publish("s", rows(100))
+    store.limits = pb.Limits(message_bytes=20_000, batch_rows=3, batch_bytes=50_000)
+    sent = outbox.send(client)
+    assert store.values() == [n for n in range(12) if n != 5] + [100]
+    assert max(store.taken_rows) == 3 and max(store.taken_bytes) <= 20_000
+    [refused] = sent.rejected
+    assert (refused.reason, refused.content.column("a").to_pylist()) == ("ROW_TOO_LARGE", [5])
+    assert not outbox.queued
+
+
+def test_rows_are_checked_against_the_limits_of_the_last_contact(
+    store: FlakyStore, opened: Callable[[], Outbox]
+) -> None:
+    outbox, client = opened(), client_of(store)
+    store.limits = pb.Limits(message_bytes=20_000, batch_rows=3)
+    outbox.learn(client, "s")
+    outbox.publish("s", rows(0))
+    outbox.send(client)
+    with pytest.raises(LimitExceeded, match="one row takes") as caught:
+        opened().publish("s", [{"a": 1, "b": "x" * 30_000}])
+    assert caught.value.reason == "ROW_TOO_LARGE" and not outbox.queued
+    outbox.publish("s", rows(1, 2, 3, 4))
+    assert outbox.queued.batches == 2
+
+
+def test_what_may_have_left_is_not_cut_otherwise(
+    store: FlakyStore, opened: Callable[[], Outbox]
+) -> None:
+    """It was taken whole, and the store that takes less now can't be asked: nobody guesses."""
+    outbox, client = opened(), client_of(store)
+    outbox.learn(client, "s")
+    outbox.publish("s", rows(1, 2, 3))
+    outbox.publish("s", rows(4))
+    store.faults = iter(["back"])
+    with pytest.raises(Timeout):
+        outbox.send(client)
+    store.limits = pb.Limits(batch_rows=2)
+    sent = outbox.send(client)
+    assert store.values() == [1, 2, 3, 4]
+    assert [one.reason for one in sent.doubtful] == ["TOO_LARGE_NOW"]
+
+
+# ---- files that were copied
 
 
 @pytest.mark.parametrize("forgets", [False, True])
 def test_a_file_from_a_backup_loses_nothing_new(
     store: FlakyStore, tmp_path: Path, opened: Callable[[], Outbox], forgets: bool
 ) -> None:
+    """Where the store has forgotten what a sequence held, the batch waits for a decision."""
     outbox, client = opened(), client_of(store)
     outbox.publish("s", rows(1))
     outbox.send(client)
@@ -298,9 +438,83 @@ def test_a_file_from_a_backup_loses_nothing_new(
     restored = Outbox(file)
     restored.publish("s", rows(4))
     restored.publish("s", rows(5))
-    assert restored.send(client).batches == 2
+    sent = restored.send(client)
+    assert (sent.batches, len(sent.doubtful)) == ((1, 1) if forgets else (2, 0))
+    if forgets:
+        assert (restored.queued.doubtful, restored.queued.batches) == (1, 0)
+        [doubtful] = restored.doubtful
+        assert (doubtful.reason, doubtful.content.to_pylist()) == ("UNVERIFIED", rows(4))
+        assert restored.resend(doubtful.batch) == 1
+        assert restored.send(client).batches == 1
     file.close()
-    assert store.values() == [1, 2, 3, 4, 5]
+    assert sorted(store.values()) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+@pytest.mark.parametrize("taken", range(4))
+def test_two_clones_send_what_waited_once(
+    store: FlakyStore, tmp_path: Path, opened: Callable[[], Outbox], forgets: bool, taken: int
+) -> None:
+    """Both files have the same batches, and each has some of its own; the first is anywhere."""
+    outbox, client = opened(), client_of(store)
+    for number in range(3):
+        outbox.publish("s", rows(number))
+    _back_up(tmp_path / "phone.db", tmp_path / "clone.db")
+    store.faults = iter([""] * taken + ["there"])
+    outbox.publish("s", rows(10))
+    with pytest.raises(ConnectionFailed):
+        outbox.send(client)
+    store.forgets = forgets
+    file = CopyFile(tmp_path / "clone.db")
+    clone = Outbox(file)
+    clone.publish("s", rows(20))
+    clone.publish("s", rows(21))
+    clone.send(client)
+    outbox.send(client)
+    clone.publish("s", rows(22))
+    clone.send(client)
+    undecided = [one for box in (outbox, clone) for one in box.doubtful]
+    for box in (outbox, clone):
+        for one in box.doubtful:
+            there = one.content.column("a")[0].as_py() in store.values()
+            assert (box.discard if there else box.resend)(one.batch) == 1
+        box.send(client)
+        assert not box.queued and not box.doubtful and not box.rejected
+    file.close()
+    assert sorted(store.values()) == [0, 1, 2, 10, 20, 21, 22]
+    assert forgets or not undecided
+
+
+def test_what_is_doubtful_is_discarded_only_by_its_number(
+    store: FlakyStore, tmp_path: Path, opened: Callable[[], Outbox]
+) -> None:
+    outbox, client = opened(), client_of(store)
+    _back_up(tmp_path / "phone.db", tmp_path / "backup.db")
+    outbox.publish("s", rows(1))
+    outbox.publish("nowhere", rows(1))
+    _clone_identity(tmp_path / "phone.db", tmp_path / "backup.db")
+    outbox.publish("s", rows(2))
+    outbox.send(client)
+    store.forgets = True
+    file = CopyFile(tmp_path / "backup.db")
+    restored = Outbox(file)
+    restored.publish("s", rows(3))
+    assert len(restored.send(client).doubtful) == 1
+    with pytest.raises(ValueError, match="no batch 7 was put aside; those that were: "):
+        restored.discard(7)
+    assert restored.discard() == 0 and restored.queued.doubtful == 1
+    with pytest.raises(ValueError, match="was refused"):
+        restored.requeue(restored.doubtful[0].batch)
+    assert restored.discard(restored.doubtful[0].batch) == 1 and not restored.doubtful
+    file.close()
+
+
+def _clone_identity(path: Path, target: Path) -> None:
+    raw = sqlite3.connect(target)
+    with raw:
+        raw.execute("ATTACH ? AS original", (str(path),))
+        raw.execute("INSERT INTO _psoup_publisher SELECT * FROM original._psoup_publisher")
+    raw.close()
 
 
 def _back_up(path: Path, target: Path) -> None:
@@ -333,7 +547,7 @@ def test_what_waits_survives_a_recovery(store: FlakyStore, tmp_path: Path) -> No
         with pytest.raises(Timeout):
             copies.send(client)
         copies.publish("s", rows(2))
-    assert Copies.recover(path).rows == 4
+    assert Copies.recover(path).rows == 5
     with Copies(path) as copies:
         sent = copies.send(client)
     assert (sent.batches, sent.duplicates, store.values()) == (2, 1, [1, 2])

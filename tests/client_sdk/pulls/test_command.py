@@ -110,7 +110,9 @@ def test_1_refused(run: Run, place: Place) -> None:
     [
         (["dear"], "give --to OUTPUT"),
         (["--to", "a.csv"], "give the KEY or HANDLE"),
-        (["dear", "--to", "answers"], "can't be told from the name"),
+        (["dear", "--to", "answers"], "can't be told from the name, the name has no suffix"),
+        (["dear", "--to", "y.docx"], ".docx is no format that is written; end it in .parquet"),
+        (["dear", "--to", "y.xlsx"], "spreadsheets are not written, but open a .csv"),
         (["dear", "--to", "none/a.csv"], "there is no folder"),
         (["dear", "--to", "a.csv", "--every", "soon"], "not a duration"),
         (["dear", "--to", "a.csv", "--every", "1m", "--jitter", "1h"], "--jitter: must be shorter"),

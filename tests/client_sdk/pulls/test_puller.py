@@ -24,12 +24,14 @@ from client_sdk import (
     QueryProblem,
     Retry,
     Schedule,
+    Store,
     pull_many,
     pull_once,
     run_pulls,
 )
 from client_sdk._grpc_sync import GrpcTransport
 from client_sdk.pulls._memory import MemoryFile
+from tests.client_sdk.portal import PORTALS, portal
 from tests.client_sdk.pulls.conftest import (
     FakeClock,
     Place,
@@ -230,3 +232,29 @@ def test_a_store_that_is_down_and_comes_back(place: Place, server: Server) -> No
     assert waits == [timedelta(seconds=2.5), timedelta(seconds=5), timedelta(seconds=10)]
     assert came(reports[-1]) == (2, 1, True, True)
     assert reports[-1].next_in is not None and reports[-1].next_in <= timedelta(minutes=15)
+
+
+@pytest.mark.parametrize("kind", PORTALS)
+def test_a_pull_goes_on_after_whatever_answered(place: Place, kind: str) -> None:
+    """The first turn meets a captive portal: it is tried again, and never given up."""
+    place.trade(150)
+    reports: list[PullReport] = []
+    clock = FakeClock()
+    with portal(kind) as elsewhere:
+        targets = iter([elsewhere])
+
+        def connect(store: Store) -> Client:
+            target = next(targets, store.target)
+            return Client(target, tenant=store.tenant, retry=Retry(attempts=1), timeout=10)
+
+        pull = place.pull(schedule=EVERY)
+        with Puller([pull], on_report=reports.append, connect=connect, clock=clock) as puller:
+            puller.turn()
+            assert not puller.given_up and not reports[0].ok
+            if not isinstance(reports[0].error, ConnectionFailed):
+                puller.close()  # a gRPC code that a store may give: the same client asks again
+            clock.wait(900)
+            puller.turn()
+    assert came(reports[1]) == (1, 1, True, True)
+    if kind in ("UNIMPLEMENTED", "INVALID_ARGUMENT", "http2"):
+        assert "this is not a PSoup store" in str(reports[0].error)

@@ -1,0 +1,116 @@
+"""Offline edits meet captive portals, and files that were cloned, with real servers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from client_sdk import AsyncClient, Client, Copies, ForeignAnswer, OtherStore, PsoupError, Retry
+from tests.client_sdk.portal import PORTALS, portal
+from tests.server.process import ServerProcess
+
+pytestmark = pytest.mark.process
+
+ONCE = Retry(attempts=1)
+NOT_OURS = ("UNIMPLEMENTED", "INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND", "http2", "http2-bad")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path_factory.mktemp("portal") / "store")
+    server.define("CREATE STREAM s (a BIGINT)")
+    yield server
+    server.stop()
+
+
+def client_of(target: str, tenant: str) -> Client:
+    return Client(target, tenant=tenant, retry=ONCE, timeout=10)
+
+
+def values(server: ServerProcess, tenant: str) -> list[int]:
+    with client_of(server.address, tenant) as client:
+        return [row["a"] for row in client.ask("SELECT a FROM s ORDER BY row_id")]
+
+
+@pytest.mark.parametrize("kind", PORTALS)
+def test_an_edit_outlives_whatever_answers(
+    server: ServerProcess, tmp_path: Path, kind: str
+) -> None:
+    tenant = f"edit-{kind}"
+    with client_of(server.address, tenant) as client, Copies(tmp_path / "phone.db") as copies:
+        client.define("CREATE STREAM s (a BIGINT)")
+        copies.keep("all", "SELECT a FROM s")
+        copies.sync(client)
+        copies.publish("s", [{"a": 1}])
+        copies.publish("s", [{"a": 2}])
+        with portal(kind) as target, client_of(target, tenant) as there:
+            for attempt in (copies.send, copies.sync):
+                with pytest.raises(PsoupError) as caught:
+                    attempt(there)
+                if kind in NOT_OURS:
+                    assert isinstance(caught.value, ForeignAnswer)
+                    assert "this is not a PSoup store" in str(caught.value)
+            assert (copies.queued.rows, copies.rejected, copies.doubtful) == (2, [], [])
+        assert copies.sync(client).sent.rows == 2
+        assert [row["a"] for row in copies["all"].rows()] == [1, 2]
+
+
+async def test_the_async_client_tells_a_portal_too(server: ServerProcess) -> None:
+    with portal("UNIMPLEMENTED") as target:
+        async with AsyncClient(target, retry=ONCE) as client:
+            with pytest.raises(ForeignAnswer, match="this is not a PSoup store"):
+                await client.streams()
+
+
+def test_a_clone_of_a_file_neither_loses_nor_doubles(server: ServerProcess, tmp_path: Path) -> None:
+    """A server started anew knows the last sequence of a publisher only."""
+    store = tmp_path / "store"
+    first = ServerProcess(store)
+    phone, clone = tmp_path / "phone.db", tmp_path / "clone.db"
+    with client_of(first.address, "main") as client, Copies(phone) as copies:
+        client.define("CREATE STREAM s (a BIGINT)")
+        for number in (1, 2):
+            copies.publish("s", [{"a": number}])
+    shutil.copy(phone, clone)
+    with client_of(first.address, "main") as client:
+        with Copies(phone) as copies:
+            copies.publish("s", [{"a": 3}])
+            assert copies.send(client).rows == 3
+        with Copies(clone) as copies:
+            copies.publish("s", [{"a": 4}])
+            sent = copies.send(client)
+            assert (sent.duplicates, sent.doubtful, copies.queued.batches) == (2, (), 0)
+    assert values(first, "main") == [1, 2, 3, 4]
+    first.stop()
+
+
+def test_a_file_does_not_go_to_another_store_unasked(server: ServerProcess, tmp_path: Path) -> None:
+    other = ServerProcess(tmp_path / "other")
+    try:
+        with (
+            client_of(server.address, "apart") as mine,
+            client_of(other.address, "apart") as theirs,
+            Copies(tmp_path / "phone.db") as copies,
+        ):
+            for client in (mine, theirs):
+                client.define("CREATE STREAM s (a BIGINT)")
+            copies.keep("all", "SELECT a FROM s")
+            copies.sync(mine)
+            copies.publish("s", [{"a": 1}])
+            for attempt in (copies.send, copies.sync):
+                with pytest.raises(OtherStore):
+                    attempt(theirs)
+            with pytest.raises(OtherStore):
+                copies.sync(theirs, send=False)
+            assert copies.sync(mine).sent.rows == 1
+            assert copies.sync(theirs).complete and copies["all"].rows() == []
+            assert copies.store_id == theirs.status().store_id
+            copies.publish("s", [{"a": 2}])
+            copies.move(mine)
+            assert copies.sync(mine).sent.rows == 1
+            assert [row["a"] for row in copies["all"].rows()] == [1, 2]
+    finally:
+        other.stop()
