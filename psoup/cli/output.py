@@ -13,20 +13,27 @@ from typing import IO, Any, Protocol
 import click
 import pyarrow as pa
 import pyarrow.csv
+from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from client_sdk import AnswerHeader
 
 _WIDE = 10_000
+# Between two columns; the longest word that is never broken, a name's; too little for a sentence.
+_GAP = 2
+_LONG = 64
+_LITTLE = 40
 
 FORMATS = ("table", "json", "jsonl", "csv", "arrow")
 
 
-def console() -> Console:
-    """Standard output; a pipe has no edge to wrap at."""
+def console(least: int = 0) -> Console:
+    """Standard output, `least` columns wide at any rate; a pipe has no edge to wrap at."""
     found = Console()
-    return found if found.is_terminal else Console(width=_WIDE)
+    return Console(width=max(found.width, least) if found.is_terminal else _WIDE)
 
 
 def note(first: str, *more: str) -> None:
@@ -36,14 +43,74 @@ def note(first: str, *more: str) -> None:
         click.echo(f"  {line}", err=True)
 
 
-def grid(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "") -> None:
-    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(*[_cell(value) for value in row])
-    if table.row_count or not empty:
-        console().print(table)
-    else:
+def grid(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    empty: str = "",
+    last_below: bool = False,
+) -> None:
+    """Rows under their heads, without a word cut off: names and handles are there to be copied.
+
+    With `last_below` the last cell of a row stands in lines of its own, where it has little room.
+    """
+    cells = [[_cell(value) for value in row] for row in rows]
+    if not cells and empty:
         note(empty)
+        return
+    columns = [_GridColumn.of(head, [row[n] for row in cells]) for n, head in enumerate(heads)]
+    room = Console().width - sum(column.least + _GAP for column in columns[:-1])
+    if last_below and Console().is_terminal and room < _LITTLE:
+        _print_pairs(columns[:-1], cells)
+    else:
+        _print_grid(columns, cells)
+
+
+@dataclasses.dataclass(frozen=True)
+class _GridColumn:
+    """`least` is the width below which a word would be cut; `whole`: of single words, unbroken."""
+
+    head: str
+    width: int
+    least: int
+    whole: bool
+
+    @classmethod
+    def of(cls, head: str, cells: Sequence[str]) -> _GridColumn:
+        plain = [head, *(Text.from_markup(cell).plain for cell in cells)]
+        width = max(map(cell_len, plain))
+        words = [cell_len(word) for text in plain for word in text.split()]
+        longest = max(words, default=0)
+        whole = longest <= _LONG and not any(" " in text for text in plain[1:])
+        return cls(head, width, min(longest, _LONG), whole)
+
+
+def _print_grid(columns: Sequence[_GridColumn], cells: Iterable[Sequence[str]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.head, overflow="fold", no_wrap=column.whole)
+    for row in cells:
+        table.add_row(*row)
+    console(sum(column.least + _GAP for column in columns)).print(table)
+
+
+def _print_pairs(columns: Sequence[_GridColumn], cells: Iterable[Sequence[str]]) -> None:
+    """A line for each row, and below it the row's last cell."""
+
+    def line(row: Iterable[str]) -> Text:
+        text = Text()
+        for cell, column in zip(row, columns, strict=False):
+            shown = Text.from_markup(cell)
+            shown.pad_right(column.width + _GAP - shown.cell_len)
+            text.append_text(shown)
+        text.rstrip()
+        return text
+
+    found = console()
+    found.print(line(column.head for column in columns), style="bold", soft_wrap=True)
+    for row in cells:
+        found.print(line(row), soft_wrap=True)
+        found.print(Padding(row[-1], (0, 0, 0, _GAP)))
 
 
 def pair_table(title: str, pairs: Iterable[tuple[str, str]]) -> None:

@@ -221,24 +221,32 @@ def resolve(client: Client, query: str, owner: str) -> str:
 @click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
 @click.pass_obj
 def list_(connection: Connection, everyone: bool, lines: bool) -> None:
-    """The registrations of the owner."""
+    """The registrations of the owner, and how long each lives if nobody asks for it.
+
+    `matched` is how much of its stream the engine has matched already; the rest is computed when
+    it is asked for. `lease until` moves on whenever it is invoked or synced.
+    """
     with connection.client() as client:
         found = client.registrations(owner=None if everyone else connection.owner)
         if lines:
             for each in found:
                 click.echo(as_json(each))
         else:
+            owner = ["owner"] if everyone else []
             grid(
-                ["handle", "key", "owner", "stream", "matched", "query"],
-                [_line(each) for each in found],
+                ["handle", "key", *owner, "stream", "matched", "lease until", "query"],
+                [_line(each, everyone) for each in found],
                 empty="no registrations yet; psoup register makes one",
+                last_below=True,
             )
 
 
-def _line(each: Registration) -> list[str]:
+def _line(each: Registration, everyone: bool) -> list[str]:
     matched = 100.0 * each.matched_rows / each.stream_rows if each.stream_rows else 100.0
+    owner = [each.owner] if everyone else []
+    until = f"{each.lease_until:%Y-%m-%dT%H:%MZ}" if each.lease_until else ""
     query = " ".join(each.sql.split())
-    return [each.hex, each.key or "", each.owner, each.stream, f"{matched:.0f} %", query]
+    return [each.hex, each.key or "", *owner, each.stream, f"{matched:.0f}%", until, query]
 
 
 @click.command()

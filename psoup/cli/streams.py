@@ -48,10 +48,10 @@ def list_(connection: Connection) -> None:
                 len(each.columns),
                 ", ".join(each.key) or "none",
                 each.ordered_by or "arrival",
-                each.retain or "for ever",
+                _kept(each),
                 f"{each.row_count:,}",
                 each.registration_count,
-                each.now,
+                f"{each.now:%Y-%m-%d %H:%M:%SZ}" if each.now else "none yet",
             ]
             for each in found
         ],
@@ -73,8 +73,12 @@ def _show(found: Stream) -> None:
     grid(["column", "type"], [[column.name, column.type] for column in found.columns])
     key = f" · key {', '.join(found.key)}" if found.key else ""
     click.echo(f"rows {found.row_count:,} · queries {found.registration_count:,}{key}")
-    click.echo(f"now {found.now or 'none yet'} · kept {found.retain or 'for ever'}")
+    click.echo(f"now {found.now or 'none yet'} · kept {_kept(found)}")
     click.echo(found.sql)
+
+
+def _kept(found: Stream) -> str:
+    return str(found.retain).removesuffix(", 0:00:00") if found.retain else "for ever"
 
 
 @stream.command()

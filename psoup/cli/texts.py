@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -24,9 +25,22 @@ _HANDLE = re.compile(r"[0-9a-fA-F]{32}")
 
 def sql_text(text: str | None, file: Path | None) -> str:
     """The statement itself, or the content of a file: exactly one of the two."""
-    if (text is None) == (file is None):
+    if file is not None and text is None:
+        return file.read_text("utf-8")
+    if text is None or file is not None:
         fail("give the SQL as an argument, or --file FILE, and not both")
-    return text if text is not None else file.read_text("utf-8")  # type: ignore[union-attr]
+    if len(text.split()) == 1:
+        _refuse_path(text.strip())
+    return text
+
+
+def _refuse_path(word: str) -> None:
+    """One word is no statement. Where it is a file, or is named like one, say how to give it."""
+    if os.path.isfile(word):
+        fail(f"{word} is a file, not SQL; write --file {word}")
+    if Path(word).suffix or len(Path(word).parts) > 1:
+        shown = word[:100]
+        fail(f"{shown} is not SQL, and there is no file of that name; --file FILE reads one")
 
 
 def instant(text: str) -> datetime:

@@ -223,3 +223,16 @@ def test_wrong_usage_is_two(run: Run) -> None:
 def test_every_command_explains_itself(run: Run, command: str) -> None:
     if command not in ("server", "engine"):
         assert "Usage:" in run(command, "--help").stdout
+
+
+@pytest.mark.parametrize("command", [["stream", "create"], ["register"], ["ask"]])
+def test_a_file_for_sql_is_told_how_to_give_it(
+    run: Run, tmp_path: Path, command: list[str]
+) -> None:
+    missing = run(*command, "nofile.sql", code=2).stderr
+    assert "nofile.sql is not SQL, and there is no file of that name" in missing
+    assert "--file FILE" in missing
+    assert "there is no file" in run(*command, "queries/dear", code=2).stderr
+    path = tmp_path / "trades"
+    path.write_text(TRADES)
+    assert f"write --file {path}" in run(*command, str(path), code=2).stderr
