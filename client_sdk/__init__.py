@@ -51,6 +51,7 @@ from client_sdk._explanation import ExplainedRun, Explanation, Factor, StoredMat
 from client_sdk._mock import MockTransport, answer
 from client_sdk._models import (
     Definition,
+    EngineStatus,
     Published,
     Registered,
     RegisteredMany,
@@ -119,6 +120,7 @@ __all__ = [
     "CopyState",
     "Definition",
     "Doubtful",
+    "EngineStatus",
     "ErrorDetail",
     "ExplainedRun",
     "Explanation",

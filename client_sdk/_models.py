@@ -208,10 +208,29 @@ class StoreLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """Whether the store's engine runs, and which one was seen last and when, by the server's clock.
+
+    `host` is empty, `pid` 0 and `seen_at` None where there was none or it ended in order.
+    """
+
+    running: bool
+    host: str
+    pid: int
+    seen_at: datetime | None
+
+    @classmethod
+    def from_wire(cls, message: pb.EngineStatus) -> EngineStatus:
+        seen_at = optional_moment(message, "seen_at")
+        return cls(message.running, message.host, message.pid, seen_at)
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """`epoch` 0: no engine has ever run; answers are complete all the same.
 
     `clock` None: a server that does not tell of its clock.
+    `engine` is None where the server is of a version that does not say.
     """
 
     store_id: str
@@ -231,6 +250,7 @@ class StoreStatus:
     uptime: timedelta
     clock: StoreClock | None = None
     limits: StoreLimits = StoreLimits()
+    engine: EngineStatus | None = None
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -252,4 +272,5 @@ class StoreStatus:
             uptime=span(message.uptime),
             clock=StoreClock.from_wire(message.clock) if message.HasField("clock") else None,
             limits=StoreLimits.from_wire(message.limits),
+            engine=EngineStatus.from_wire(message.engine) if message.HasField("engine") else None,
         )

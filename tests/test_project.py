@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "1d904f685118df8e834ec790d22661516a21858baa20bdd63cf05b0e61794a2d"
+WIRE = "8d5575288430a1c8c6a3e4faf645f475f6b96816ec83f8945393354b28ab5c28"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

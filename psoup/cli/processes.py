@@ -25,16 +25,21 @@ class Child:
         command: Sequence[str],
         say: Say,
         environment: Mapping[str, str] | None = None,
+        ready: str = "",
     ) -> None:
-        """`environment` is what it gets besides ours."""
+        """`environment` is what it gets besides ours; `ready` is how the line begins that says that
+        it is up."""
         self.name = name
         self._command = list(command)
         self._environment = {**os.environ, **(environment or {})}
         self._say = say
+        self._ready = ready
+        self.is_ready = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._pump: threading.Thread | None = None
 
     def start(self) -> None:
+        self.is_ready.clear()
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -53,6 +58,8 @@ class Child:
         with process.stdin, process.stdout as lines:
             for line in lines:
                 self._say(self.name, line.rstrip("\n"))
+                if self._ready and line.startswith(self._ready):
+                    self.is_ready.set()
 
     @property
     def pid(self) -> int:

@@ -87,7 +87,7 @@ def serve(store: Path, listen: str, no_engine: bool, master: str | None) -> None
     commands = {"server": command("server", store, "--host", host, "--port", str(port))}
     if not no_engine:
         commands["engine"] = command("engine", store, *(["--master", master] if master else []))
-    supervisor = Supervisor(commands, _reachable(host, port), store)
+    supervisor = Supervisor(commands, _reachable(host, port), store, _store_id)
     _stop_on_signals(supervisor.stopping)
     sys.exit(supervisor.run())
 
@@ -117,6 +117,17 @@ def _reachable(host: str, port: int) -> str:
     """Where a client on this machine finds it."""
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
+
+
+def _store_id(folder: Path) -> str:
+    """The id of the store in a folder; empty where there is none."""
+    # Only here: the base install can't open stores.
+    from psoup.store import Store, StoreError
+
+    try:
+        return Store.open(folder).id
+    except StoreError:
+        return ""
 
 
 def _stop_on_signals(stopping: threading.Event) -> None:

@@ -9,6 +9,8 @@ from psoup.cli.clock import warnings
 from psoup.cli.connection import Connection
 from psoup.cli.output import as_json, note, pair_table
 
+_NEVER = "has never run; answers are computed on the spot"
+
 
 @click.command()
 @click.option("--json", "as_json_", is_flag=True, help="For programs.")
@@ -44,12 +46,24 @@ def _pairs(found: StoreStatus) -> list[tuple[str, str]]:
 
 
 def _engine(found: StoreStatus) -> str:
+    """Whether one runs, and how far it or the last one came; an old server says only that."""
+    engine = found.engine
+    if engine is None:
+        return _progress(found, "up to date")
+    if engine.running:
+        return f"process {engine.pid} on {engine.host}; {_progress(found, 'up to date')}"
+    if not found.epoch and not engine.seen_at:
+        return _NEVER
+    seen = f" since {engine.seen_at} (process {engine.pid} on {engine.host})"
+    none = f"none is running{seen if engine.seen_at else ''}: answers are computed on the spot"
+    return f"{none}; {_progress(found, 'every row is in it')}"
+
+
+def _progress(found: StoreStatus, level: str) -> str:
     if not found.epoch:
-        return "has never run; answers are computed on the spot"
-    behind = "up to date"
-    if found.behind_rows:
-        behind = f"{found.behind_rows:,} rows, {found.behind.total_seconds():.1f} s behind"
-    return f"epoch {found.epoch} of {found.epoch_at}; {behind}"
+        return "no epoch yet" if found.engine else _NEVER
+    behind = f"{found.behind_rows:,} rows, {found.behind.total_seconds():.1f} s behind"
+    return f"epoch {found.epoch} of {found.epoch_at}; {behind if found.behind_rows else level}"
 
 
 def _mebibytes(count: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -27,12 +27,20 @@ class Supervisor:
     cheaper: when it ends it is started again, with growing pauses, and answers stay complete.
     """
 
-    def __init__(self, commands: Mapping[str, Sequence[str]], target: str, store: Path) -> None:
+    def __init__(
+        self,
+        commands: Mapping[str, Sequence[str]],
+        target: str,
+        store: Path,
+        store_id: Callable[[Path], str],
+    ) -> None:
+        """`store_id` tells which store is in a folder; empty where none is."""
         self.stopping = threading.Event()
         self._target = target
         self._store = store
+        self._store_id = store_id
         self._printing = threading.Lock()
-        self._server = Child("server", commands["server"], self.say)
+        self._server = Child("server", commands["server"], self.say, ready="server ready on ")
         engine = commands.get("engine")
         self._engine = Child("engine", engine, self.say) if engine else None
         self._engine_started = 0.0
@@ -58,19 +66,34 @@ class Supervisor:
         deadline = time.monotonic() + START_SECONDS
         with Client(self._target, timeout=1.0) as client:
             while not self.stopping.wait(LOOK_SECONDS):
-                if self._server_ended():
+                ended = self._server_ended()
+                reached = _store_reached(client)
+                if ended or (reached and self._server.is_ready.is_set()):
+                    break
+                if time.monotonic() > deadline:
+                    self.say("psoup", f"the server did not answer in {START_SECONDS:g} s")
                     return False
-                try:
-                    client.status()
-                except PsoupError:
-                    if time.monotonic() > deadline:
-                        self.say("psoup", f"the server did not answer in {START_SECONDS:g} s")
-                        return False
-                else:
-                    self._look_after_engine()
-                    self._welcome()
-                    return True
-        return False
+            else:
+                return False
+        own = self._store_id(self._store)
+        if own and reached and (ended or reached != own):
+            self._tell_who_answers(reached, own)
+        if ended or reached != own:
+            return False
+        self._look_after_engine()
+        self._welcome()
+        return True
+
+    def _tell_who_answers(self, reached: str, own: str) -> None:
+        """Somebody else has the address."""
+        whose = f"another store, {reached}; {self._store} is store {own}"
+        if reached == own:
+            whose = "this same store: use that one"
+        self.say(
+            "psoup",
+            f"{self._target} is held by a server of {whose}. Stop it, or choose another port: "
+            f"psoup serve {self._store} --listen HOST:PORT",
+        )
 
     def _server_ended(self) -> bool:
         code = self._server.ended()
@@ -114,6 +137,14 @@ class Supervisor:
     def say(self, name: str, line: str) -> None:
         with self._printing:
             click.echo(f"{click.style(f'{name:>6} |', fg=_COLOURS[name])} {line}", err=True)
+
+
+def _store_reached(client: Client) -> str:
+    """The id of the store that answers, whoever that is; empty where none does."""
+    try:
+        return client.status().store_id
+    except PsoupError:
+        return ""
 
 
 def _ending(code: int) -> str:

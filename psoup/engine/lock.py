@@ -1,22 +1,32 @@
 """One engine a store: a lock that the operating system frees when its holder is gone.
 
 It stops a second engine on this machine at once. One elsewhere is found out by its first
-conflicting commit (see `ledger`).
+conflicting commit (see `ledger`). The locked file also carries the engine's pulse, by which servers
+know that it lives.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 from psoup.engine.errors import SecondEngine
+from psoup.store import pulse
+from psoup.store.pulse import Pulse
+
+log = logging.getLogger(__name__)
 
 
 class EngineLock:
     def __init__(self, store: Path) -> None:
-        self._path = store / "engine.lock"
+        self._path = store / pulse.FILE
         self._descriptor: int | None = None
+        self._ending = threading.Event()
+        self._beating: threading.Thread | None = None
 
     def acquire(self) -> None:
         """Nothing to do where this object has it already.
@@ -29,17 +39,38 @@ class EngineLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
             os.close(descriptor)
             raise SecondEngine(
-                f"an engine (process {holder}) already runs on {self._path.parent}. "
+                f"an engine{self._holder()} already runs on {self._path.parent}. "
                 "Stop it first; a store has one engine."
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
         self._descriptor = descriptor
+        self._ending.clear()
+        first = Pulse.own()
+        first.write(descriptor)
+        self._beating = threading.Thread(
+            target=self._beat, args=(descriptor, first), name="pulse", daemon=True
+        )
+        self._beating.start()
 
     def release(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        """Leaves the file empty, so that servers know at once."""
+        if self._descriptor is None or self._beating is None:
+            return
+        self._ending.set()
+        self._beating.join()
+        os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)
+        self._descriptor = self._beating = None
+
+    def _holder(self) -> str:
+        found = Pulse.read(self._path.parent)
+        return f" (process {found.pid} on {found.host})" if found else ""
+
+    def _beat(self, descriptor: int, now: Pulse) -> None:
+        while not self._ending.wait(pulse.EVERY):
+            now = replace(now, count=now.count + 1)
+            try:
+                now.write(descriptor)
+            except OSError as error:
+                log.warning("could not write %s: %s", self._path, error)

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from datastem.instants import SECOND
 from datastem.schema import Column, StreamSchema
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
@@ -18,6 +19,7 @@ from psoup.server.parameters import from_json
 from psoup.server.settings import Settings
 from psoup.server.values import from_duration, from_instant
 from psoup.store import Registration, StreamState
+from psoup.store.pulse import GONE_AFTER
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import refresh_text, stream_sql, window_text
 from querystem.pattern import Pattern, pattern_of
@@ -148,10 +150,21 @@ def status_message(core: Core) -> pb.StatusResponse:
         uptime=from_duration(int((time.monotonic() - core.started) * 1e6)),
         limits=_limits(core.settings),
         clock=clock_message(core),
+        engine=_engine(core, now),
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
     return message
+
+
+def _engine(core: Core, now: int) -> pb.EngineStatus:
+    found = core.follower.pulse.engine
+    if found is None:
+        return pb.EngineStatus()
+    pulse, age = found
+    seen_at = from_instant(now - int(age * SECOND))
+    running = age < GONE_AFTER
+    return pb.EngineStatus(running=running, host=pulse.host, pid=pulse.pid, seen_at=seen_at)
 
 
 def _limits(settings: Settings) -> pb.Limits:

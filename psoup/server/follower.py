@@ -23,6 +23,7 @@ from psoup.server.settings import Settings
 from psoup.server.tail import Rows, decode_rows
 from psoup.server.view import EpochView, open_view
 from psoup.store import CorruptStore, Entry, LogTrimmed, State, Store
+from psoup.store.pulse import PulseWatch
 
 log = logging.getLogger("psoup.server")
 
@@ -55,6 +56,7 @@ class Follower:
         self._opening = asyncio.Lock()
         self._moved = asyncio.Event()
         self._behind = (-1, -1), 0
+        self.pulse = PulseWatch(store.root)
 
     @property
     def state(self) -> State:
@@ -81,6 +83,7 @@ class Follower:
         """Reads the newest epoch and the log after it. Raises StoreError."""
         await self.refresh()
         await self._in_thread(self.store.log.prove_end, self.version)
+        await self._in_thread(self.pulse.look)
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -211,6 +214,7 @@ class Follower:
                 await self._look_at_epochs()
         if thorough:
             await self._in_thread(self.store.log.prove_end, self.version)
+            await self._in_thread(self.pulse.look)
         if thorough or self.store.log.folder.read_commit(self.version + 1) is not None:
             await self.catch_up()
 

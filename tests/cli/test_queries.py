@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from client_sdk import Client, ConnectionFailed, ErrorDetail, MockTransport, QueryProblem, answer
 from psoup.cli import cli
@@ -183,8 +185,10 @@ def test_an_excerpt_in_the_message_is_not_shown_again() -> None:
     assert (shown.count("^^^^^"), shown.count("did you mean")) == (1, 1)
 
 
-def status(epoch: int, behind: int = 0) -> Connection:
-    reply = pb.StatusResponse(store_id="abc", version="1", epoch=epoch, behind_rows=behind)
+def status(epoch: int, behind: int = 0, engine: pb.EngineStatus | None = None) -> Connection:
+    reply = pb.StatusResponse(
+        store_id="abc", version="1", epoch=epoch, behind_rows=behind, engine=engine
+    )
     return Connection(transport=MockTransport({"Status": lambda request: reply}))
 
 
@@ -195,6 +199,30 @@ def test_status_for_people_and_programs() -> None:
     assert "1,234 rows" in CliRunner().invoke(cli, ["status"], obj=status(3, 1234)).stdout
     found = json.loads(CliRunner().invoke(cli, ["status", "--json"], obj=status(3)).stdout)
     assert found["epoch"] == 3
+
+
+@pytest.mark.parametrize(
+    ("epoch", "engine", "shown", "hidden"),
+    [
+        (3, None, "up to date", "running"),
+        (0, pb.EngineStatus(), "has never run", "none is running"),
+        (3, pb.EngineStatus(), "none is running: answers are computed on the spot", "up to date"),
+        (3, pb.EngineStatus(running=True, host="far", pid=7), "up to date", "none is running"),
+        (3, pb.EngineStatus(running=True, host="far", pid=7), "process 7 on far", "none is"),
+        (
+            3,
+            pb.EngineStatus(host="far", pid=7, seen_at=Timestamp(seconds=60)),
+            "none is running since 1970-01-01 00:01:00+00:00 (process 7 on far)",
+            "up to date",
+        ),
+    ],
+)
+def test_status_says_whether_an_engine_lives(
+    epoch: int, engine: pb.EngineStatus | None, shown: str, hidden: str
+) -> None:
+    said = CliRunner().invoke(cli, ["status"], obj=status(epoch, engine=engine)).stdout
+    said = " ".join(re.sub(r"[│┃|]", " ", said).split())
+    assert shown in said and hidden not in said
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,14 @@ from psoup.cli.processes import Backoff, Child
 from psoup.cli.supervisor import Supervisor
 from tests.client_sdk.fake_store import FakeStore
 from tests.client_sdk.loopback import serving
+from tests.server.process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
-SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+SLEEP = [
+    sys.executable,
+    "-c",
+    "import time; print('server ready on it', flush=True); time.sleep(600)",
+]
 DEAF = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     "print('deaf', flush=True); time.sleep(600)"
@@ -75,7 +80,7 @@ def test_restarts_wait_longer_and_longer() -> None:
 
 
 def supervised(commands: dict[str, list[str]], target: str) -> tuple[Supervisor, Heard]:
-    supervisor, heard = Supervisor(commands, target, Path("store")), Heard()
+    supervisor, heard = Supervisor(commands, target, Path("store"), lambda _: "fake"), Heard()
     supervisor.say = heard  # type: ignore[method-assign]
     supervisor._backoff = Backoff(first=0.01, longest=0.01)
     for child in (supervisor._server, supervisor._engine):
@@ -133,6 +138,44 @@ def test_missing_extras_are_named_with_the_line_to_type(monkeypatch: pytest.Monk
     monkeypatch.setitem(serve._NEEDS, "engine", ("no_such_package",))
     with pytest.raises(Problem, match=r"no_such_package.*\n  pip install 'psoup\[engine\]'"):
         serve.require("engine")
+
+
+def test_a_server_that_is_not_the_folder_s_is_not_taken_for_it() -> None:
+    with serving(FakeStoreWithStatus()) as target:
+        supervisor, heard = supervised({"server": SLEEP}, target)
+        supervisor._store_id = lambda _: "mine"
+        assert supervisor.run() == 1
+    assert any("held by a server of another store, fake" in line for line in heard.lines)
+    assert not any("ready:" in line for line in heard.lines)
+
+
+def test_nothing_is_ready_before_the_own_server_says_so() -> None:
+    """Another server of the same store may have the port."""
+    with serving(FakeStoreWithStatus()) as target:
+        late = "import time; time.sleep(1); raise SystemExit(1)"
+        supervisor, heard = supervised({"server": [sys.executable, "-c", late]}, target)
+        assert supervisor.run() == 1
+    assert any("held by a server of this same store" in line for line in heard.lines)
+    assert not any("ready:" in line for line in heard.lines)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("folder", ["other", "store"])
+def test_a_port_that_another_server_holds(tmp_path: Path, folder: str) -> None:
+    command = [sys.executable, "-m", "psoup.cli", "serve", str(tmp_path / folder), "--no-engine"]
+    other = ServerProcess(tmp_path / "store")
+    taken = other.address
+    try:
+        process = subprocess.run(
+            [*command, "--listen", taken], cwd=ROOT, capture_output=True, text=True, timeout=120
+        )
+    finally:
+        other.stop()
+    assert process.returncode == 1
+    assert "ready:" not in process.stderr
+    whose = "this same store" if folder == "store" else "another store"
+    assert f"{taken} is held by a server of {whose}" in process.stderr
+    assert "--listen HOST:PORT" in process.stderr
 
 
 @pytest.mark.process

@@ -100,10 +100,10 @@ def test_killed_between_any_two_commits(
     drive(whole, spark, ends)
     expected = outcome(whole, stream, predicates)
     assert expected["covered"] == [[(0, 22)], [(0, 22)]]
-    commits = 0
+    passed = 0
     while True:
-        victim = copy(store, tmp_path / f"victim-{commits}")
-        killer = Killer(commits)
+        victim = copy(store, tmp_path / f"victim-{passed}")
+        killer = Killer(passed)
         monkeypatch.setattr(commits, "put_if_absent", killer)
         try:
             drive(victim, spark, ends)
@@ -111,10 +111,10 @@ def test_killed_between_any_two_commits(
             monkeypatch.setattr(commits, "put_if_absent", durable.put_if_absent)
             drive(victim, spark, ends)
             assert outcome(victim, stream, predicates) == expected
-            commits += 1
+            passed += 1
         else:
             break
-    assert commits > 20
+    assert passed > 20
 
 
 def test_recovering_twice_changes_nothing(

@@ -1,0 +1,73 @@
+"""The engine's lock, and the pulse by which servers know that it lives."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from psoup.engine.errors import SecondEngine
+from psoup.engine.lock import EngineLock
+from psoup.store import pulse
+from psoup.store.pulse import GONE_AFTER, Pulse, PulseWatch
+
+
+def seen(watch: PulseWatch) -> tuple[Pulse, float]:
+    watch.look()
+    assert watch.engine is not None
+    return watch.engine
+
+
+def test_a_pulse_goes_on_until_the_lock_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "EVERY", 0.001)
+    lock, watch = EngineLock(tmp_path), PulseWatch(tmp_path)
+    watch.look()
+    assert watch.engine is None
+    lock.acquire()
+    first, _ = seen(watch)
+    assert (first.host, first.pid) == (Pulse.own().host, Pulse.own().pid)
+    while seen(watch)[0].count < first.count + 3:
+        time.sleep(0.001)
+    lock.release()
+    watch.look()
+    assert watch.engine is None
+    lock.acquire()
+    assert seen(watch)[1] < GONE_AFTER
+    lock.release()
+
+
+def test_a_second_engine_is_told_who_the_first_is(tmp_path: Path) -> None:
+    lock = EngineLock(tmp_path)
+    lock.acquire()
+    own = Pulse.own()
+    with pytest.raises(SecondEngine, match=rf"\(process {own.pid} on {own.host}\) already runs"):
+        EngineLock(tmp_path).acquire()
+    lock.release()
+
+
+def test_an_engine_whose_clock_differs_lives_as_long_as_its_pulse_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    watch, now = PulseWatch(tmp_path), time.time()
+    with (tmp_path / pulse.FILE).open("wb") as file:
+        for count, past in ((1, 86_400), (2, 86_400), (3, -86_400)):
+            Pulse("far", 7, count).write(file.fileno())
+            monkeypatch.setattr(time, "time", lambda past=past: now + past)
+            found, age = seen(watch)
+            assert found.count == count
+            assert (age < GONE_AFTER) == (count > 1), "the first look can only believe the file"
+            clock[0] += 1
+        clock[0] += GONE_AFTER
+        assert seen(watch)[1] >= GONE_AFTER, "killed: nothing changes any more"
+
+
+@pytest.mark.parametrize("content", [b"", b"4711\n", b'{"host": "x"', b'{"host": "x"}', b"[]"])
+def test_a_file_without_a_pulse(tmp_path: Path, content: bytes) -> None:
+    """Of an engine that has ended, of an older version, or read while it was written."""
+    (tmp_path / pulse.FILE).write_bytes(content)
+    assert Pulse.read(tmp_path) is None
