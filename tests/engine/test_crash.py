@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store, durable
-from psoup.store.delta import commits
+from psoup.store.delta import commits as delta_commits
 from tests.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.engine.pump import Pump
 from tests.engine.reading import covered, matched, stem_rows
@@ -104,11 +104,11 @@ def test_killed_between_any_two_commits(
     while True:
         victim = copy(store, tmp_path / f"victim-{passed}")
         killer = Killer(passed)
-        monkeypatch.setattr(commits, "put_if_absent", killer)
+        monkeypatch.setattr(delta_commits, "put_if_absent", killer)
         try:
             drive(victim, spark, ends)
         except Killed:
-            monkeypatch.setattr(commits, "put_if_absent", durable.put_if_absent)
+            monkeypatch.setattr(delta_commits, "put_if_absent", durable.put_if_absent)
             drive(victim, spark, ends)
             assert outcome(victim, stream, predicates) == expected
             passed += 1
@@ -121,7 +121,7 @@ def test_recovering_twice_changes_nothing(
     store: Store, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends, _, _ = write_log(store)
-    monkeypatch.setattr(commits, "put_if_absent", Killer(7))
+    monkeypatch.setattr(delta_commits, "put_if_absent", Killer(7))
     with pytest.raises(Killed):
         drive(store, spark, ends)
     monkeypatch.undo()

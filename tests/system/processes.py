@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,9 +23,15 @@ START_SECONDS = 240.0
 class Process:
     """A child process whose output goes to a file that can be waited on."""
 
-    def __init__(self, arguments: list[str], output: Path, program: str = sys.executable) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        output: Path,
+        program: str = sys.executable,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.output = output
-        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        variables = os.environ | {"PYTHONUNBUFFERED": "1"} | dict(environment or {})
         with output.open("ab") as sink:
             self._offset = sink.tell()
             self._process = subprocess.Popen(
@@ -33,7 +40,7 @@ class Process:
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 cwd=REPOSITORY,
-                env=environment,
+                env=variables,
             )
 
     @property
@@ -89,8 +96,16 @@ class Process:
 class RunningStore:
     """Start and end the parts as a test needs; leaving the context ends what still runs."""
 
-    def __init__(self, folder: Path, master: str = "local[2]") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        master: str = "local[2]",
+        environment: Mapping[str, str] | None = None,
+        engine_module: str = "psoup.engine",
+    ) -> None:
         self.folder = folder
+        self.environment = environment
+        self.engine_module = engine_module
         self.store = folder / "store"
         self.master = master
         self.engine: Process | None = None
@@ -113,15 +128,16 @@ class RunningStore:
         """The address of one more server."""
         output = self.folder / f"server-{len(self.servers)}.log"
         arguments = ["-m", "psoup.server", "--store", str(self.store), "--port", "0", *options]
-        process = Process(arguments, output)
+        process = Process(arguments, output, environment=self.environment)
         self.servers.append(process)
         target = process.wait_for(r"server ready on (\S+)")[1]
         self.targets.append(target)
         return target
 
     def start_engine(self, *options: str, ready: bool = True) -> Process:
-        arguments = ["-m", "psoup.engine", "--store", str(self.store), "--master", self.master]
-        self.engine = Process([*arguments, *options], self.folder / "engine.log")
+        arguments = ["-m", self.engine_module, "--store", str(self.store), "--master", self.master]
+        output = self.folder / "engine.log"
+        self.engine = Process([*arguments, *options], output, environment=self.environment)
         if ready:
             self.engine.wait_for("engine ready")
         return self.engine

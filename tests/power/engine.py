@@ -1,0 +1,22 @@
+"""An engine that checkpoints, drops commits, trims and deletes all the time; as a process."""
+
+from __future__ import annotations
+
+import sys
+
+from psoup.engine import run
+from psoup.engine.settings import EngineSettings
+from psoup.store.delta import checkpoints
+
+EAGER = EngineSettings(
+    housekeeping=0.05,
+    trim_commits=4,
+    checkpoint_commits=4,
+    merge_files=3,
+    compact_files=3,
+)
+
+if __name__ == "__main__":
+    vars(run)["EngineSettings"] = lambda: EAGER
+    checkpoints.REMEMBERED_MINUTES = 0
+    sys.exit(run.main())

@@ -1,0 +1,182 @@
+"""Records what processes do to a folder, in one order for all of them.
+
+Each process has its `os` functions wrapped (site/sitecustomize.py does it at the start of each that
+gets `environment`). An operation and the line about it happen under one lock, so a prefix of the
+journal is a moment all processes agree on. What bypasses `os`, as `deltalake` and pyarrow do, is
+noticed at the next recorded operation in that folder, by listing it. Contents are kept by hard
+links, so the journal lies on the store's file system. Nothing is really synced: the disk is a
+replay.
+
+One line of the journal is a list: ["name", folder, name, inode or null for a folder],
+["drop", folder, name], ["file", inode, size], ["folder", folder], ["mark", anything]. The last
+three are a file synced up to that size, a folder synced, and something a client was told.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+STORE, JOURNAL = "PSOUP_POWER_STORE", "PSOUP_POWER_JOURNAL"
+_SITE = Path(__file__).parent / "site"
+_ROOT = Path(__file__).parents[2]
+
+_open, _fsync, _link, _unlink = os.open, os.fsync, os.link, os.unlink
+_rename, _replace, _mkdir = os.rename, os.replace, os.mkdir
+
+
+def environment(store: Path, journal: Path) -> dict[str, str]:
+    """What a process is started with so that its writes below `store` are recorded."""
+    (journal / "inodes").mkdir(parents=True, exist_ok=True)
+    asked = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join([str(_SITE), str(_ROOT), *([asked] if asked else [])])
+    return {STORE: str(store), JOURNAL: str(journal), "PYTHONPATH": path}
+
+
+class Journal:
+    """The lines, shared by processes. `names` is what stands in each folder after the last one."""
+
+    def __init__(self, store: Path, folder: Path) -> None:
+        self.store = store
+        self.folder = folder
+        self.names: dict[str, dict[str, int | None]] = {}
+        self._thread = threading.RLock()
+        self._owner = 0
+        self._file: BinaryIO
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else records meanwhile, and what others have recorded is read."""
+        with self._thread:
+            self._own()
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                self._catch_up()
+                yield
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _own(self) -> None:
+        """A lock belongs to an opened file, which a forked process would share."""
+        if self._owner != os.getpid():
+            self._owner = os.getpid()
+            self._file = open(self.folder / "journal", "a+b")  # noqa: SIM115
+            self._file.seek(0)
+            self.names = {}
+
+    def _catch_up(self) -> None:
+        for line in self._file:
+            self._take(json.loads(line))
+
+    def write(self, *event: Any) -> None:
+        self._file.write(json.dumps(event).encode() + b"\n")
+        self._file.flush()
+        self._take(list(event))
+
+    def close(self) -> None:
+        if self._owner:
+            self._file.close()
+            self._owner = 0
+
+    def mark(self, what: Any) -> None:
+        """Notes what a client was told, among what was done before."""
+        with self.locked():
+            self.write("mark", what)
+
+    def _take(self, event: list[Any]) -> None:
+        match event:
+            case ["name", folder, name, inode]:
+                self.names.setdefault(folder, {})[name] = inode
+            case ["drop", folder, name]:
+                self.names.setdefault(folder, {}).pop(name, None)
+
+    def scan(self, folder: str) -> None:
+        """Records what stands in a folder otherwise than the journal says."""
+        known = dict(self.names.get(folder, {}))
+        with os.scandir(self.store / folder) as entries:
+            there = {entry.name: _inode(entry) for entry in entries}
+        for name in known.keys() - there.keys():
+            self.write("drop", folder, name)
+        for name, inode in there.items():
+            if name not in known or known[name] != inode:
+                self._keep(self.store / folder / name, inode)
+                self.write("name", folder, name, inode)
+
+    def _keep(self, path: Path, inode: int | None) -> None:
+        kept = self.folder / "inodes" / str(inode)
+        if inode is not None and not kept.exists():
+            _link(path, kept)
+
+
+def _inode(entry: os.DirEntry[str]) -> int | None:
+    return None if entry.is_dir(follow_symlinks=False) else entry.inode()
+
+
+class Recorder:
+    """The wrapped functions. Paths outside the store go through as they are."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self._root = str(journal.store)
+
+    def install(self) -> None:
+        os.fsync = self.fsync  # type: ignore[assignment]
+        os.link = self._changing(_link, 2)
+        os.rename = self._changing(_rename, 2)
+        os.replace = self._changing(_replace, 2)
+        os.mkdir = self._changing(_mkdir, 1)
+        os.unlink = os.remove = self._changing(_unlink, 1)
+
+    def _changing(self, call: Callable[..., None], paths: int) -> Callable[..., None]:
+        def wrapped(*given: Any, **options: Any) -> None:
+            folders = {self._folder(path) for path in given[:paths]} - {None}
+            if not folders or options.get("dir_fd") is not None:
+                return call(*given, **options)
+            with self.journal.locked():
+                self._scan(folders)
+                try:
+                    call(*given, **options)
+                finally:
+                    self._scan(folders)
+
+        return wrapped
+
+    def fsync(self, descriptor: Any) -> None:
+        number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
+        path = os.readlink(f"/proc/self/fd/{number}")
+        found = os.fstat(number)
+        inside = self._below(path) if stat.S_ISDIR(found.st_mode) else self._folder(path)
+        if inside is None:
+            return _fsync(descriptor)
+        with self.journal.locked():
+            self._scan({inside})
+            if stat.S_ISDIR(found.st_mode):
+                self.journal.write("folder", inside)
+            else:
+                self.journal.write("file", found.st_ino, found.st_size)
+
+    def _scan(self, folders: set[str | None]) -> None:
+        for folder in folders:
+            if folder is not None and os.path.isdir(os.path.join(self._root, folder)):
+                self.journal.scan(folder)
+
+    def _folder(self, path: Any) -> str | None:
+        """The folder a path lies in, relative to the store; None where that is elsewhere."""
+        return self._below(os.path.dirname(os.path.abspath(os.fspath(path))))
+
+    def _below(self, folder: str) -> str | None:
+        if folder != self._root and not folder.startswith(self._root + os.sep):
+            return None
+        return os.path.relpath(folder, self._root)
+
+
+def install() -> None:
+    """Called at the start of a process that has `environment`."""
+    Recorder(Journal(Path(os.environ[STORE]), Path(os.environ[JOURNAL]))).install()

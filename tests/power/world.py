@@ -1,0 +1,124 @@
+"""Clients of a store under power cuts: what they send, and what they must find afterwards.
+
+A batch is told by its publisher and sequence: both say how many rows it has. `Clients` marks in the
+journal what the store acknowledged; `check` looks at a store that was cut.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from client_sdk import Client, PsoupError
+from tests.power.recorder import Journal
+
+STREAMS = ("s", "t")
+PUBLISHERS = ("ann", "bob")
+# So that the engine has something to do for as long as the run takes, and not all at once.
+_PAUSE = 0.2
+
+
+def batch(publisher: str, sequence: int) -> list[dict[str, Any]]:
+    return [{"p": publisher, "n": sequence, "i": i} for i in range(1 + sequence % 4)]
+
+
+class Clients:
+    """Send until `enough` says so. Publisher and sequences belong to one stream each."""
+
+    def __init__(self, target: str, journal: Journal) -> None:
+        self._target = target
+        self._journal = journal
+        self._sent = dict.fromkeys(PUBLISHERS, 0)
+        self._queries = 0
+
+    def define(self, stream: str) -> None:
+        with Client(self._target) as client:
+            client.define(f"CREATE STREAM {stream} (p TEXT, n BIGINT, i BIGINT)")
+        self._journal.mark(["defined", stream])
+
+    def work(self, enough: Callable[[], bool]) -> None:
+        """Everybody at once."""
+        with ThreadPoolExecutor() as pool:
+            pairs = zip(STREAMS, PUBLISHERS, strict=True)
+            tasks = [pool.submit(self._publish, *pair, enough) for pair in pairs]
+            tasks.append(pool.submit(self._register, enough))
+        for task in tasks:
+            task.result()
+
+    def _publish(self, stream: str, publisher: str, enough: Callable[[], bool]) -> None:
+        with Client(self._target) as client:
+            while not enough():
+                self._sent[publisher] += 1
+                sequence = self._sent[publisher]
+                rows = batch(publisher, sequence)
+                sent = client.publish(stream, rows, publisher=publisher, sequence=sequence)
+                self._journal.mark(["published", publisher, sequence, sent.first_row_id])
+                time.sleep(_PAUSE)
+
+    def _register(self, enough: Callable[[], bool]) -> None:
+        with Client(self._target) as client:
+            while not enough():
+                self._queries += 1
+                stream = STREAMS[self._queries % len(STREAMS)]
+                made = client.register(f"SELECT p, n, i FROM {stream} WHERE n > {self._queries}")
+                self._journal.mark(["registered", stream, self._queries, made.handle.hex()])
+                time.sleep(_PAUSE)
+
+
+def check(target: str, marks: Iterable[Any]) -> None:
+    """Everything acknowledged is there once, answers are right, and publishers go on."""
+    told: dict[str, list[Any]] = defaultdict(list)
+    for kind, *rest in marks:
+        told[kind].append(rest)
+    with Client(target) as client:
+        rows = {stream: _rows(client, stream, told) for stream in STREAMS}
+        for stream, publisher in zip(STREAMS, PUBLISHERS, strict=True):
+            acknowledged = {n: first for p, n, first in told["published"] if p == publisher}
+            _check_batches(rows[stream], publisher, acknowledged)
+        for stream, limit, handle in told["registered"][-20:]:
+            found = client.invoke(bytes.fromhex(handle)).rows
+            expected = [row[:3] for row in rows[stream] if row[1] > limit]
+            assert sorted(tuple(row.values()) for row in found) == sorted(expected), (stream, limit)
+        for stream, publisher in zip(STREAMS, PUBLISHERS, strict=True):
+            if [stream] in told["defined"]:
+                _go_on(client, stream, publisher, rows[stream])
+
+
+Found = list[tuple[str, int, int, int]]
+
+
+def _rows(client: Client, stream: str, told: dict[str, list[Any]]) -> Found:
+    try:
+        answer = client.ask(f"SELECT p, n, i, row_id FROM {stream}")
+    except PsoupError:
+        if [stream] in told["defined"]:
+            raise
+        return []
+    return [tuple(row.values()) for row in answer.rows]
+
+
+def _check_batches(rows: Found, publisher: str, acknowledged: dict[int, int]) -> None:
+    """Whole batches, one after the other, none missing that was acknowledged."""
+    by_batch: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for p, n, i, row_id in rows:
+        assert p == publisher
+        by_batch[n].append((i, row_id))
+    assert sorted(by_batch) == list(range(1, len(by_batch) + 1))
+    assert acknowledged.keys() <= by_batch.keys()
+    for n, found in by_batch.items():
+        first = min(row_id for _, row_id in found)
+        assert sorted(found) == [(i, first + i) for i in range(len(batch(publisher, n)))]
+        assert acknowledged.get(n, first) == first
+
+
+def _go_on(client: Client, stream: str, publisher: str, rows: Found) -> None:
+    last = max((n for _, n, _, _ in rows), default=0)
+    if last:
+        again = client.publish(stream, batch(publisher, last), publisher=publisher, sequence=last)
+        assert again.duplicate
+    more = batch(publisher, last + 1)
+    sent = client.publish(stream, more, publisher=publisher, sequence=last + 1)
+    assert sent.first_row_id == len(rows)
