@@ -1,7 +1,8 @@
 """What can be wrong with a text, and where.
 
     QueryError
-    ├── SyntaxProblem         SYNTAX, TEXT_TOO_LONG, NESTED_TOO_DEEP, WRONG_STATEMENT, NOT_SUPPORTED
+    ├── SyntaxProblem         SYNTAX, TEXT_TOO_LONG, TOO_MANY_TERMS, NESTED_TOO_DEEP,
+    │   │                     WRONG_STATEMENT, NOT_SUPPORTED
     │   └── NotYet            NOT_YET
     ├── BindProblem           BAD_NAME, DUPLICATE_NAME, BAD_OPTION, TOO_MANY_COLUMNS, NOT_GROUPED,
     │   │                     NOT_SELECTED, MISPLACED_AGGREGATE

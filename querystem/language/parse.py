@@ -12,8 +12,9 @@ from querystem.language.clauses import AFTER_FROM, ORDER, refresh_start, window_
 from querystem.language.dialect import PSoup, Refused
 from querystem.language.errors import NotYet, SyntaxProblem
 from querystem.language.later import refuse_later
+from querystem.language.limits import MAX_TEXT
 from querystem.language.refreshing import ParsedRefresh, parse_refresh
-from querystem.language.scan import MAX_TEXT, Reader, scan, span_of
+from querystem.language.scan import Reader, scan, span_of
 from querystem.language.statements import wrong_statement
 from querystem.language.windows import WINDOW_WORDS
 from querystem.language.words import nearest

@@ -10,10 +10,14 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from querystem.language.dialect import PAIRS, PSoup
 from querystem.language.errors import Span, SyntaxProblem
+from querystem.language.limits import (
+    MAX_TEXT,
+    check_count,
+    check_depth,
+    check_length,
+    check_terms,
+)
 from querystem.language.words import read_name, words
-
-MAX_TEXT = 64 * 1024
-MAX_PARENTHESES = 32
 
 _DIALECT = PSoup()
 _SYMBOLS = words("( ) , . : ; = < > <= >= <> != + - * / %")
@@ -36,12 +40,8 @@ def span_of(token: Token) -> Span:
 
 def scan(text: str, max_text: int = MAX_TEXT) -> list[Token]:
     """The tokens of one statement, without a closing semicolon. At least one."""
-    if len(text) > max_text or len(text.encode("utf-8", "replace")) > max_text:
-        raise SyntaxProblem(
-            f"the text is longer than {max_text} bytes",
-            hint="the limit is a setting of the server",
-            reason="TEXT_TOO_LONG",
-        )
+    check_length(text, max_text)
+    check_count(text)
     tokens = _tokens(text)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()
@@ -50,7 +50,8 @@ def scan(text: str, max_text: int = MAX_TEXT) -> list[Token]:
     tokens = _name_parameters(_join_pairs(tokens))
     _check_symbols(tokens)
     _check_joined(tokens)
-    _check_parentheses(tokens)
+    check_depth(tokens)
+    check_terms(tokens)
     return tokens
 
 
@@ -128,25 +129,6 @@ def _check_joined(tokens: Sequence[Token]) -> None:
                 span_of(left).to(span_of(right)),
                 hint="put a blank between them",
             )
-
-
-def _check_parentheses(tokens: Sequence[Token]) -> None:
-    opened: list[Token] = []
-    for token in tokens:
-        if token.token_type == TokenType.L_PAREN:
-            opened.append(token)
-        elif token.token_type == TokenType.R_PAREN:
-            if not opened:
-                raise SyntaxProblem("this ) closes nothing", span_of(token))
-            opened.pop()
-        if len(opened) > MAX_PARENTHESES:
-            raise SyntaxProblem(
-                f"more than {MAX_PARENTHESES} parentheses inside each other",
-                span_of(token),
-                reason="NESTED_TOO_DEEP",
-            )
-    if opened:
-        raise SyntaxProblem("this ( is never closed", span_of(opened[-1]))
 
 
 class Reader:

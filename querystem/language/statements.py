@@ -12,7 +12,8 @@ from datastem.types import Kind, Type
 from querystem.language.dialect import uncommented
 from querystem.language.durations import read_duration, write_duration
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, located
-from querystem.language.scan import MAX_TEXT, Reader, scan, span_of
+from querystem.language.limits import MAX_TEXT
+from querystem.language.scan import Reader, scan, span_of
 from querystem.language.type_names import read_type
 from querystem.language.words import suggest, write_name
 

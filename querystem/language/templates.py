@@ -13,9 +13,9 @@ from querystem.expressions import Literal, Parameter, Scalar
 from querystem.language.errors import Span, UnknownParameter, located
 from querystem.language.filling import Filler, query_filler
 from querystem.language.filling_many import Unfit, computed_with, only_in_where, where_texts
+from querystem.language.limits import MAX_TEXT
 from querystem.language.literals import decimal_literal, infer, scalar
 from querystem.language.parse import Parsed, parse_query
-from querystem.language.scan import MAX_TEXT
 from querystem.language.select import bind_select
 from querystem.language.sources import Lookup, Names
 from querystem.query import Query

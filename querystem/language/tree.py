@@ -8,21 +8,39 @@ from sqlglot import exp
 
 from querystem.language.errors import Span, SyntaxProblem
 
+_EXTENT = "psoup_extent"
+
 
 def node_span(node: exp.Expr) -> Span:
     """From the first character of the node to the last of its parts."""
-    starts, ends, parts = [], [], [node]
-    while parts:
-        part = parts.pop()
-        if "start" in part.meta:
-            starts.append(part.meta["start"])
-            ends.append(part.meta["end"])
-        for value in part.args.values():
-            inner = value if type(value) is list else (value,)
-            parts += [one for one in inner if isinstance(one, exp.Expr)]
-    if not starts:
+    extent = _extent(node)
+    if extent is None:
         return node_span(node.parent) if node.parent else Span(0, 1)
-    return Span(min(starts), max(ends) + 1)
+    return Span(extent[0], extent[1] + 1)
+
+
+def _extent(node: exp.Expr) -> tuple[int, int] | None:
+    """The first and last character of a node with its parts, noted at each of them: whoever binds
+    a node asks for those inside it next."""
+    parts, unread = [], [node]
+    while unread:
+        part = unread.pop()
+        if _EXTENT not in part.meta:
+            parts.append(part)
+            unread += _parts(part)
+    for part in reversed(parts):
+        found = [inner.meta[_EXTENT] for inner in _parts(part) if inner.meta[_EXTENT]]
+        if "start" in part.meta:
+            found.append((part.meta["start"], part.meta["end"]))
+        ends = tuple(zip(*found, strict=True))
+        part.meta[_EXTENT] = (min(ends[0]), max(ends[1])) if ends else None
+    extent: tuple[int, int] | None = node.meta[_EXTENT]
+    return extent
+
+
+def _parts(node: exp.Expr) -> list[exp.Expr]:
+    values = [value if type(value) is list else (value,) for value in node.args.values()]
+    return [one for inner in values for one in inner if isinstance(one, exp.Expr)]
 
 
 def consume(node: exp.Expr, *understood: str) -> None:

@@ -21,6 +21,7 @@ from querystem.language.errors import (
     WindowProblem,
     located,
 )
+from querystem.language.limits import MAX_WINDOW, check_length
 from querystem.language.moments import TIMESTAMP_FORM, read_timestamp
 from querystem.language.scan import Reader, scan, span_of
 from querystem.language.words import nearest, suggest
@@ -44,6 +45,7 @@ def bind_window(text: str, schema: StreamSchema, period: int | None = None) -> W
     Raises QueryError; also where the window reaches past the stream's retention.
     """
     with located(text):
+        check_length(text, MAX_WINDOW, hint="a window alone is never as long")
         tokens = scan(text)
         window = read_window(tokens, len(text), schema)
         check_retention(window, schema, span_of(tokens[0]).to(span_of(tokens[-1])), period)

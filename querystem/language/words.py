@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 from querystem.language.errors import BindProblem, Span
 
 MAX_NAME = 64
+_MOST_COMPARED = 2000
 
 
 def words(text: str) -> frozenset[str]:
@@ -55,8 +57,11 @@ def write_name(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The known name that this one may have been meant for."""
-    return next(iter(difflib.get_close_matches(name, sorted(known), 1, likeness)), None)
+    """The known name that this one may have been meant for; of very many, not all are compared."""
+    if len(name) > MAX_NAME:
+        return None
+    some = sorted(islice(known, _MOST_COMPARED))
+    return next(iter(difflib.get_close_matches(name, some, 1, likeness)), None)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -14,7 +14,9 @@ from querystem.language import (
     SyntaxProblem,
     bind_query,
     bind_window,
+    parse,
     parse_statement,
+    tree,
     window_text,
 )
 from querystem.language.bind import _HANDLERS
@@ -222,7 +224,7 @@ def test_reserved_words_are_names_in_quotes(name: str) -> None:
 @pytest.mark.parametrize(
     "condition",
     [
-        "((" * 5000 + "ok" + "))" * 5000,
+        "((" * 2000 + "ok" + "))" * 2000,
         "NOT " * 5000 + "ok",
         "- " * 5000 + "size > 1",
         "size" + " + size" * 5000 + " > 1",
@@ -239,6 +241,45 @@ def test_deep_nesting_is_refused(condition: str) -> None:
 def test_long_lists_are_not_deep() -> None:
     terms = [f"size = {i}" for i in range(3000)]
     assert len(bind(f"SELECT * FROM trades WHERE {' OR '.join(terms)}").where.args) == 3000  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SELECT size" + ",size" * 30_000 + " FROM trades", "TEXT_TOO_LONG"),
+        ("SELECT * FROM trades WHERE size IN (1" + ",1" * 10_000 + ")", "TEXT_TOO_LONG"),
+        ("SELECT * FROM trades WHERE ok" + " OR ok" * 5_000, "TOO_MANY_TERMS"),
+        ("SELECT * FROM trades WHERE " + "NOT " * 6_000 + "ok", "NESTED_TOO_DEEP"),
+    ],
+)
+def test_much_is_counted_before_it_is_parsed(
+    text: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parse, "_select", lambda *_: pytest.fail("it is parsed"))
+    with pytest.raises(SyntaxProblem) as caught:
+        bind_query(text, lambda _: TRADES, max_text=1 << 20)
+    assert caught.value.reason == reason
+    assert caught.value.span is not None
+
+
+def test_nodes_are_located_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 80 nodes inside each other asks for its place, and none looks at all below it."""
+    looks: list[int] = []
+    parts = tree._parts
+
+    def counted(node: exp.Expr) -> list[exp.Expr]:
+        looks.append(1)
+        return parts(node)
+
+    monkeypatch.setattr(tree, "_parts", counted)
+    bind("SELECT * FROM trades WHERE size" + " + size" * 80 + " > 1")
+    assert len(looks) < 1500
+
+
+def test_a_window_alone_has_a_small_limit() -> None:
+    with pytest.raises(SyntaxProblem) as caught:
+        bind_window("ROWS 5 PARTITION BY " + "symbol, " * 200 + "symbol", TRADES)
+    assert caught.value.reason == "TEXT_TOO_LONG"
 
 
 def test_text_has_a_limit() -> None:
