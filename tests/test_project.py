@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "8d5575288430a1c8c6a3e4faf645f475f6b96816ec83f8945393354b28ab5c28"
+WIRE = "bd9d27fe6490a17e57ab0df61d86fec620f2e25cec32208dda8591de05676bd0"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

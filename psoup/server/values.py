@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from psoup.v1 import psoup_pb2 as pb
 
 _EXACT = decimal.Context(prec=100, traps=[decimal.InvalidOperation])
 _MAX_DIGITS = 80
+_DECIMAL_FORM = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 
 
@@ -154,12 +156,10 @@ def _decimal(kind: str, value: Any, type_: Type) -> decimal.Decimal:
 
 
 def parse_decimal(text: str) -> decimal.Decimal:
-    """Raises BadValue for what is no finite number, or an absurdly long one."""
-    try:
-        number = decimal.Decimal(text) if len(text) <= 2 * _MAX_DIGITS else None
-    except decimal.InvalidOperation:
-        number = None
-    if number is None or not number.is_finite() or abs(number.adjusted()) > _MAX_DIGITS:
+    """Raises BadValue for what is no number as docs/protocol.md has it, or an absurdly long one."""
+    plain = len(text) <= 2 * _MAX_DIGITS and _DECIMAL_FORM.fullmatch(text) is not None
+    number = decimal.Decimal(text) if plain else None
+    if number is None or abs(number.adjusted()) > _MAX_DIGITS:
         raise BadValue("BAD_VALUE", "is not a decimal number such as -12.50")
     return number
 

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from psoup.v1 import psoup_pb2 as pb
+from tests.docs.go import install
 from tests.docs.markdown import blocks, read
 from tests.system.processes import RunningStore
 
@@ -78,34 +78,12 @@ def _replay(run: Callable[[str, Variables], str], cut: str = "") -> set[str]:
 # ---- the real tool
 
 
-@pytest.fixture(scope="module")
-def grpcurl(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a grpcurl built here; Go keeps what it needs for the next time."""
-    if shutil.which("go") is None:
-        pytest.skip("needs Go to build grpcurl")
-    folder = tmp_path_factory.mktemp("grpcurl")
-    try:
-        built = subprocess.run(
-            ["go", "install", GRPCURL],
-            env=os.environ | {"GOBIN": str(folder)},
-            capture_output=True,
-            text=True,
-            timeout=250,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip("grpcurl was not built in time")
-    if built.returncode:
-        pytest.skip(f"grpcurl can't be built, perhaps without a network: {built.stderr[-200:]}")
-    return folder
-
-
-def test_grpcurl_prints_what_the_page_shows(grpcurl: Path, tmp_path: Path) -> None:
+def test_grpcurl_prints_what_the_page_shows(tmp_path: Path) -> None:
+    path = install(tmp_path / "bin", GRPCURL)
     with RunningStore(tmp_path) as store:
         address = store.start_server()
 
         def run(command: str, variables: Variables) -> str:
-            path = f"{grpcurl}{os.pathsep}{os.environ['PATH']}"
             done = subprocess.run(
                 ["sh", "-c", command.replace(SERVED, address)],
                 env=os.environ | variables | {"PATH": path},
