@@ -23,7 +23,7 @@ _STATUS = {404: b"\x8d", 400: b"\x8c"}
 def grpc_portal(code: grpc.StatusCode) -> Iterator[str]:
     """The address of a gRPC server that answers every call with that code and no detail."""
 
-    class Every(grpc.GenericRpcHandler[Any, Any]):
+    class Every(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         def service(self, details: Any) -> Any:
             return grpc.stream_stream_rpc_method_handler(self._refuse)
 

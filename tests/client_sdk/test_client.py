@@ -193,8 +193,9 @@ def test_the_tree_is_drawn_completely() -> None:
 
 def test_a_mock_without_a_handler_says_so() -> None:
     client, _ = connect()
-    with pytest.raises(ServerError, match="no handler for Status"):
-        client.status()
+    with pytest.raises(ServerError, match="no handler for ListStreams"):
+        client.streams()
+    assert client.status().store_id == "mock"
 
 
 async def test_one_mock_serves_both_clients() -> None:

@@ -1,0 +1,152 @@
+"""A channel to which no store answers is given up; the calls on it are not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from client_sdk import AsyncClient, Client, ConnectionFailed, Retry, Timeout
+from client_sdk._channels import _SHORTEST_LIFE, Channels, HeldChannel
+from client_sdk._exceptions import ErrorDetail, PsoupError
+from tests.client_sdk.fake_store import FakeStore
+from tests.client_sdk.loopback import serving
+
+LOST = ConnectionFailed("no answer")
+REFUSED = ConnectionFailed("not now", detail=ErrorDetail("STOPPING", store_id="s"))
+
+
+@pytest.fixture
+def channels() -> Channels:
+    numbers = iter(range(100))
+    return Channels(lambda: (next(numbers), None))
+
+
+def aged(held: HeldChannel) -> HeldChannel:
+    held.made_at -= _SHORTEST_LIFE
+    return held
+
+
+@pytest.mark.parametrize("error", [None, REFUSED, PsoupError("something else")])
+def test_a_channel_on_which_a_store_answered_stays(
+    channels: Channels, error: PsoupError | None
+) -> None:
+    held = aged(channels.take())
+    assert channels.give_back(held, error) is None
+    assert channels.take() is held
+
+
+@pytest.mark.parametrize("error", [LOST, Timeout("too late")])
+def test_one_on_which_none_did_is_replaced(channels: Channels, error: PsoupError) -> None:
+    held = aged(channels.take())
+    assert channels.give_back(held, error) == held.channel
+    assert channels.take().channel == held.channel + 1
+
+
+def test_it_is_not_replaced_again_at_once(channels: Channels) -> None:
+    held = channels.take()
+    assert channels.give_back(held, LOST) is None
+    assert channels.take() is held
+
+
+def test_calls_under_way_keep_their_channel(channels: Channels) -> None:
+    first, second = aged(channels.take()), channels.take()
+    assert first is second and channels.give_back(first, LOST) is None
+    assert channels.take() is not second
+    assert channels.give_back(second) == second.channel
+    assert channels.close() == [second.channel + 1]
+
+
+def test_after_closing_there_is_none(channels: Channels) -> None:
+    held = channels.take()
+    assert channels.close() == [held.channel]
+    assert channels.give_back(held) is None
+    with pytest.raises(ValueError, match="closed"):
+        channels.take()
+
+
+class Relay:
+    """A way to a server; lines that are there when it `stalls` carry nothing any more."""
+
+    def __init__(self, target: str) -> None:
+        host, port = target.rsplit(":", 1)
+        self._target = host, int(port)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        self._stalled: set[Any] = set()
+        self._lines: list[tuple[socket.socket, socket.socket]] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def stall(self) -> None:
+        self._stalled.update(one for line in self._lines for one in line)
+
+    def close(self) -> None:
+        self._listening.close()
+        for one in (one for line in self._lines for one in line):
+            one.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listening.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self._target)
+            self._lines.append((near, far))
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=self._carry, args=pair, daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while content := source.recv(65536):
+                if source not in self._stalled:
+                    sink.sendall(content)
+        except OSError:
+            return
+
+
+@contextmanager
+def relayed() -> Iterator[Relay]:
+    with serving(FakeStore()) as target:
+        relay = Relay(target)
+        try:
+            yield relay
+        finally:
+            relay.close()
+
+
+def test_a_dead_line_is_left_after_one_timeout() -> None:
+    """As after a change of networks: nobody says that it is dead."""
+    with relayed() as relay, Client(relay.address, timeout=1.5, retry=Retry(attempts=1)) as client:
+        assert client.streams() == []
+        relay.stall()
+        with pytest.raises(Timeout):
+            client.streams()
+        assert client.streams() == []
+
+
+async def test_a_dead_line_is_left_by_the_async_client_too() -> None:
+    with relayed() as relay:
+        async with AsyncClient(relay.address, timeout=1.5, retry=Retry(attempts=1)) as client:
+            assert await client.streams() == []
+            relay.stall()
+            with pytest.raises(Timeout):
+                await client.streams()
+            assert await client.streams() == []
+
+
+def test_a_client_goes_on_with_a_new_channel_while_a_stream_is_read() -> None:
+    with serving(FakeStore()) as target, Client(target) as client:
+        client.define("CREATE STREAM s (a BIGINT)")
+        client.publish("s", [{"a": n} for n in range(1000)])
+        with client.invoke_stream(client.register("SELECT a FROM s")) as answer:
+            first = next(iter(answer))
+            channels = client._transport._channels  # type: ignore[attr-defined]
+            aged(held := channels.take())
+            channels.give_back(held, LOST)
+            assert client.streams()[0].name == "s"
+            assert first.num_rows + sum(batch.num_rows for batch in answer) == 1000
