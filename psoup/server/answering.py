@@ -23,6 +23,7 @@ from psoup.server.planning import (
     settle,
 )
 from psoup.server.quick import quick_answer
+from psoup.server.readings import reading_of
 from psoup.server.values import from_duration, from_instant
 from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
@@ -67,7 +68,8 @@ async def invoke(
         if request.handle not in core.follower.state.registrations:
             await core.follower.catch_up()
         core.leases.contact(request.handle)
-        return lambda: of_registration(core, request)
+        reading = await reading_of(core, request)
+        return lambda: of_registration(core, request, reading)
 
     async for message in _stream(core, request, find, seconds):
         yield message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ from datastem.instants import SECOND
 from datastem.schema import Column, StreamSchema
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
-from psoup.server.invoke import read_query
 from psoup.server.parameters import from_json
+from psoup.server.readings import read_query
 from psoup.server.settings import Settings
 from psoup.server.values import from_duration, from_instant
 from psoup.store import Registration, StreamState
@@ -77,8 +78,22 @@ def stream_message(core: Core, stream: StreamState, now: int | None) -> pb.Strea
     return message
 
 
-def registration_message(core: Core, registration: Registration) -> pb.Registration:
-    query = read_query(registration.query, _ANY)
+async def registration_messages(
+    core: Core, registrations: Sequence[Registration]
+) -> list[pb.Registration]:
+    """Their queries are read in a thread, and others have their say between two of them."""
+
+    def read() -> list[Query]:
+        return [read_query(core, one.query, _ANY) for one in registrations]
+
+    messages = []
+    for registration, query in zip(registrations, await core.in_thread(read), strict=True):
+        messages.append(_registration_message(core, registration, query))
+        await asyncio.sleep(0)
+    return messages
+
+
+def _registration_message(core: Core, registration: Registration, query: Query) -> pb.Registration:
     stream = core.follower.state.streams[registration.stream_id]
     covered = core.follower.view.covering(stream.id).ranges(registration.predicate_id)
     return pb.Registration(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
+import pyarrow as pa
 
 from datastem.blocks import Int64s, Part
 from psoup.server.core import Core
@@ -19,6 +20,7 @@ from psoup.server.invoke import Plan, matching, window_rows
 from psoup.server.matcher import Matcher, Work
 from psoup.server.pieces import arrow_pieces
 from psoup.server.planning import make_plan, matcher_of, of_registration, settle
+from psoup.server.readings import reading_of
 from psoup.server.values import from_duration
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Expression, from_json
@@ -47,7 +49,7 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
     stages = Stages()
     invoke = pb.InvokeRequest(tenant=request.tenant, handle=request.handle, window=request.window)
     with stages.time("plan"):
-        asked = of_registration(core, invoke)
+        asked = of_registration(core, invoke, await reading_of(core, invoke))
         plan = make_plan(core, invoke, asked)
     _, predicates = core.follower.state.columns
     ids = predicates.of_stream(plan.stream_id)
@@ -66,7 +68,7 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
         refresh=refresh_text(asked.query.refresh),
         trigger_id=asked.trigger[1] if asked.trigger else 0,
     )
-    await core.in_thread(_complete, core, message, plan, others.to_pylist(), stages)
+    await core.in_thread(_complete, core, message, plan, others, stages)
     return message
 
 
@@ -74,12 +76,12 @@ def _complete(
     core: Core,
     message: pb.Explanation,
     plan: Plan,
-    others: Sequence[str],
+    others: pa.Array,
     stages: Stages,
 ) -> None:
     """`others` are the keys of the predicates to compare with."""
     message.run.CopyFrom(_run(core, plan, stages))
-    message.factors.extend(_factors(plan.query.where, others))
+    message.factors.extend(_factors(plan.query.where, others.to_pylist()))
     message.stored.CopyFrom(_stored(core, plan))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -122,12 +121,6 @@ def retained(
     if begin is not None and begin < oldest:
         return oldest, ("the window began before the retention; what is left is shown",)
     return oldest, ()
-
-
-@lru_cache(maxsize=4096)
-def read_query(form: str, predicate_key: str) -> Query:
-    """A registration's query. Parsing one costs more than answering it."""
-    return Query.read(form, predicate_key)
 
 
 def answer(plan: Plan, matcher: Matcher, summaries: Summaries) -> Answer:

@@ -8,18 +8,17 @@ from typing import TypeAlias, TypeVar
 
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest, StreamDropped
-from psoup.server.invoke import Plan, Triggers, read_query, retained
+from psoup.server.invoke import Plan, Triggers, retained
 from psoup.server.matcher import Matcher, Work
 from psoup.server.names import default_name
-from psoup.server.parameters import to_scalars
 from psoup.server.proposals import find_registration
+from psoup.server.readings import Reading
 from psoup.server.refreshing import point_by_rows, point_of, refreshed
 from psoup.server.registering import Found, bind, check_text
 from psoup.server.values import BadValue, to_instant
 from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Expression
-from querystem.language import bind_window
 from querystem.query import Query
 from querystem.refresh import RefreshEvery, RefreshOn
 from results.window import UNBOUNDED, Window
@@ -46,19 +45,12 @@ class Asked:
 Look: TypeAlias = Callable[[], Asked]
 
 
-def of_registration(core: Core, request: pb.InvokeRequest) -> Asked:
-    """Raises UnknownHandle, StreamDropped, QueryError for a window that is none."""
+def of_registration(core: Core, request: pb.InvokeRequest, reading: Reading) -> Asked:
+    """Raises UnknownHandle, StreamDropped."""
     tenant = default_name(request.tenant, "tenant", core.settings)
     registration = find_registration(core.follower.state, tenant, request.handle)
     stream = _live(core, registration.stream_id)
-    predicate = core.follower.state.predicates[registration.predicate_id]
-    query = read_query(registration.query, predicate.key)
-    window = query.window
-    if request.window:
-        check_text(core, request.window)
-        period = None if request.unrefreshed else query.period
-        window = bind_window(request.window, stream.schema, period)
-    asked = Asked(query, window, stream, registration.predicate_id)
+    asked = Asked(reading.query, reading.window, stream, registration.predicate_id)
     if not registration.trigger_id or request.unrefreshed:
         return asked
     other = _trigger(core, registration.trigger_stream_id)
@@ -73,10 +65,9 @@ async def of_text(core: Core, request: pb.AskRequest) -> Look:
     """
     tenant = default_name(request.tenant, "tenant", core.settings)
     check_text(core, request.sql)
-    values = to_scalars(request.parameters, core.settings.batch)
     await core.follower.catch_up()
     found = Found(core.follower.state, tenant)
-    query = await bind(core, found, request.sql, values)
+    query, _ = await bind(core, found, request.sql, request.parameters)
     stream_id, refresh = found.bound.id, query.refresh
 
     def look() -> Asked:

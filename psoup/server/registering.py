@@ -24,12 +24,14 @@ from psoup.server.parameters import (
 from psoup.server.proposals import Prepared, RegisterAll, Registered, Stale
 from psoup.store import State, StreamState
 from psoup.v1 import psoup_pb2 as pb
-from querystem.expressions import Scalar
 from querystem.language import bind_query, bind_rows
+from querystem.pace import spending
 from querystem.query import Query
 
 _ATTEMPTS = 3
 _KEY_COLUMN = "client_key"
+# Longer texts are not even compared on the event loop.
+_SHORT_TEXT = 2048
 _MAX_LEASE = 100 * 366 * 24 * 3600
 
 
@@ -39,31 +41,47 @@ async def register(
     """Registers a query, durably; with it comes the schema of the stream it was bound to, which may
     be gone by now. Raises QueryError, ServerError."""
     tenant, owner, lease = _terms(core, request)
-    values = to_scalars(request.parameters, core.settings.batch)
-
     check_name(request.client_key, "client_key", core.settings)
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
         found = Found(core.follower.state, tenant)
-        query = await bind(core, found, request.sql, values)
-        ready = [Prepared(request.client_key, to_json(values), query)]
+        query, parameters = await bind(core, found, request.sql, request.parameters)
+        ready = [Prepared(request.client_key, parameters, query)]
         proposal = RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
         with contextlib.suppress(Stale):
             return await core.appender.submit(proposal), query, found.bound.schema
     raise _again_and_again()
 
 
-async def bind(core: Core, found: Found, sql: str, values: Mapping[str, Scalar]) -> Query:
-    """Raises QueryError. What needs no parsing is not worth a thread."""
-    known = None if values else core.shapes.known(found.tenant, sql, found.lookup)
-    return await core.in_thread(_bind, core, found, sql, values) if known is None else known
+async def bind(
+    core: Core, found: Found, sql: str, parameters: Mapping[str, pb.Value]
+) -> tuple[Query, str]:
+    """The query, and its parameters as they are kept. Raises QueryError, BadRequest.
+
+    A short text that needs no parsing is not worth a thread.
+    """
+    if not parameters and len(sql) <= _SHORT_TEXT:
+        known = core.shapes.known(found.tenant, sql, found.lookup)
+        if known is not None:
+            return known, to_json({})
+    return await core.in_thread(_bind, core, found, sql, parameters)
 
 
-def _bind(core: Core, found: Found, sql: str, values: Mapping[str, Scalar]) -> Query:
-    limit = core.settings.query_bytes
+def _bind(
+    core: Core, found: Found, sql: str, parameters: Mapping[str, pb.Value]
+) -> tuple[Query, str]:
+    limit, values = core.settings.query_bytes, to_scalars(parameters, core.settings.batch)
     if values:
-        return bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
-    return core.shapes.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
+        query = bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
+    else:
+        query = core.shapes.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
+    return _written(query), to_json(values)
+
+
+def _written(query: Query) -> Query:
+    """With the texts it is kept as, so that nobody has to write them on the event loop."""
+    spending()(len(query.predicate_key) + len(query.form))
+    return query
 
 
 async def register_many(core: Core, request: pb.RegisterManyRequest) -> Registered:
@@ -82,7 +100,8 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         if bound.form is not None:
             rows = Rows(given.client_keys, parameters, bound.keys)
             return RegisterRows(tenant, owner, found.bound.id, sql, lease, bound.form, rows)
-        ready = list(map(Prepared, given.client_keys, parameters, bound.queries))
+        written = map(_written, bound.queries)
+        ready = list(map(Prepared, given.client_keys, parameters, written))
         return RegisterAll(tenant, owner, found.ids, sql, lease, ready)
 
     for _ in range(_ATTEMPTS):

@@ -21,7 +21,7 @@ from psoup.server.describing import (
     lease_until,
     page_of,
     pattern_message,
-    registration_message,
+    registration_messages,
     status_message,
     stream_message,
 )
@@ -123,9 +123,8 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         tenant = default_name(request.tenant, "tenant", settings)
         owner = default_name(request.owner, "owner", settings)
         check_text(core, request.sql)
-        statement = parse_statement(
-            request.sql, max_columns=settings.columns, max_text=settings.query_bytes
-        )
+        limits = {"max_columns": settings.columns, "max_text": settings.query_bytes}
+        statement = await core.in_thread(functools.partial(parse_statement, request.sql, **limits))
         notes: tuple[str, ...] = ()
         proposal: Define | Drop
         if isinstance(statement, CreateStream):
@@ -196,10 +195,8 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         tenant = default_name(request.tenant, "tenant", core.settings)
         await core.follower.catch_up()
         page, token = page_of(core, tenant, request)
-        return pb.ListRegistrationsResponse(
-            registrations=[registration_message(core, one) for one in page],
-            next_page_token=token,
-        )
+        messages = await registration_messages(core, page)
+        return pb.ListRegistrationsResponse(registrations=messages, next_page_token=token)
 
     @unary
     async def DescribeRegistration(
@@ -209,7 +206,8 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         tenant = default_name(request.tenant, "tenant", core.settings)
         await core.follower.catch_up()
         found = find_registration(core.follower.state, tenant, request.handle)
-        return registration_message(core, found)
+        (message,) = await registration_messages(core, [found])
+        return message
 
     @unary
     async def Publish(self, request: pb.PublishRequest) -> pb.PublishResponse:

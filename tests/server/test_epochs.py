@@ -15,7 +15,7 @@ import pytest
 from datastem.instants import DAY, SECOND
 from psoup.server.answering import invoke
 from psoup.server.core import Core
-from psoup.server.describing import registration_message, status_message
+from psoup.server.describing import registration_messages, status_message
 from psoup.server.proposals import Define, find_registration
 from psoup.server.publishing import publish
 from psoup.server.registering import register
@@ -103,9 +103,8 @@ async def test_covered_and_uncovered_rows_make_one_answer(tmp_path: Path, memory
         header, found = await ask(core, later)
         assert found == naive(tables)
         assert header.computed_rows > 60_000, "the tail and the history it has not met"
-        described = registration_message(
-            core, find_registration(core.follower.state, "main", later)
-        )
+        registration = find_registration(core.follower.state, "main", later)
+        (described,) = await registration_messages(core, [registration])
         assert (described.matched_rows, described.stream_rows) == (0, 240_000)
         engine.step()
         await until(core, lambda: core.follower.view.epoch.number == 2)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from psoup.server.answering import Deadline, reach
 from psoup.server.core import Core
 from psoup.server.errors import FAMILIES, BadRequest, code_of, detail_of
 from psoup.server.names import default_name
-from psoup.server.sync.jobs import MOST_IDS, Job, aim, make_job, plan_of
+from psoup.server.readings import Texts, known_reading, read, texts_of
+from psoup.server.sync.jobs import (
+    ItemRead,
+    Job,
+    Repair,
+    aim,
+    check_ids,
+    make_job,
+    plan_of,
+    request_of,
+)
 from psoup.server.sync.tokens import Claim, Signed, Unusable
 from psoup.server.sync.transfer import Budget, Transfer
 from psoup.server.values import BadValue, to_micros
@@ -40,7 +50,8 @@ class Call:
         self._request = request
         self._tenant = default_name(request.tenant, "tenant", core.settings)
         self._away = _away(request)
-        self._signed = [_read(core, item.token) for item in request.items]
+        self._signed = [_signed(core, item.token) for item in request.items]
+        self._read: list[ItemRead | Exception] = []
         self.transfers: dict[int, Transfer] = {}
 
     async def parts(self, deadline: Deadline) -> AsyncIterator[pb.SyncPart]:
@@ -48,6 +59,7 @@ class Call:
         await reach(core, self._needed, deadline)
         if any(item.handle not in core.follower.state.registrations for item in items):
             await core.follower.catch_up()
+        self._read = await self._read_items()
         jobs = self._jobs()
         budget = Budget(self._request.byte_budget or _UNLIMITED)
         for index in sorted(range(len(items)), key=lambda index: -items[index].priority):
@@ -83,6 +95,43 @@ class Call:
             self.transfers.pop(index, None)
             yield pb.SyncPart(refused=_refused(self._core, error))
 
+    # ---- what is asked for
+
+    async def _read_items(self) -> list[ItemRead | Exception]:
+        """Reads the items in a thread, unless all were read before."""
+        items = self._request.items
+        texts = [self._texts(item) for item in items]
+        found = [self._known(*one) for one in zip(items, texts, strict=True)]
+        if all(found):
+            return [one for one in found if one is not None]
+        return await self._core.in_thread(self._read_all, texts)
+
+    def _texts(self, item: pb.SyncItem) -> Texts | Exception:
+        try:
+            return texts_of(self._core, request_of(self._tenant, item))
+        except FAMILIES as error:
+            return error
+
+    def _known(self, item: pb.SyncItem, texts: Texts | Exception) -> ItemRead | Exception | None:
+        if item.have.runs or item.resend.runs:
+            return None
+        if isinstance(texts, Exception):
+            return texts
+        reading = known_reading(self._core, texts)
+        return None if reading is None else ItemRead(reading, Repair.of(item))
+
+    def _read_all(self, texts: Sequence[Texts | Exception]) -> list[ItemRead | Exception]:
+        check_ids(self._request.items)
+        return [self._read_one(*one) for one in zip(self._request.items, texts, strict=True)]
+
+    def _read_one(self, item: pb.SyncItem, texts: Texts | Exception) -> ItemRead | Exception:
+        try:
+            if isinstance(texts, Exception):
+                raise texts
+            return ItemRead(read(self._core, texts), Repair.of(item))
+        except FAMILIES as error:
+            return error
+
     # ---- what to aim at
 
     def _jobs(self) -> list[Job | Exception]:
@@ -97,10 +146,12 @@ class Call:
         return [self._anew(job) if isinstance(job, Job) else job for job in jobs]
 
     def _job(self, index: int) -> Job | Exception:
-        item = self._request.items[index]
+        item, read = self._request.items[index], self._read[index]
         try:
-            plan = plan_of(self._core, self._tenant, item)
-            return make_job(item, self._signed[index], plan, self._away)
+            if isinstance(read, Exception):
+                raise read
+            plan = plan_of(self._core, self._tenant, item, read.reading)
+            return make_job(item, read, self._signed[index], plan, self._away)
         except FAMILIES as error:
             return error
 
@@ -108,7 +159,7 @@ class Call:
         """Where not all can have the position that was begun, none is held to it."""
         if job.claim.target is None:
             return job
-        plan = plan_of(self._core, self._tenant, job.item)
+        plan = plan_of(self._core, self._tenant, job.item, job.reading)
         anew = job.restarted(aim(plan, Claim(job.claim.copy), self._away))
         return anew if plan.query.refresh is None else replace(anew, moment=plan)
 
@@ -129,9 +180,6 @@ def _check(request: pb.SyncRequest) -> None:
         raise BadRequest(
             f"a Sync has from 1 to {MOST_ITEMS:,} items, not {len(request.items):,}", field="items"
         )
-    named = sum(sum(ids.runs[1::2]) for one in request.items for ids in (one.have, one.resend))
-    if named > MOST_IDS:
-        raise BadRequest(f"have and resend name more than {MOST_IDS:,} ids", field="items")
     if request.encoding not in pb.Encoding.values():
         raise BadRequest("an encoding this server does not know", field="encoding")
     if request.byte_budget < 0:
@@ -148,7 +196,7 @@ def _away(request: pb.SyncRequest) -> int:
         raise BadRequest(f"away {bad}", reason=bad.reason, field="away") from None
 
 
-def _read(core: Core, token: bytes) -> Signed | Unusable | None:
+def _signed(core: Core, token: bytes) -> Signed | Unusable | None:
     if not token:
         return None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from psoup.server.core import Core
 from psoup.server.errors import BadRequest
 from psoup.server.invoke import Plan, known
 from psoup.server.planning import make_plan, of_registration
+from psoup.server.readings import Reading
 from psoup.server.sync.tokens import Claim, Mark, Signed, Subject, Unusable
 from psoup.v1 import psoup_pb2 as pb
 from querystem.identity import base_query, slides
@@ -48,6 +50,7 @@ class Job:
     """
 
     item: pb.SyncItem
+    reading: Reading
     subject: Subject
     claim: Claim
     reason: pb.SyncReason
@@ -85,12 +88,24 @@ class Job:
         return replace(self, claim=replace(self.claim, copy=None), reason=reason)
 
 
-def plan_of(core: Core, tenant: str, item: pb.SyncItem) -> Plan:
-    """What the item asks for, now. Raises what Invoke raises."""
-    request = pb.InvokeRequest(
+def check_ids(items: Sequence[pb.SyncItem]) -> None:
+    """Raises BadRequest where the items name more ids than are taken."""
+    named = sum(sum(ids.runs[1::2]) for one in items for ids in (one.have, one.resend))
+    if named > MOST_IDS:
+        raise BadRequest(f"have and resend name more than {MOST_IDS:,} ids", field="items")
+
+
+def request_of(tenant: str, item: pb.SyncItem) -> pb.InvokeRequest:
+    """An Invoke of what the item asks for."""
+    return pb.InvokeRequest(
         tenant=tenant, handle=item.handle, window=item.window, unrefreshed=item.base_rows
     )
-    plan = make_plan(core, request, of_registration(core, request))
+
+
+def plan_of(core: Core, tenant: str, item: pb.SyncItem, reading: Reading) -> Plan:
+    """What the item asks for, now. Raises what Invoke raises."""
+    request = request_of(tenant, item)
+    plan = make_plan(core, request, of_registration(core, request, reading))
     if item.base_rows and not (slides(plan.query) and plan.query.refresh is None):
         plan = replace(plan, query=base_query(plan.query, plan.schema))
     return plan
@@ -120,13 +135,23 @@ def enters_by_time(window: Window) -> bool:
     return gap or window.slide is not None
 
 
-def make_job(item: pb.SyncItem, signed: Signed | Unusable | None, plan: Plan, away: int) -> Job:
+@dataclass(frozen=True, slots=True)
+class ItemRead:
+    """What of an item takes long to read: texts, and ids that a few bytes may name very many of."""
+
+    reading: Reading
+    repair: Repair
+
+
+def make_job(
+    item: pb.SyncItem, read: ItemRead, signed: Signed | Unusable | None, plan: Plan, away: int
+) -> Job:
     """Of one moment with the plan. `away` is -1 where the client did not say."""
     subject = Subject(item.handle, _shape(plan, item))
     claim, reason = _claim(item, signed, subject)
     target, fixed = aim(plan, claim, away), claim.target is not None
     moment = None if fixed or plan.query.refresh is None else plan
-    return Job(item, subject, claim, reason, target, fixed, Repair.of(item), moment)
+    return Job(item, read.reading, subject, claim, reason, target, fixed, read.repair, moment)
 
 
 def _claim(

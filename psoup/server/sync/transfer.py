@@ -190,7 +190,7 @@ class Transfer:
                 self.job = replace(self.job, moment=None)
             first = False
             async with self.core.turns.turn(CALLER.get()) as turn:
-                plan = plan_of(self.core, self.tenant, self.job.item)
+                plan = plan_of(self.core, self.tenant, self.job.item, self.job.reading)
                 return plan, await turn.run(work, plan)
 
         return await self.core.follower.read(attempt)
