@@ -69,7 +69,7 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 def begun() -> Iterator[str]:
     """The first three commands of the README: a stream, a registration, its rows."""
     session = next(blocks(README, "console")).text
-    for line in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:4]:
+    for line in re.split(r"^\$ (?=psoup)", session, flags=re.MULTILINE)[1:4]:
         quotes = [place.end() for place in re.finditer('"', line)]
         yield line[: quotes[-1]] if quotes else line.partition("\n")[0]
 
