@@ -17,6 +17,7 @@ _SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "psoup.engine.daemon",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
