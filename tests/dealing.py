@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xdist.scheduler import LoadScopeScheduling
 
-SHARING_SPARK = ("tests/engine/", "tests/golden/", "tests/system/")
+SHARING_SPARK = ("tests/engine/", "tests/golden/", "tests/power/", "tests/system/")
 
 
 class Dealing(LoadScopeScheduling):  # type: ignore[misc]

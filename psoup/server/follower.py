@@ -32,6 +32,7 @@ T = TypeVar("T")
 _OPEN_ATTEMPTS = 5
 _READ_ATTEMPTS = 5
 _POLLS_PER_LOOK = 200
+_LOOKS_PER_PROOF = 30
 
 
 class Follower:
@@ -94,8 +95,11 @@ class Follower:
         while True:
             await asyncio.sleep(self._poll)
             polls += 1
+            looks, rest = divmod(polls, _POLLS_PER_LOOK)
             try:
-                await self._look(thorough=polls % _POLLS_PER_LOOK == 0)
+                await self._look(thorough=not rest)
+                if not rest and looks % _LOOKS_PER_PROOF == 0:
+                    await self._in_thread(self.store.log.prove_end, self.version)
             except Exception:
                 log.exception("could not read the store; trying again")
                 await asyncio.sleep(1)
@@ -213,7 +217,6 @@ class Follower:
             if thorough or newer:
                 await self._look_at_epochs()
         if thorough:
-            await self._in_thread(self.store.log.prove_end, self.version)
             await self._in_thread(self.pulse.look)
         if thorough or self.store.log.folder.read_commit(self.version + 1) is not None:
             await self.catch_up()
