@@ -79,3 +79,33 @@ def test_a_commit_that_was_seen_keeps_its_file_when_the_sync_fails(
         patch.setattr("psoup.store.durable.sync_folder", fail)
         store.log.append(1, entries(EVENTS))
     assert store.log.read(1) == entries(EVENTS)
+
+
+def test_what_another_linked_is_synced_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its maker may be between the link and the sync of the folder, or have died there."""
+    maker = Store.open(tmp_path / "store", create=True)
+    reader = Store.open(tmp_path / "store")
+    synced: list[Path] = []
+    monkeypatch.setattr("psoup.store.log.sync_folder", synced.append)
+    for version in (1, 2):
+        maker.log.append(version, entries(EVENTS, version))
+    maker.log.read(2)
+    assert synced == []
+    reader.log.read(1)
+    reader.log.read(2)
+    assert synced == [reader.log.folder.log]
+
+
+def test_every_folder_above_a_new_file_is_synced_by_each_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made the folders may have died before they were."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    synced: list[Path] = []
+    monkeypatch.setattr("psoup.store.durable.sync_folder", synced.append)
+    for name in ("c", "d"):
+        write_durably(tmp_path / "a" / "b" / name, lambda path: path.touch(), top=tmp_path)
+    assert synced[:2] == [tmp_path, tmp_path / "a"]
+    assert synced[2:] == [tmp_path / "a" / "b"] * 2

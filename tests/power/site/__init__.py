@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: processes that have it are recorded."""
