@@ -11,6 +11,8 @@ import fcntl
 import logging
 import os
 import threading
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,9 @@ from psoup.store import pulse
 from psoup.store.pulse import Pulse
 
 log = logging.getLogger(__name__)
+
+_TRIES = 4
+_PAUSE = 0.02
 
 
 class EngineLock:
@@ -36,14 +41,12 @@ class EngineLock:
         if self._descriptor is not None:
             return
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(descriptor):
             os.close(descriptor)
             raise SecondEngine(
                 f"an engine{self._holder()} already runs on {self._path.parent}. "
                 "Stop it first; a store has one engine."
-            ) from None
+            )
         self._descriptor = descriptor
         self._ending.clear()
         first = Pulse.own()
@@ -74,3 +77,13 @@ class EngineLock:
                 now.write(descriptor)
             except OSError as error:
                 log.warning("could not write %s: %s", self._path, error)
+
+
+def _locked(descriptor: int) -> bool:
+    """Tries for a moment: a server that upgrades a store looks whether an engine has it."""
+    for _ in range(_TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(_PAUSE)
+    return False

@@ -151,6 +151,7 @@ class Predicates:
 
 
 @lru_cache(maxsize=8)
-def predicates_of(root: str) -> Predicates:
-    """This process's predicates of the store at `root`."""
-    return Predicates(DeltaFolder(Path(root) / "predicates"))
+def predicates_of(root: str, checked: int) -> Predicates:
+    """This process's predicates of the store at `root`, whose table has checksums from version
+    `checked` on."""
+    return Predicates(DeltaFolder(Path(root) / "predicates", checked))

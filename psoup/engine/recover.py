@@ -16,6 +16,7 @@ from psoup.store.epochs import Epoch
 from psoup.store.layout import COVERAGE, ENGINE_TABLES
 from psoup.store.store import Store
 from psoup.store.tables import read_files
+from psoup.store.upgrade import with_checks
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,8 @@ def _folders(store: Store) -> list[DeltaFolder]:
 
 def _stems(store: Store) -> list[DeltaFolder]:
     """The stems on disk. A folder without a commit is none yet: its maker was killed."""
-    found = (DeltaFolder(log.parent) for log in (store.root / STEM).glob("*/_delta_log"))
+    names = (f"{STEM}{log.parent.name}" for log in (store.root / STEM).glob("*/_delta_log"))
+    found = (store.table(name) for name in names)
     return [stem for stem in found if stem.exists]
 
 
@@ -69,7 +71,11 @@ def _roll_back(folder: DeltaFolder, named: Snapshot, sync: bool) -> Snapshot:
     if newest.version == named.version or newest.files.keys() == named.files.keys():
         return newest
     extra = [file for path, file in newest.files.items() if path not in named.files]
-    missing = [file for path, file in named.files.items() if path not in newest.files]
+    missing = [
+        with_checks(folder.root, file)
+        for path, file in named.files.items()
+        if path not in newest.files
+    ]
     version = newest.version + 1
     with only_engine():
         folder.commit(version, missing, extra, operation="RESTORE", sync=sync)

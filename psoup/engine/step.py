@@ -48,7 +48,8 @@ def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: Engi
 
 def job_of(ledger: Ledger) -> Job:
     store = ledger.store
-    return Job(str(store.root), ledger.tables["predicates"].version, store.sync)
+    folder = ledger.folder("predicates")
+    return Job(str(store.root), ledger.tables["predicates"].version, store.sync, folder.checked)
 
 
 def _headers(root: Path, news: Stretch) -> list[Entry]:

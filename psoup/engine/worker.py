@@ -39,11 +39,13 @@ GROUP_ROWS = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Where the store is, and the version of its predicates table to match with."""
+    """Where the store is, and the version of its predicates table to match with; the table has
+    checksums from version `checked` on."""
 
     root: str
     predicates: int
     sync: bool
+    checked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def fresh(job: Job, work: Intake) -> list[Outcome]:
                     rows.setdefault(entry.event.stream_id, []).append(found)
                 except DecodeError as error:
                     outcomes.append(Undecodable(f"{error} (log version {file.version})"))
-    known = predicates_of(job.root)
+    known = predicates_of(job.root, job.checked)
     known.advance(job.predicates)
     with ThreadPoolExecutor(WRITERS) as pool:
         writing = []
@@ -94,7 +96,7 @@ def fresh(job: Job, work: Intake) -> list[Outcome]:
 
 def backfill(job: Job, work: Slice) -> list[Outcome]:
     """Old rows: only the predicates that have not met them yet, and only the columns they read."""
-    known = predicates_of(job.root)
+    known = predicates_of(job.root, job.checked)
     known.advance(job.predicates)
     stem = known.stem(work.stream_id, work.predicates)
     if stem.empty:

@@ -117,6 +117,15 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
+class Upgrade:
+    """From this commit on the store has another format. `checked` names for each table the version
+    from which on it has checksums."""
+
+    format: int
+    checked: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Data:
     """A batch of rows, or a heartbeat where `rows` is 0 and `max_ts` an instant.
 
@@ -147,6 +156,7 @@ Event = (
     | Tick
     | Jump
     | Confirm
+    | Upgrade
     | Data
 )
 
@@ -223,7 +233,7 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition(type(event).__name__.lower(), None, handle=handle.hex())
         case Tick():
             return _definition("tick", None)
-        case Jump() | Confirm():
+        case Jump() | Confirm() | Upgrade():
             return _definition(type(event).__name__.lower(), None, **asdict(event))
         case RegisterMany(stream_id, text, query, lease, rows):
             columns = _definition("register_many", stream_id, text=text, query=query, lease=lease)
@@ -270,6 +280,8 @@ def _event(row: Mapping[str, Any]) -> Event:
             return Tick()
         case "jump":
             return Jump(**json.loads(row["body"]))
+        case "upgrade":
+            return Upgrade(**json.loads(row["body"]))
         case "confirm":
             return Confirm(**json.loads(row["body"]))
         case "register":

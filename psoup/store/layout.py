@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 1
+FORMAT = 2
 
 LOG = pa.schema(
     [

@@ -36,6 +36,7 @@ from psoup.store.events import (
     Renew,
     Tick,
     Unregister,
+    Upgrade,
 )
 from psoup.store.jumps import Jumps
 from psoup.store.leases import Leases
@@ -148,7 +149,7 @@ class State:
                 self._unregister(handle, touched)
                 touched.leases.update(self.leases.expire(handle, entry.tenant, entry.stamp))
                 touched.leases.add(handle)
-            case Tick():
+            case Tick() | Upgrade():
                 pass
             case Jump() as event:
                 self.jumps = self.jumps.add(event)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,12 +11,14 @@ from datastem.codec import stem_schema
 from datastem.schema import StreamSchema
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, Epochs
-from psoup.store.errors import CorruptStore, NotAStore, UnsupportedFormat
-from psoup.store.layout import FORMAT, SEGMENT_PARTITION, SEGMENTED, TABLES
+from psoup.store.errors import CorruptStore, NotAStore
+from psoup.store.identity import new_identity, read_identity
+from psoup.store.layout import SEGMENT_PARTITION, SEGMENTED, TABLES
 from psoup.store.log import Log
 from psoup.store.position import PositionCodec
 from psoup.store.state import State
 from psoup.store.tables import REPEATED, load_state, read_newest
+from psoup.store.upgrade import upgrade
 
 
 class Store:
@@ -26,9 +27,10 @@ class Store:
     def __init__(self, root: Path, *, sync: bool = True) -> None:
         self.root = root
         self.sync = sync
+        identity = read_identity(root)
+        self.checked: Mapping[str, int] = identity.get("checked", {})
         self.log = Log(self.table("log"), sync=sync)
         self.epochs = Epochs(self.table("epochs"), sync=sync)
-        identity = _identity(self.table("log"))
         self.id: str = identity["store"]
         self.positions = PositionCodec(f"{self.id}/{identity['incarnation']}".encode())
 
@@ -36,8 +38,8 @@ class Store:
     def open(cls, root: Path | str, *, create: bool = False, sync: bool = True) -> Store:
         """Opens a store, or makes one in a missing or empty folder where `create` says so.
 
-        Several processes may do this at once; they get the same store. Raises NotAStore for a
-        folder that holds anything else.
+        Several processes may do this at once; they get the same store. One of an earlier format is
+        upgraded. Raises NotAStore for a folder that holds anything else.
         """
         root = Path(root).absolute()
         if not DeltaFolder(root / "log").exists:
@@ -50,17 +52,18 @@ class Store:
             DeltaFolder(root / name).create(
                 schema,
                 partition_by=SEGMENT_PARTITION if name in SEGMENTED else (),
-                description=_new_identity() if name == "log" else "",
+                description=new_identity() if name == "log" else "",
                 sync=sync,
             )
+        upgrade(root, sync)
         return cls(root, sync=sync)
 
     def table(self, name: str) -> DeltaFolder:
-        return DeltaFolder(self.root / name)
+        return DeltaFolder(self.root / name, self.checked.get(name, 0))
 
     def stem(self, stream_id: int) -> DeltaFolder:
         """The rows of one stream. The engine makes it with the stream's first epoch."""
-        return DeltaFolder(self.root / "stems" / str(stream_id))
+        return self.table(f"stems/{stream_id}")
 
     def create_stem(self, stream_id: int, schema: StreamSchema) -> DeltaFolder:
         stem = self.stem(stream_id)
@@ -95,22 +98,3 @@ def _check_new(root: Path) -> None:
         raise CorruptStore(
             f"{root} has the table {others[0]}, but the table log is gone; restore a back-up"
         )
-
-
-def _new_identity() -> str:
-    return json.dumps({"psoup": FORMAT, "store": uuid.uuid4().hex, "incarnation": uuid.uuid4().hex})
-
-
-def _identity(log: DeltaFolder) -> dict[str, str]:
-    try:
-        identity = json.loads(log.description)
-        found = identity["psoup"]
-    except (ValueError, KeyError, TypeError):
-        raise NotAStore(
-            f"{log.root.parent} holds a table named log that is not a store's"
-        ) from None
-    if found > FORMAT:
-        raise UnsupportedFormat(
-            f"the store has format {found}, this version reads up to {FORMAT}: upgrade psoup"
-        )
-    return dict(identity)

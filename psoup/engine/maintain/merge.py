@@ -123,7 +123,7 @@ def merge_run(job: Job, run: Run) -> list[Outcome]:
     together = with_partition(pa.concat_tables(tables), run.table, run.stream_id, run.segment)
     if run.table == "closures":
         return write_closures(job, run.stream_id, together.sort_by(_BY_ROW))
-    known = predicates_of(job.root)
+    known = predicates_of(job.root, job.checked)
     known.advance(job.predicates)
     live = pa.array(known.live(run.stream_id), pa.int64())
     return write_pieces(job, run.stream_id, pieces.merge(together, live))

@@ -3,6 +3,9 @@
 `deltalake` writes them; they are synced here before anything behind them goes. The newest two are
 kept with all commits from the older one on, so that where the newest can't be read the older one
 and the commits after it say the same.
+
+A checksum of each is kept in a small file beside it, made when the checkpoint was found to say what
+the commits say. Without it a checkpoint is not believed.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from psoup.store.datafile import data_file
+from psoup.store.datafile import DataFile, data_file
 from psoup.store.delta.commits import Commits
 from psoup.store.delta.snapshot import Snapshot
 from psoup.store.durable import remove, replace_file, sync_file, sync_folder
@@ -69,14 +73,16 @@ class Checkpoints:
 
     def read(self, version: int) -> Snapshot:
         """Raises CorruptStore where it is missing or damaged."""
-        adds = self._column(version, "add")
+        return Snapshot(version, self._files(version, self._column(version, "add")))
+
+    def _files(self, version: int, adds: list[dict[str, Any]]) -> dict[str, DataFile]:
         try:
             files = [
                 data_file(add | {"partitionValues": dict(add["partitionValues"])}) for add in adds
             ]
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(version, error) from error
-        return Snapshot(version, {file.path: file for file in files})
+        return {file.path: file for file in files}
 
     def description(self) -> str | None:
         """What the table was described as when it was made; None without a checkpoint."""
@@ -90,28 +96,57 @@ class Checkpoints:
     def _column(self, version: int, name: str) -> list[dict[str, Any]]:
         path = self._commits.checkpoint_path(version)
         try:
-            with pq.ParquetFile(path) as file:
-                found = file.read(columns=[name]).column(name)
-            rows: list[dict[str, Any]] = found.drop_null().to_pylist()
+            content = path.read_bytes()
+            self._check(version, content)
+            return _rows(content, name)
         except (OSError, KeyError, pa.ArrowException) as error:
             raise self._damaged(version, error) from error
-        return rows
+
+    def _check(self, version: int, content: bytes) -> None:
+        """Raises OSError where these are not the bytes that were written."""
+        try:
+            said = json.loads(self._commits.check_path(version).read_bytes())
+        except FileNotFoundError:
+            if version < self._commits.checked:
+                return
+            raise
+        except ValueError as error:
+            raise OSError(f"{self._commits.check_path(version).name} is damaged") from error
+        if said != _check_of(content):
+            raise OSError("its bytes are not those that were written")
 
     def _damaged(self, version: int, error: Exception) -> CorruptStore:
+        path = self._commits.checkpoint_path(version)
         return CorruptStore(
-            f"the checkpoint {self._commits.checkpoint_path(version)} can't be read ({error})"
+            f"the checkpoint {path} can't be read ({error})",
+            f"{self._commits.table}/_delta_log/{path.name}",
         )
 
     # ---- writing, which only the engine does
 
-    def write(self, version: int) -> None:
-        """Returns when the checkpoint and the pointer to it are on the disk."""
+    def write(self, snapshot: Snapshot) -> None:
+        """Returns when the checkpoint of a snapshot and the pointer to it are on the disk."""
+        version = snapshot.version
         # A listing taken while commits are made may show one and miss those before it, which
         # `deltalake` takes for a gap; up to a version seen before, a listing is whole.
         deltalake.DeltaTable(self._root, version=version).create_checkpoint()
         sync_file(self._commits.checkpoint_path(version))
         sync_file(self._pointer)
         sync_folder(self._commits.log)
+        self._vouch(snapshot)
+
+    def _vouch(self, snapshot: Snapshot) -> None:
+        """Makes the checksum of a checkpoint that says what the snapshot says.
+
+        `deltalake` looks at no hash: of a damaged commit it makes a checkpoint without a flaw.
+        """
+        version = snapshot.version
+        path, check = self._commits.checkpoint_path(version), self._commits.check_path(version)
+        content = path.read_bytes()
+        if self._files(version, _rows(content, "add")) != snapshot.files:
+            remove([path])
+            raise self._damaged(version, ValueError("it does not say what the commits say"))
+        replace_file(check, json.dumps(_check_of(content)).encode())
 
     def drop_behind(self, version: int) -> None:
         """Commits and checkpoints behind the last but one checkpoint up to `version` go, but for
@@ -123,8 +158,10 @@ class Checkpoints:
         self.read(kept[-1])
         old = time.time() - 60 * REMEMBERED_MINUTES
         gone = [self._commits.path(found) for found in sorted(listing.commits) if found < kept[0]]
-        gone += [self._commits.checkpoint_path(v) for v in listing.checkpoints if v < kept[0]]
-        remove(path for path in gone if path.stat().st_mtime < old)
+        for found in listing.checkpoints:
+            if found < kept[0]:
+                gone += [self._commits.checkpoint_path(found), self._commits.check_path(found)]
+        remove(path for path in gone if path.exists() and path.stat().st_mtime < old)
 
     def mend(self) -> None:
         """Takes away checkpoints that can't be read, so that Delta's readers don't fail over them,
@@ -136,7 +173,7 @@ class Checkpoints:
                 break
             except CorruptStore as error:
                 log.warning("%s; it is removed, commits stand for it", error)
-                remove([self._commits.checkpoint_path(version)])
+                remove([self._commits.checkpoint_path(version), self._commits.check_path(version)])
         if left is None:
             remove([self._pointer])
         elif self._pointed() != left.version:
@@ -151,3 +188,14 @@ class Checkpoints:
     def _pointing_to(self, version: int) -> bytes:
         rows = pq.read_metadata(self._commits.checkpoint_path(version)).num_rows
         return json.dumps({"version": version, "size": rows}).encode()
+
+
+def _rows(content: bytes, column: str) -> list[dict[str, Any]]:
+    """The actions of one kind in a checkpoint."""
+    found = pq.ParquetFile(pa.BufferReader(content)).read(columns=[column]).column(column)
+    rows: list[dict[str, Any]] = found.drop_null().to_pylist()
+    return rows
+
+
+def _check_of(content: bytes) -> dict[str, Any]:
+    return {"size": len(content), "crc32": f"{zlib.crc32(content):08x}"}

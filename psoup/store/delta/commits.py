@@ -4,6 +4,9 @@ A commit is synced before it is linked to its name, and is made only where the o
 there. So no power cut and no kill leaves a hole, an empty commit or half of one: whoever meets one
 of these meets damage, and goes no further. Versions up to the newest checkpoint may be missing:
 the checkpoint stands for them.
+
+A commit bears a hash of itself. One without is damage too, from the version on at which the table
+began to have them: 0, or later for a table of format 1.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from psoup.store.checks import is_sealed, seal_holds, sealed, unsealed
 from psoup.store.datafile import data_file
 from psoup.store.delta.snapshot import Commit
 from psoup.store.durable import put_if_absent
@@ -23,6 +27,7 @@ from psoup.store.errors import Conflict, CorruptStore, FileGone
 
 _COMMIT = ".json"
 _CHECKPOINT = ".checkpoint.parquet"
+_CHECKPOINT_CHECK = ".checkpoint.psoup"
 _DIGITS = 20
 
 # How far ahead of the end a look for commits beyond a hole goes. A listing sees all of them, but
@@ -49,8 +54,10 @@ class Listing:
 
 
 class Commits:
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, checked: int = 0) -> None:
+        """`checked` is the version from which on commits bear a hash."""
         self.log = log
+        self.checked = checked
         self._prefix = f"{log}/"
         table = log.parent
         self.table = f"stems/{table.name}" if table.parent.name == "stems" else table.name
@@ -60,6 +67,10 @@ class Commits:
 
     def checkpoint_path(self, version: int) -> Path:
         return self.log / f"{version:0{_DIGITS}d}{_CHECKPOINT}"
+
+    def check_path(self, version: int) -> Path:
+        """Where the checksum of a checkpoint is."""
+        return self.log / f"{version:0{_DIGITS}d}{_CHECKPOINT_CHECK}"
 
     def has(self, version: int) -> bool:
         return os.path.exists(self._name(version))
@@ -107,7 +118,8 @@ class Commits:
         return CorruptStore(
             f"version {version} of the table {self.table} is missing, {reason}: "
             f"{self.path(version)} is gone. Nothing is read or written past such a hole. "
-            "Stop servers and engine and put that file back, or restore a back-up"
+            "Stop servers and engine and put that file back, or restore a back-up",
+            self._file(version),
         )
 
     # ---- one commit
@@ -118,23 +130,23 @@ class Commits:
         if actions is None:
             return None
         try:
-            return Commit(
-                version,
-                tuple(data_file(action["add"]) for action in actions if "add" in action),
-                tuple(
-                    unquote(action["remove"]["path"]) for action in actions if "remove" in action
-                ),
-            )
+            added = tuple(data_file(action["add"]) for action in actions if "add" in action)
+            removed = [action["remove"]["path"] for action in actions if "remove" in action]
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(version, repr(error)) from error
+        if version >= self.checked and any(file.checks is None for file in added):
+            raise self._damaged(version, "it names a file without a checksum")
+        return Commit(version, added, tuple(map(unquote, removed)))
 
     def actions(self, version: int) -> list[Mapping[str, Any]] | None:
-        """The lines of a commit. Raises CorruptStore where it is empty or torn."""
+        """The lines of a commit. Raises CorruptStore where it is not what was written."""
         try:
             with open(self._name(version), "rb") as file:
                 content = file.read()
         except FileNotFoundError:
             return None
+        if (version >= self.checked or is_sealed(content)) and not seal_holds(content):
+            raise self._damaged(version, "its bytes are not what its hash says")
         try:
             actions = [json.loads(line) for line in content.splitlines() if line]
         except ValueError as error:
@@ -146,23 +158,31 @@ class Commits:
     def _damaged(self, version: int, reason: str) -> CorruptStore:
         return CorruptStore(
             f"version {version} of the table {self.table} can't be read: {self.path(version)} is "
-            f"damaged ({reason}). Put that file back from a back-up, or restore the back-up"
+            f"damaged ({reason}). Put that file back from a back-up, or see `psoup repair`",
+            self._file(version),
         )
+
+    def _file(self, version: int) -> str:
+        """As messages name it."""
+        return f"{self.table}/_delta_log/{self.path(version).name}"
 
     def put(
         self,
         version: int,
+        info: Mapping[str, Any],
         actions: Iterable[Mapping[str, Any]],
         *,
         sync: bool = True,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Makes `version`. Raises Conflict where somebody else has, CorruptStore where it would
-        stand on nothing or fill a hole, FileGone, and what `check` raises just before the link."""
+        """Makes `version`, with a `commitInfo` and other actions. Raises Conflict where somebody
+        else has, CorruptStore where it would stand on nothing or fill a hole, FileGone, and what
+        `check` raises just before the link."""
         self._check(version)
-        content = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions)
+        lines = [{"commitInfo": {**unsealed(), **info}}, *actions]
+        content = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
         try:
-            put_if_absent(self.path(version), content.encode(), sync=sync, check=check)
+            put_if_absent(self.path(version), sealed(content.encode()), sync=sync, check=check)
         except FileExistsError:
             raise Conflict(self.log.parent.name, version) from None
         except FileNotFoundError as error:

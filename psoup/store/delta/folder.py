@@ -33,10 +33,13 @@ _REMEMBERED = f"interval {REMEMBERED_MINUTES} minutes"
 
 
 class DeltaFolder:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, checked: int = 0) -> None:
+        """`checked` is the version from which on the table has checksums: 0 but for one that
+        format 1 began."""
         self.root = root
+        self.checked = checked
         self.log = root / "_delta_log"
-        self._commits = Commits(self.log)
+        self._commits = Commits(self.log, checked)
         self._checkpoints = Checkpoints(root, self._commits)
 
     @property
@@ -56,33 +59,66 @@ class DeltaFolder:
         if self.exists:
             return
         make_folder(self.log, levels=3, sync=sync)
-        metadata = {
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+        metadata = self._metadata(schema, description) | {"partitionColumns": list(partition_by)}
+        with contextlib.suppress(Conflict):
+            actions: list[Mapping[str, Any]] = [{"protocol": protocol}, {"metaData": metadata}]
+            self._commits.put(0, _info("CREATE TABLE"), actions, sync=sync)
+
+    def _metadata(self, schema: pa.Schema, description: str) -> dict[str, Any]:
+        return {
             "id": str(uuid.uuid4()),
             "name": self.root.name,
             "description": description,
             "format": {"provider": "parquet", "options": {}},
             "schemaString": deltalake.Schema.from_arrow(schema).to_json(),
-            "partitionColumns": list(partition_by),
+            "partitionColumns": [],
             "createdTime": _milliseconds(),
             "configuration": {
                 "delta.logRetentionDuration": _REMEMBERED,
                 "delta.deletedFileRetentionDuration": _REMEMBERED,
             },
         }
-        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
-        with contextlib.suppress(Conflict):
-            actions = [_info("CREATE TABLE"), {"protocol": protocol}, {"metaData": metadata}]
-            self._commits.put(0, actions, sync=sync)
+
+    def redefine(
+        self,
+        version: int,
+        schema: pa.Schema,
+        description: str,
+        added: Iterable[DataFile],
+        *,
+        sync: bool = True,
+    ) -> None:
+        """Makes `version`, which gives an unpartitioned table other columns and another
+        description."""
+        actions: list[Mapping[str, Any]] = [{"metaData": self._metadata(schema, description)}]
+        actions += [add_action(new, _milliseconds(), True) for new in added]
+        self._commits.put(version, _info("UPGRADE"), actions, sync=sync)
 
     @property
     def description(self) -> str:
-        for action in self._commits.actions(0) or ():
-            if "metaData" in action:
-                return str(action["metaData"]["description"])
+        """The one of the newest checkpoint, or else the one the table was made with."""
         found = self._checkpoints.description()
+        if found is None:
+            found = self._described(0)
         if found is None:
             raise self._commits.missing(0, max(self._commits.listing().newest, 0))
         return found
+
+    def redescribed(self) -> str | None:
+        """The description that a commit after the newest checkpoint has given, if one has.
+
+        It looks at all of them.
+        """
+        listing = self._commits.listing()
+        found = (self._described(version) for version in sorted(listing.commits, reverse=True))
+        return next((one for one in found if one is not None), None)
+
+    def _described(self, version: int) -> str | None:
+        for action in self._commits.actions(version) or ():
+            if "metaData" in action:
+                return str(action["metaData"]["description"])
+        return None
 
     def commit(
         self,
@@ -103,10 +139,12 @@ class DeltaFolder:
         """
         added = list(added)
         moment = _milliseconds()
-        actions = [_info(operation)]
-        actions += [remove_action(gone, moment, data_change) for gone in removed]
+        actions = [remove_action(gone, moment, data_change) for gone in removed]
         actions += [add_action(new, moment, data_change) for new in added]
-        self._commits.put(version, actions, sync=sync, check=lambda: self._check(added, since))
+        info = _info(operation)
+        self._commits.put(
+            version, info, actions, sync=sync, check=lambda: self._check(added, since)
+        )
 
     def _check(self, added: Iterable[DataFile], since: float | None) -> None:
         for file in added:
@@ -119,7 +157,7 @@ class DeltaFolder:
     def read_commit(self, version: int) -> Commit | None:
         """None where that version is not there: not made yet, or behind a checkpoint.
 
-        Raises CorruptStore where it is empty or torn.
+        Raises CorruptStore where it is not what was written.
         """
         return self._commits.read(version)
 
@@ -167,7 +205,7 @@ class DeltaFolder:
 
     def checkpoint(self, version: int | None = None) -> None:
         """Writes a Delta checkpoint at a version, the newest by default, durably."""
-        self._checkpoints.write(self.latest_version() if version is None else version)
+        self._checkpoints.write(self.snapshot(version))
 
     def drop_commits(self, version: int | None = None) -> None:
         """Commits that two checkpoints stand for leave Delta's log, but for those of the last ten
@@ -183,8 +221,7 @@ class DeltaFolder:
 
 
 def _info(operation: str) -> Mapping[str, Any]:
-    moment = _milliseconds()
-    return {"commitInfo": {"timestamp": moment, "operation": operation, "engineInfo": "psoup"}}
+    return {"timestamp": _milliseconds(), "operation": operation, "engineInfo": "psoup"}
 
 
 def _milliseconds() -> int:

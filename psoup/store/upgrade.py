@@ -1,0 +1,108 @@
+"""From format 1 to the present one: one commit of the log, and everything after it has checksums.
+
+Nothing that is there is written anew. The commit gives the log another description, which names for
+each table the version from which on it has checksums, and holds an `upgrade` event, at which a
+server or engine of the earlier version stops.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from psoup.store.checks import checks_of
+from psoup.store.datafile import DataFile, write_data_file
+from psoup.store.delta import DeltaFolder
+from psoup.store.durable import remove
+from psoup.store.epochs import Epochs
+from psoup.store.errors import Conflict, UnsupportedFormat
+from psoup.store.events import Entry, Upgrade, to_table
+from psoup.store.identity import NEVER, read_identity
+from psoup.store.layout import EPOCHS, FORMAT, LOG, TABLES
+from psoup.store.log import Log
+from psoup.store.position import Position
+
+log = logging.getLogger("psoup.store")
+
+
+def upgrade(root: Path, sync: bool) -> None:
+    """Several processes may try at once, and one does it. Does nothing where it is done.
+
+    Raises UnsupportedFormat where an engine of an earlier version runs on the store.
+    """
+    while (identity := read_identity(root))["psoup"] < FORMAT:
+        if _engine_runs(root) and read_identity(root)["psoup"] < FORMAT:
+            raise UnsupportedFormat(
+                "the store has an earlier format, and its engine runs: stop all servers and the "
+                "engine, then start the new ones"
+            )
+        _redefine_epochs(root, sync)
+        folder = DeltaFolder(root / "log", NEVER)
+        version = folder.latest_version() + 1
+        checked = dict(_ends(root)) | {"log": version}
+        event = Upgrade(FORMAT, checked)
+        entry = Entry(Position(version, 0), _last_stamp(root, version), "", "", event)
+        description = json.dumps(identity | {"psoup": FORMAT, "checked": checked})
+        written = write_data_file(folder.root, to_table([entry]), sync=sync)
+        try:
+            folder.redefine(version, LOG, description, [written], sync=sync)
+            log.info("the store has format %d now", FORMAT)
+        except Conflict:
+            remove([folder.path_of(written)])
+
+
+def with_checks(root: Path, file: DataFile) -> DataFile:
+    """A file of format 1, whose content is believed for the last time."""
+    if file.checks is not None:
+        return file
+    return replace(file, checks=checks_of((root / file.path).read_bytes()))
+
+
+def _engine_runs(root: Path) -> bool:
+    try:
+        descriptor = os.open(root / "engine.lock", os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _ends(root: Path) -> Iterator[tuple[str, int]]:
+    """Every table but the log, and its next version."""
+    stems = [f"stems/{found.parent.name}" for found in (root / "stems").glob("*/_delta_log")]
+    for name in [*TABLES, *stems]:
+        folder = DeltaFolder(root / name, NEVER)
+        if name != "log" and folder.exists:
+            yield name, folder.latest_version() + 1
+
+
+def _redefine_epochs(root: Path, sync: bool) -> None:
+    """Gives the epochs table its new columns, with the newest epoch once more."""
+    folder = DeltaFolder(root / "epochs", NEVER)
+    version = folder.latest_version()
+    commit = folder.read_commit(version) if version else None
+    if commit is not None and commit.added:
+        again = with_checks(folder.root, commit.added[-1])
+        folder.redefine(version + 1, EPOCHS, "", [again], sync=sync)
+
+
+def _last_stamp(root: Path, version: int) -> int:
+    """The stamp of the last event before a version of the log."""
+    _, epoch = Epochs(DeltaFolder(root / "epochs", NEVER)).latest()
+    events = Log(DeltaFolder(root / "log", NEVER))
+    stamps = [
+        entry.stamp
+        for number in range(epoch.log_version + 1, version)
+        for entry in events.read(number, payloads=False)
+    ]
+    return max([epoch.clock, *stamps])
