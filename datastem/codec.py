@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.digest import batch_digest
 from datastem.errors import DecodeError
 from datastem.keys import key_digests
 from datastem.operations import OP_ROW
@@ -44,6 +45,10 @@ def stem_schema(schema: StreamSchema) -> pa.Schema:
     return pa.schema([*STEM_FIELDS, *([KEY_FIELD] if schema.key else []), *schema.arrow])
 
 
+def empty_rows(schema: StreamSchema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=stem_schema(schema))
+
+
 def encode(batch: pa.RecordBatch) -> bytes:
     """An Arrow IPC stream of one record batch. `batch` is one that `accept` returned."""
     sink = pa.BufferOutputStream()
@@ -59,13 +64,17 @@ def decode(
     stamp: int,
     position: int,
     before: int | None = None,
+    *,
+    digest: bytes | None = None,
 ) -> pa.RecordBatch:
     """The stem rows of a payload (bytes or a pa.Buffer), values without a copy.
 
-    `before` is the greatest ts the stream had reached before them.
-    Raises DecodeError for anything but exactly one batch of the declared columns.
+    `before` is the greatest ts the stream had reached before them. Raises DecodeError for anything
+    but exactly one batch of the declared columns, and where its values have another `digest`.
     """
     batch = _read(schema, payload)
+    if digest is not None and batch_digest(schema.name, batch) != digest:
+        raise DecodeError(f"payload of stream {schema.name}: not the values that were accepted")
     rows = batch.num_rows
     stamps = _repeat(stamp, rows).view(INSTANT)
     ts = stamps if schema.ordered_by is None else batch.column(schema.ordered_by)

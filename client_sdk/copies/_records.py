@@ -106,7 +106,7 @@ class Version:
             digest=end.digest,
             good_until=_micros(end, "good_until"),
             lease_until=_micros(end, "lease_until"),
-            notes=tuple(end.notes) if before is None else before.notes,
+            notes=tuple(end.notes) if before is None or end.notes else before.notes,
             base_rows=base_rows,
         )
 

@@ -87,6 +87,13 @@ class Coverage:
         )
         return pa.Table.from_pylist(rows, schema=COVERAGE)
 
+    def raise_to(self, stream_id: int, row_lo: int) -> None:
+        """What was matched below `row_lo` counts no more. The table must be written anew: rows that
+        say less than others before them say nothing."""
+        self._streams[stream_id] = _joined(
+            replace(cohort, row_lo=max(cohort.row_lo, row_lo)) for cohort in self.cohorts(stream_id)
+        )
+
     def forget(self, stream_id: int) -> None:
         self._streams.pop(stream_id, None)
 

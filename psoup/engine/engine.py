@@ -19,10 +19,13 @@ from psoup.engine.intake import reach
 from psoup.engine.ledger import Ledger
 from psoup.engine.lock import EngineLock
 from psoup.engine.maintain import Maintenance
+from psoup.engine.mend import mend
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import take_step
+from psoup.store.errors import CorruptStore
 from psoup.store.position import Position
+from psoup.store.reading import DataFileGone
 from psoup.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -124,13 +127,19 @@ class Engine:
         return self._store.log.latest_version(version) > version
 
     def _round(self) -> bool:
-        """Tried again from the last epoch where something fails. False: nothing was left to do."""
-        for attempt in range(self._settings.retries + 1):
+        """Tried again from the last epoch where something fails, for as often as the settings say,
+        and after each damaged file that was mended. False: nothing was left to do."""
+        attempt = 0
+        while True:
             try:
                 return self._try()
             except SecondEngine:
                 raise
             except Exception as error:
+                if isinstance(error, CorruptStore | DataFileGone) and error.file:
+                    self._ledger = open_ledger(self._store)
+                    mend(self._ledger, error.file)
+                    continue
                 if attempt == self._settings.retries:
                     raise EngineFailed(
                         f"a step failed {attempt + 1} times, the last time with: {error}"
@@ -138,7 +147,7 @@ class Engine:
                 log.exception("a step failed; going back to the last epoch to try again")
                 self._stopping.wait(_RETRY_AFTER * attempt)
                 self._ledger = open_ledger(self._store)
-        raise AssertionError("unreachable")
+                attempt += 1
 
     def _try(self) -> bool:
         """One step, slice and chore."""

@@ -52,6 +52,11 @@ class Histories:
         self._histories[stream_id] = history
         return found
 
+    def anew(self, stream_id: int, files: Iterable[DataFile]) -> list[Closures]:
+        """All closures of a stream whose stem has these files."""
+        self.forget(stream_id)
+        return self.insert(stream_id, (), files)
+
     def remove(self, stream_id: int, ids: Int64s) -> None:
         """These ascending ids have left the files."""
         self._histories[stream_id] = self._histories[stream_id].without(ids)

@@ -64,7 +64,10 @@ class Ledger:
         return self.store.table(name)
 
     def files(self, name: str) -> list[DataFile]:
-        return list(self.tables[name].files.values())
+        """The files of a table, without those whose rows are known to be lost."""
+        lost = {hole.file for hole in self.state.losses.holes}
+        files = self.tables[name].files.values()
+        return [file for file in files if f"{name}/{file.path}" not in lost] if lost else [*files]
 
     def floor(self, stream_id: int) -> int:
         """The least row id in the stem's files, or the stream's high where it has none."""
@@ -142,6 +145,7 @@ class Ledger:
             versions={name: self.tables[name].version for name in ENGINE_TABLES},
             streams=self._marks(),
             outages=state.leases.outages,
+            losses=state.losses,
             jumps=state.jumps,
         )
         with only_engine():

@@ -1,4 +1,4 @@
-"""What a task tells the driver: the files it wrote, and the payloads it could not read."""
+"""What a task tells the driver: files it wrote, rows it lost, files it could not read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from psoup.store.datafile import DataFile
+from psoup.store.losses import Hole
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +18,14 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecodable:
-    """The ids of this payload stay empty."""
+class Damaged:
+    """A file that is damaged or gone, by its path in the store."""
 
+    file: str
     problem: str
 
 
-Outcome = Written | Undecodable
+Outcome = Written | Hole | Damaged
 
 
 def by_table(outcomes: Iterable[Outcome]) -> dict[str, list[DataFile]]:

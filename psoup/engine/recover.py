@@ -11,11 +11,11 @@ import logging
 
 from psoup.engine.coverage import Coverage
 from psoup.engine.ledger import STEM, Ledger, only_engine, stem_name
+from psoup.engine.mend import load_coverage
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
-from psoup.store.layout import COVERAGE, ENGINE_TABLES
+from psoup.store.layout import ENGINE_TABLES
 from psoup.store.store import Store
-from psoup.store.tables import read_files
 from psoup.store.upgrade import with_checks
 
 log = logging.getLogger(__name__)
@@ -32,9 +32,8 @@ def open_ledger(store: Store) -> Ledger:
     store.log.prove_end(epoch.log_version)
     named = _named(store, epoch)
     tables = {name: _roll_back(store.table(name), at, store.sync) for name, at in named.items()}
-    state = store.state(epoch)
-    coverage = Coverage.load(read_files(store.table("coverage"), tables["coverage"], COVERAGE))
-    ledger = Ledger(store, epoch, epochs_version, tables, state, coverage)
+    ledger = Ledger(store, epoch, epochs_version, tables, store.state(epoch), Coverage())
+    load_coverage(ledger)
     if any(tables[name].version != version for name, version in _versions(epoch).items()):
         log.info("took back what an unfinished step had written")
         ledger.publish("restore")

@@ -38,3 +38,5 @@ class EngineSettings:
     merge_bytes: int = 64 << 20
     # Files of a newest-wins table before it is compacted.
     compact_files: int = 16
+    # What is read for its checksums alone, in each round of housekeeping.
+    scrub_bytes: int = 64 << 20

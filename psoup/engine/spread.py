@@ -11,8 +11,10 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from psoup.engine.outcome import Outcome
+from psoup.engine.outcome import Damaged, Outcome
 from psoup.engine.worker import Job
+from psoup.store.errors import CorruptStore
+from psoup.store.reading import DataFileGone
 
 Unit = TypeVar("Unit")
 
@@ -23,13 +25,24 @@ def spread(
     work: Callable[[Job, Unit], list[Outcome]],
     units: Sequence[Unit],
 ) -> list[Outcome]:
-    """Runs `work(job, unit)` for every unit."""
+    """Runs `work(job, unit)` for every unit.
+
+    Raises CorruptStore where a file that one of them reads is damaged or gone.
+    """
 
     def task(mine: Iterable[Unit]) -> list[Outcome]:
-        return [outcome for unit in mine for outcome in work(job, unit)]
+        try:
+            return [outcome for unit in mine for outcome in work(job, unit)]
+        except (CorruptStore, DataFileGone) as error:
+            # As an outcome it does not cost Spark's retries, and comes back with its name.
+            return [Damaged(error.file, str(error))]
 
     if not units:
         return []
     context = spark.sparkContext
     tasks = min(len(units), context.defaultParallelism)
-    return context.parallelize(units, tasks).mapPartitions(task).collect()
+    outcomes: list[Outcome] = context.parallelize(units, tasks).mapPartitions(task).collect()
+    for outcome in outcomes:
+        if isinstance(outcome, Damaged):
+            raise CorruptStore(outcome.problem, outcome.file)
+    return outcomes

@@ -7,7 +7,6 @@ lies below is back-fill.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from psoup.engine.coverage import Cohort
 from psoup.engine.histories import closure_rows
 from psoup.engine.intake import Stretch, tasks
 from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
-from psoup.engine.outcome import Undecodable, by_table
+from psoup.engine.outcome import by_table
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spread import spread
 from psoup.engine.worker import CLOSURE_BOUNDS, Intake, Job, fresh, write_segments
@@ -26,10 +25,9 @@ from psoup.store.datafile import DataFile
 from psoup.store.events import Data, Entry
 from psoup.store.layout import COVERAGE
 from psoup.store.log import read_events
+from psoup.store.losses import Hole
 from psoup.store.state import Touched
 from psoup.store.tables import changed_rows
-
-log = logging.getLogger(__name__)
 
 
 def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: EngineSettings) -> None:
@@ -91,8 +89,8 @@ def _insert_and_probe(
     units = [Intake(task, schemas) for task in tasks(news.files, parallelism, settings.task_bytes)]
     outcomes = spread(spark, job_of(ledger), fresh, units)
     for outcome in outcomes:
-        if isinstance(outcome, Undecodable):
-            log.error("%s: its row ids stay empty", outcome.problem)
+        if isinstance(outcome, Hole):
+            ledger.state.losses = ledger.state.losses.lose(outcome)
     written = by_table(outcomes)
     closures = [
         file

@@ -16,18 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.blocks import BLOCK_BITS
-from datastem.codec import decode
-from datastem.errors import DecodeError
 from datastem.schema import OP, StreamSchema
 from psoup.engine import pieces
 from psoup.engine.intake import Task
 from psoup.engine.ledger import stem_name
-from psoup.engine.outcome import Outcome, Undecodable, Written
+from psoup.engine.outcome import Outcome, Written
 from psoup.engine.predicates import Ranges, predicates_of
 from psoup.store.datafile import DataFile, write_data_file
+from psoup.store.decoding import rows_of
 from psoup.store.durable import WRITERS
-from psoup.store.events import Data, Entry
+from psoup.store.events import Data
 from psoup.store.log import read_events
+from psoup.store.losses import Hole
 from psoup.store.reading import reader, row_groups
 
 STEM_BOUNDS = ("_row_id", "_ts", "_position", "_stamp")
@@ -76,12 +76,13 @@ def fresh(job: Job, work: Intake) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for file in work.files:
         for entry in read_events(Path(job.root) / "log", file.file, file.version):
-            if isinstance(entry.event, Data) and entry.event.stream_id in work.schemas:
-                try:
-                    found = _rows(work.schemas[entry.event.stream_id], entry, entry.event)
-                    rows.setdefault(entry.event.stream_id, []).append(found)
-                except DecodeError as error:
-                    outcomes.append(Undecodable(f"{error} (log version {file.version})"))
+            event = entry.event
+            if isinstance(event, Data) and event.rows and event.stream_id in work.schemas:
+                found = rows_of(entry, event, work.schemas[event.stream_id], file.file.path)
+                if isinstance(found, Hole):
+                    outcomes.append(found)
+                else:
+                    rows.setdefault(event.stream_id, []).append(found)
     known = predicates_of(job.root, job.checked)
     known.advance(job.predicates)
     with ThreadPoolExecutor(WRITERS) as pool:
@@ -151,15 +152,6 @@ def write_segments(
         )
         for segment in np.unique(segments.to_numpy()).tolist()
     ]
-
-
-def _rows(schema: StreamSchema, entry: Entry, event: Data) -> pa.RecordBatch:
-    """Raises DecodeError; the ids of such a payload stay empty."""
-    place = entry.position.packed
-    rows = decode(schema, event.payload, event.first_row_id, entry.stamp, place, event.before)
-    if rows.num_rows != event.rows:
-        raise DecodeError(f"payload of stream {schema.name}: not the {event.rows} rows announced")
-    return rows
 
 
 def _read(job: Job, work: Slice, columns: frozenset[str]) -> pa.RecordBatch:

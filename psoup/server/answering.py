@@ -226,7 +226,7 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
         behind_rows=rows,
         behind=from_duration(age),
         elapsed=from_duration(elapsed),
-        notes=plan.notes,
+        notes=(*plan.notes, *plan.losses),
     )
     if plan.now is not None:
         header.now.CopyFrom(from_instant(plan.now))

@@ -19,7 +19,7 @@ from psoup.server.errors import AfterFailure, ClockAhead, DiskFull, Stopping, St
 from psoup.server.follower import Follower
 from psoup.server.settings import Settings
 from psoup.server.tail import Rows, decode_rows
-from psoup.store import Conflict, State
+from psoup.store import Conflict, Hole, State
 
 log = logging.getLogger("psoup.server")
 
@@ -128,6 +128,8 @@ class Appender:
     def _append(self, draft: Draft, state: State) -> tuple[Rows, int]:
         """The rows of the commit, and the size of its file."""
         rows = decode_rows(draft.entries, state)
+        if any(isinstance(found, Hole) for found in rows.values()):
+            raise StorageFailed("a batch changed in this server's memory; nothing was taken")
         try:
             nbytes = self._follower.store.log.append(draft.version, draft.entries)
         except OSError as error:

@@ -15,6 +15,7 @@ ServerError
 ├── TooMuchWork         more rows to compute than the server may
 ├── NotReached          waited as long as allowed
 ├── OutOfTime           the call's own deadline passed while it was computed
+├── RowsLost            the answer needs rows that were accepted and are lost
 ├── DiskFull
 ├── StorageFailed
 ├── ClockAhead          this server's clock is ahead of the others'
@@ -114,6 +115,10 @@ class OutOfTime(ServerError):
     reason = "OUT_OF_TIME"
 
 
+class RowsLost(ServerError):
+    reason = "CORRUPT_STORE"
+
+
 class DiskFull(ServerError):
     reason = "DISK_FULL"
 
@@ -151,6 +156,7 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     TooMuchWork: grpc.StatusCode.RESOURCE_EXHAUSTED,
     NotReached: grpc.StatusCode.DEADLINE_EXCEEDED,
     OutOfTime: grpc.StatusCode.DEADLINE_EXCEEDED,
+    RowsLost: grpc.StatusCode.DATA_LOSS,
     DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     StorageFailed: grpc.StatusCode.UNAVAILABLE,
     ClockAhead: grpc.StatusCode.UNAVAILABLE,

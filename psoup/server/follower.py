@@ -22,7 +22,7 @@ from psoup.server.replica import Replica
 from psoup.server.settings import Settings
 from psoup.server.tail import Rows, decode_rows
 from psoup.server.view import EpochView, open_view
-from psoup.store import CorruptStore, Entry, LogTrimmed, State, Store
+from psoup.store import CorruptStore, Entry, LogTrimmed, Losses, State, Store
 from psoup.store.pulse import PulseWatch
 
 log = logging.getLogger("psoup.server")
@@ -79,6 +79,11 @@ class Follower:
     @property
     def keyed(self) -> Mapping[int, KeyedStream]:
         return self._replica.keyed
+
+    @property
+    def losses(self) -> Losses:
+        """Rows that are lost, as far as this server knows."""
+        return self._replica.losses
 
     async def start(self) -> None:
         """Reads the newest epoch and the log after it. Raises StoreError."""
@@ -162,7 +167,12 @@ class Follower:
             epoch = self.view.epoch.number
             try:
                 return await attempt()
-            except (FileNotFoundError, LogTrimmed, CorruptStore):
+            except CorruptStore:
+                # It stays damaged until an epoch names it no more.
+                if self.view.epoch.number == epoch:
+                    raise
+                continue
+            except (FileNotFoundError, LogTrimmed):
                 if epoch == opened:
                     raise
             await self.refresh()
@@ -207,7 +217,9 @@ class Follower:
 
     def _read(self, version: int, state: State) -> tuple[list[Entry], Rows, int]:
         entries = self.store.log.read(version)
-        return entries, decode_rows(entries, state), self.store.log.size(version)
+        file = self.store.log.file(version) if entries else None
+        rows = decode_rows(entries, state, file.path if file else "")
+        return entries, rows, self.store.log.size(version)
 
     # ---- the epochs
 
@@ -232,6 +244,9 @@ class Follower:
         if view.epoch.log_version > self.version:
             await self.catch_up()
         replica = self._replica
+        if replica.is_outdated(view):
+            await self.refresh()
+            return
         segments = await self._in_thread(replica.reader(view))
         if replica is self._replica and view.epoch.number > self.view.epoch.number:
             replica.show(view, segments)

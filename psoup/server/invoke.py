@@ -65,6 +65,7 @@ class Plan:
     where the stream is `keyed` those with an end below it; that counts from `current`, NOW of the
     stream whatever instant is asked about. Only rows within all `limits` are known. `triggers` are
     rows that have yet to say as of when; `refreshed_at` is the refresh point the plan is of.
+    `losses` says which rows are missing because they are lost.
     """
 
     query: Query
@@ -83,6 +84,7 @@ class Plan:
     current: int | None = None
     triggers: Triggers | None = None
     refreshed_at: int | None = None
+    losses: tuple[str, ...] = ()
 
 
 NO_ROWS = Choice(Region(None, (0, 0), 0, 0))

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest, StreamDropped
 from psoup.server.invoke import Plan, Triggers, retained
+from psoup.server.losses import check_losses
 from psoup.server.matcher import Matcher, Work
 from psoup.server.names import default_name
 from psoup.server.proposals import find_registration
@@ -106,8 +107,19 @@ def _trigger(core: Core, stream_id: int) -> StreamState:
     return stream
 
 
-def make_plan(core: Core, request: Terms, asked: Asked) -> Plan:
-    """Of the same moment as `asked`: nothing may wait in between."""
+def make_plan(core: Core, request: Terms, asked: Asked, *, ahead: bool = False) -> Plan:
+    """Of the same moment as `asked`: nothing may wait in between.
+
+    Raises RowsLost. `ahead` says that rows are wanted too that enter the window later.
+    """
+    plan, losses = _plan(core, request, asked), core.follower.losses
+    if losses.holes:
+        notes = check_losses(plan, core.follower.state, losses, ahead)
+        plan = replace(plan, losses=notes)
+    return plan
+
+
+def _plan(core: Core, request: Terms, asked: Asked) -> Plan:
     state, stream = core.follower.state, asked.stream
     current = now_of(core, stream)
     as_of = _as_of(core, request)

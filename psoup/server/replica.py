@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from datastem.codec import empty_rows
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.stem import DataStem, Segment
@@ -24,6 +25,8 @@ from psoup.store import (
     Data,
     DropStream,
     Entry,
+    Hole,
+    Losses,
     Snapshot,
     State,
     Store,
@@ -47,6 +50,8 @@ class Replica:
         self.stems: dict[int, DataStem] = {}
         self.keyed: dict[int, KeyedStream] = {}
         self.backlog = Backlog()
+        # Rows of the log that the view's epoch has not consumed and nobody will.
+        self._lost: list[Hole] = []
         self._store = store
         self._memory = memory
         self._files: dict[int, StemFiles] = {}
@@ -91,14 +96,31 @@ class Replica:
             if stream_id in self.stems:
                 self.stems[stream_id].cover(view.epoch.streams[stream_id].high, found)
         self.view = view
+        self._lost = [hole for hole in self._lost if hole.row_lo >= _high(view, hole.stream_id)]
         self.backlog.consume(view.epoch.log_version)
+
+    @property
+    def losses(self) -> Losses:
+        """The holes the view's epoch names and those of the log after it."""
+        told = self.view.epoch.losses.accept(self.state.losses.accepted)
+        for hole in self._lost:
+            told = told.lose(hole)
+        return told
+
+    def is_outdated(self, view: EpochView) -> bool:
+        """Whether a view says other things about lost rows than are held in memory: rows are lost
+        that were there, or there that were lost."""
+        seen = [hole for hole in self._lost if hole.row_lo < _high(view, hole.stream_id)]
+        return {*self.view.epoch.losses.holes, *seen} != {*view.epoch.losses.holes}
 
     def replace(self, old: Replica) -> None:
         """Takes over what an older replica has found out of keyed streams; the rest is forgotten.
 
-        Rows never change, so a history stays true when the stem is opened anew.
+        Rows never change, so a history stays true when the stem is opened anew, unless rows of it
+        are lost.
         """
-        for stream_id in self.keyed.keys() & old.keyed.keys():
+        holed = {hole.stream_id for hole in (*self.losses.holes, *old.losses.holes)}
+        for stream_id in (self.keyed.keys() & old.keyed.keys()) - holed:
             self.keyed[stream_id] = old.keyed.pop(stream_id)
         old.forget()
 
@@ -110,6 +132,9 @@ class Replica:
             reader.forget()
         for keyed in self.keyed.values():
             keyed.forget()
+
+    def _is_lost(self, hole: Hole) -> bool:
+        return any(one.rows == hole.rows for one in self._lost)
 
     def _shows(self, stream_id: int, snapshot: Snapshot) -> bool:
         seen = self.view.stems.get(stream_id)
@@ -142,6 +167,9 @@ class Replica:
                     keyed.forget()
             case Data() as event if event.rows:
                 batch, first = rows[entry.position.ordinal], event.first_row_id
+                if isinstance(batch, Hole):
+                    self._lost.append(batch)
+                    batch = empty_rows(self.state.streams[event.stream_id].schema)
                 stem, version = self.stems[event.stream_id], entry.position.version
                 stem.insert(batch, first, first + event.rows, version)
 
@@ -149,8 +177,14 @@ class Replica:
         files = StemFiles(self._store.stem(stream_id), schema)
         self._files[stream_id] = files
         read_log = self._store.log.read
-        reader = StemReader(self._memory, stream_id, schema, files.read, read_log)
+        known = self._is_lost
+        reader = StemReader(self._memory, stream_id, schema, files.read, read_log, known)
         self._readers[stream_id] = reader
         self.stems[stream_id] = DataStem(self._memory, reader.read)
         if schema.key:
             self.keyed[stream_id] = KeyedStream(self._memory)
+
+
+def _high(view: EpochView, stream_id: int) -> int:
+    mark = view.epoch.streams.get(stream_id)
+    return mark.high if mark else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -10,22 +9,20 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.blocks import BLOCK_ROWS
-from datastem.codec import decode, stem_schema
-from datastem.errors import DecodeError
+from datastem.codec import empty_rows
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.stem import Reader, Segment
 from datastem.tail import Inserts
-from psoup.store import CreateStream, Data, Entry, State
+from psoup.store import CorruptStore, CreateStream, Data, Entry, Hole, State
+from psoup.store.decoding import rows_of
 
-log = logging.getLogger("psoup.server")
-
-# The decoded rows of a commit, by the ordinal of their event.
-Rows: TypeAlias = dict[int, pa.RecordBatch]
+# The decoded rows of a commit, or the hole they leave, by the ordinal of their event.
+Rows: TypeAlias = dict[int, pa.RecordBatch | Hole]
 
 
-def decode_rows(entries: Sequence[Entry], state: State) -> Rows:
-    """A payload that does not decode, or not to the rows its event says, gives none.
+def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> Rows:
+    """The rows of a commit that was read from `file`, or the holes they leave.
 
     `state` is the one before the commit. It is only looked at, so it may move on meanwhile.
     """
@@ -37,20 +34,8 @@ def decode_rows(entries: Sequence[Entry], state: State) -> Rows:
             created[event.stream_id] = event.schema
         elif isinstance(event, Data) and event.rows:
             schema = created.get(event.stream_id) or state.streams[event.stream_id].schema
-            rows[entry.position.ordinal] = _decode(entry, event, schema)
+            rows[entry.position.ordinal] = rows_of(entry, event, schema, file)
     return rows
-
-
-def _decode(entry: Entry, event: Data, schema: StreamSchema) -> pa.RecordBatch:
-    try:
-        place = entry.position.packed
-        batch = decode(schema, event.payload, event.first_row_id, entry.stamp, place, event.before)
-        if batch.num_rows != event.rows:
-            raise DecodeError(f"{batch.num_rows} rows where the log says {event.rows}")
-    except DecodeError as error:
-        log.error("position %s: %s; its row ids stay empty", entry.position, error)
-        return pa.RecordBatch.from_pylist([], schema=stem_schema(schema))
-    return batch
 
 
 class StemReader:
@@ -58,6 +43,8 @@ class StemReader:
 
     A place of Inserts is the version of a commit. Thread-safe. The commit read last is kept under
     the memory's budget where it has more than a block, for the next block will ask for it again.
+
+    `known` tells which holes were there when the commit was first read: they have no rows.
     """
 
     def __init__(
@@ -67,18 +54,21 @@ class StemReader:
         schema: StreamSchema,
         read_files: Reader,
         read_log: Callable[[int], Sequence[Entry]],
+        known: Callable[[Hole], bool],
     ) -> None:
         self._memory = memory
         self._stream_id = stream_id
         self._schema = schema
         self._read_files = read_files
         self._read_log = read_log
+        self._known = known
         self._last: tuple[int, list[pa.RecordBatch]] = (0, [])
 
     def read(
         self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        """Raises FileNotFoundError, or LogTrimmed, where the engine has gone on since."""
+        """Raises FileNotFoundError, or LogTrimmed, where the engine has gone on since; CorruptStore
+        where rows were lost since."""
         logged = [segment for segment in segments if isinstance(segment.source, Inserts)]
         if not logged:
             return self._read_files(segments, lo, hi, names)
@@ -97,7 +87,7 @@ class StemReader:
         if kept == version:
             return batches
         batches = [
-            _decode(entry, entry.event, self._schema)
+            self._decode(entry, entry.event)
             for entry in self._read_log(version)
             if isinstance(entry.event, Data)
             and entry.event.stream_id == self._stream_id
@@ -107,6 +97,15 @@ class StemReader:
             self._last = version, batches
             self._memory.hold((self, 0), sum(batch.nbytes for batch in batches))
         return batches
+
+    def _decode(self, entry: Entry, event: Data) -> pa.RecordBatch:
+        file = f"version {entry.position.version}"
+        rows = rows_of(entry, event, self._schema, file)
+        if not isinstance(rows, Hole):
+            return rows
+        if not self._known(rows):
+            raise CorruptStore(f"the answer needs lost {rows.text(self._schema.name)}", rows.file)
+        return empty_rows(self._schema)
 
     def forget(self) -> None:
         self._memory.drop((self, 0))

@@ -16,6 +16,7 @@ from psoup.store.errors import (
     UnsupportedFormat,
 )
 from psoup.store.events import (
+    Accept,
     Confirm,
     CreateStream,
     Data,
@@ -30,8 +31,10 @@ from psoup.store.events import (
     Tick,
     Trigger,
     Unregister,
+    Upgrade,
 )
 from psoup.store.log import Log
+from psoup.store.losses import NO_LOSS, Hole, Losses, Lost
 from psoup.store.position import START, Position
 from psoup.store.predicates import Predicate
 from psoup.store.registrations import Registration
@@ -40,6 +43,7 @@ from psoup.store.store import Store
 
 __all__ = [
     "START",
+    "Accept",
     "Commit",
     "Confirm",
     "Conflict",
@@ -55,9 +59,13 @@ __all__ = [
     "Event",
     "Expire",
     "ForeignPosition",
+    "Hole",
     "Jump",
     "Log",
     "LogTrimmed",
+    "Losses",
+    "Lost",
+    "NO_LOSS",
     "NotAStore",
     "Position",
     "Predicate",
@@ -77,4 +85,5 @@ __all__ = [
     "Trigger",
     "Unregister",
     "UnsupportedFormat",
+    "Upgrade",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from psoup.store.errors import CorruptStore
 from psoup.store.events import Jump
 from psoup.store.jumps import JumpRecord, Jumps
 from psoup.store.layout import EPOCHS
+from psoup.store.losses import NO_LOSS, Hole, Losses, Lost
 from psoup.store.position import START, Position
 from psoup.store.reading import reader
 
@@ -43,7 +44,11 @@ class Epoch:
     streams: Mapping[int, StreamMark]
     outages: tuple[tuple[int, int], ...] = ()
     jumps: Jumps = field(default_factory=Jumps)
+    losses: Losses = NO_LOSS
 
+
+# Columns whose instants are read as microseconds.
+_APART = frozenset({"clock", "made_at", "streams", "jumps", "holes", "accepted"})
 
 # Before the first step: every table as it was made.
 GENESIS = Epoch(0, "genesis", 0, START, 0, 0, 1, 1, {}, {})
@@ -102,6 +107,8 @@ def _row(epoch: Epoch) -> dict[str, Any]:
         "jump_count": epoch.jumps.made,
         "jump_total": epoch.jumps.total,
         "jumps": [_jump_row(record) for record in epoch.jumps.records],
+        "holes": [asdict(hole) for hole in epoch.losses.holes],
+        "accepted": [asdict(rows) for rows in epoch.losses.accepted],
         "versions": list(epoch.versions.items()),
         "streams": [
             {
@@ -116,8 +123,8 @@ def _row(epoch: Epoch) -> dict[str, Any]:
 
 
 def _epoch(table: pa.Table) -> Epoch:
-    apart = {"clock", "made_at", "streams", "jumps"}.intersection(table.column_names)
-    row: dict[str, Any] = table.drop_columns(list(apart)).to_pylist()[0]
+    apart = list(_APART.intersection(table.column_names))
+    row: dict[str, Any] = table.drop_columns(apart).to_pylist()[0]
     streams = table.column("streams").combine_chunks().flatten()
     ids, highs, reached, versions = (
         column.cast(pa.int64()).to_pylist() for column in streams.flatten()
@@ -138,6 +145,10 @@ def _epoch(table: pa.Table) -> Epoch:
         },
         outages=_pairs(row.get("outages") or []),
         jumps=_jumps(table, row),
+        losses=Losses(
+            tuple(Hole(**hole) for hole in _records(table, "holes")),
+            tuple(Lost(**rows) for rows in _records(table, "accepted")),
+        ),
     )
 
 
@@ -147,19 +158,23 @@ def _jump_row(record: JumpRecord) -> dict[str, Any]:
 
 
 def _jumps(table: pa.Table, row: Mapping[str, Any]) -> Jumps:
-    """None in an epoch of format 1, which has no such columns."""
-    if "jumps" not in table.column_names:
-        return Jumps()
-    parts = table.column("jumps").combine_chunks().flatten()
+    records = tuple(_jump_record(one) for one in _records(table, "jumps"))
+    return Jumps(records, row.get("jump_count") or 0, row.get("jump_total") or 0)
+
+
+def _records(table: pa.Table, name: str) -> Iterator[dict[str, Any]]:
+    """The values of a column of lists of structs, instants as microseconds; none in an epoch of
+    format 1, which has no such column."""
+    if name not in table.column_names:
+        return
+    parts = table.column(name).combine_chunks().flatten()
     names = [field.name for field in parts.type]
     columns = [
         (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
         for column in parts.flatten()
     ]
-    records = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
-    return Jumps(
-        tuple(_jump_record(one) for one in records), row["jump_count"] or 0, row["jump_total"] or 0
-    )
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
 
 
 def _jump_record(row: dict[str, Any]) -> JumpRecord:

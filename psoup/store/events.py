@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from datastem.schema import StreamSchema
 from psoup.store.layout import LOG
+from psoup.store.losses import Lost
 from psoup.store.position import Position
 
 
@@ -117,6 +118,13 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
+class Accept:
+    """An operator accepts that rows are lost: answers go on without them."""
+
+    rows: tuple[Lost, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Upgrade:
     """From this commit on the store has another format. `checked` names for each table the version
     from which on it has checksums."""
@@ -156,6 +164,7 @@ Event = (
     | Tick
     | Jump
     | Confirm
+    | Accept
     | Upgrade
     | Data
 )
@@ -233,7 +242,7 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition(type(event).__name__.lower(), None, handle=handle.hex())
         case Tick():
             return _definition("tick", None)
-        case Jump() | Confirm() | Upgrade():
+        case Jump() | Confirm() | Accept() | Upgrade():
             return _definition(type(event).__name__.lower(), None, **asdict(event))
         case RegisterMany(stream_id, text, query, lease, rows):
             columns = _definition("register_many", stream_id, text=text, query=query, lease=lease)
@@ -280,6 +289,8 @@ def _event(row: Mapping[str, Any]) -> Event:
             return Tick()
         case "jump":
             return Jump(**json.loads(row["body"]))
+        case "accept":
+            return Accept(tuple(Lost(**rows) for rows in json.loads(row["body"])["rows"]))
         case "upgrade":
             return Upgrade(**json.loads(row["body"]))
         case "confirm":

@@ -166,6 +166,33 @@ EPOCHS = pa.schema(
                 )
             ),
         ),
+        (
+            "holes",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("stream_id", pa.int64()),
+                        ("row_lo", pa.int64()),
+                        ("row_hi", pa.int64()),
+                        ("ts_lo", INSTANT),
+                        ("ts_hi", INSTANT),
+                        ("file", pa.string()),
+                    ]
+                )
+            ),
+        ),
+        (
+            "accepted",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("stream_id", pa.int64()),
+                        ("row_lo", pa.int64()),
+                        ("row_hi", pa.int64()),
+                    ]
+                )
+            ),
+        ),
         ("versions", pa.map_(pa.string(), pa.int64())),
         (
             "streams",

@@ -37,9 +37,16 @@ def reader(root: Path, file: DataFile) -> DataReader:
     return DataReader(root / file.path, file, f"{table_name(root)}/{file.path}")
 
 
+class DataFileGone(FileNotFoundError):
+    """A data file is not there; `file` is its path in the store."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(f"{file} is gone")
+        self.file = file
+
+
 class DataReader:
-    """One data file. Raises FileNotFoundError where it is not there, CorruptStore where it is
-    damaged.
+    """One data file. Raises DataFileGone where it is not there, CorruptStore where it is damaged.
 
     `metadata` and everything after it look at the footer's checksum first, and at that of each
     page that is read; `whole` looks at that of the file.
@@ -52,10 +59,7 @@ class DataReader:
 
     def whole(self, dictionaries: Iterable[str] = ()) -> pa.Table:
         """All rows and columns; `dictionaries` are columns to read as such."""
-        content = self._path.read_bytes()
-        checks = self._file.checks
-        if checks is not None and zlib.crc32(content) != checks.file:
-            raise self._damaged("its bytes are not those that were written")
+        content = self._content()
         source, repeated = pa.BufferReader(content), list(dictionaries)
         return self._try(lambda: pq.ParquetFile(source, read_dictionary=repeated).read())
 
@@ -74,17 +78,22 @@ class DataReader:
         """What the footer says, out of the very bytes that were checked."""
         if self._file.checks is None:
             return self._try(lambda: pq.read_metadata(self._path))
-        footer = self._footer()
+        footer = self._try(self._footer)
         return self._try(lambda: pq.read_metadata(pa.BufferReader(footer)))
 
     def check(self) -> None:
-        """Reads the file for nothing but its checksum."""
-        content = self._path.read_bytes()
+        """Reads the file for nothing but its checksum; all of it where it has none."""
+        if self._file.checks is None:
+            self.whole()
+        else:
+            self._content()
+
+    def _content(self) -> bytes:
+        content = self._try(self._path.read_bytes)
         checks = self._file.checks
-        if checks is None:
-            self._try(lambda: pq.ParquetFile(pa.BufferReader(content)).read())
-        elif zlib.crc32(content) != checks.file:
+        if checks is not None and zlib.crc32(content) != checks.file:
             raise self._damaged("its bytes are not those that were written")
+        return content
 
     def _opened(self) -> pq.ParquetFile:
         checked = self._file.checks is not None
@@ -110,7 +119,7 @@ class DataReader:
         try:
             return read()
         except FileNotFoundError:
-            raise
+            raise DataFileGone(self._name) from None
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise self._damaged(str(error)) from error
 

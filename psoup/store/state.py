@@ -24,6 +24,7 @@ from psoup.store.drafts import (
     DraftRegistrations,
 )
 from psoup.store.events import (
+    Accept,
     Confirm,
     CreateStream,
     Data,
@@ -40,6 +41,7 @@ from psoup.store.events import (
 )
 from psoup.store.jumps import Jumps
 from psoup.store.leases import Leases
+from psoup.store.losses import NO_LOSS, Losses
 from psoup.store.overlay import Overlay
 from psoup.store.position import START, Position
 from psoup.store.predicates import Predicate, Predicates
@@ -99,6 +101,7 @@ class State:
     publishers: MutableMapping[tuple[str, str], Publisher] = field(default_factory=dict)
     leases: Leases = field(default_factory=Leases)
     jumps: Jumps = field(default_factory=Jumps)
+    losses: Losses = NO_LOSS
 
     def draft(self) -> State:
         """A state that starts as this one and whose changes stay its own."""
@@ -115,6 +118,7 @@ class State:
             Overlay(self.publishers),
             self.leases.draft(),
             self.jumps,
+            self.losses,
         )
 
     @property
@@ -149,6 +153,8 @@ class State:
                 self._unregister(handle, touched)
                 touched.leases.update(self.leases.expire(handle, entry.tenant, entry.stamp))
                 touched.leases.add(handle)
+            case Accept(rows):
+                self.losses = self.losses.accept(rows)
             case Tick() | Upgrade():
                 pass
             case Jump() as event:

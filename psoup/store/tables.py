@@ -128,6 +128,7 @@ def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
     _load_leases(state, read("leases"))
     state.leases.outages = epoch.outages
     state.jumps = epoch.jumps
+    state.losses = epoch.losses
     return state
 
 

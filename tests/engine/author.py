@@ -9,6 +9,7 @@ import time
 import pyarrow as pa
 
 from datastem.codec import encode
+from datastem.digest import batch_digest
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP
 from psoup.store import (
@@ -93,8 +94,9 @@ class Author:
             if schema.ordered_by
             else [self._clock + 1]
         )
+        digest = batch_digest(schema.name, rows)
         return self.publish_bytes(
-            stream_id, encode(rows), rows.num_rows, min(ts), max(ts), publisher
+            stream_id, encode(rows), rows.num_rows, min(ts), max(ts), publisher, digest
         )
 
     def publish_bytes(
@@ -105,13 +107,14 @@ class Author:
         low: int,
         high: int,
         publisher: str = "",
+        digest: bytes = b"d",
     ) -> Position:
         known = self.state.publishers.get(("main", publisher))
         sequence = (known.sequence + 1 if known else 1) if publisher else 0
         stream = self.state.streams[stream_id]
         first, before = stream.high, stream.reached
         return self.append(
-            Data(stream_id, publisher, sequence, rows, first, low, high, before, b"d", payload)
+            Data(stream_id, publisher, sequence, rows, first, low, high, before, digest, payload)
         )
 
     def append(self, event: Event) -> Position:

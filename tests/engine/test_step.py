@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -123,18 +122,19 @@ def test_streams_do_not_mix(store: Store, author: Author, spark: SparkSession) -
     assert {row["sensor"] for row in stem_rows(store, right)} == {2}
 
 
-def test_what_does_not_decode_leaves_its_ids_empty(
-    store: Store, author: Author, spark: SparkSession, caplog: pytest.LogCaptureFixture
+def test_what_does_not_decode_is_a_hole_with_a_name(
+    store: Store, author: Author, spark: SparkSession
 ) -> None:
     stream = author.create(READINGS)
     _, predicate = author.register(stream, above(0.0))
     author.publish(stream, readings([1], [1.0]))
     author.publish_bytes(stream, b"not arrow", 3, 0, 0)
     author.publish(stream, readings([2], [2.0]))
-    with caplog.at_level(logging.ERROR):
-        Pump(store, spark).step()
+    Pump(store, spark).step()
     assert matched(store, predicate) == [0, 4]
-    assert "its row ids stay empty" in caplog.text
+    (hole,) = store.epochs.latest()[1].losses.holes
+    assert (hole.stream_id, hole.row_lo, hole.row_hi) == (stream, 1, 4)
+    assert store.log.folder.root.joinpath(hole.file.removeprefix("log/")).exists()
 
 
 def test_backfill_goes_in_slices_newest_first(

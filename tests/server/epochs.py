@@ -46,7 +46,9 @@ class HandMadeEngine:
                 stamp = entry.stamp
                 if entry.position.ordinal in decoded:
                     stream_id = entry.event.stream_id  # type: ignore[union-attr]
-                    rows.setdefault(stream_id, []).append(decoded[entry.position.ordinal])
+                    found = decoded[entry.position.ordinal]
+                    assert isinstance(found, pa.RecordBatch)
+                    rows.setdefault(stream_id, []).append(found)
         self._log = goal
         self._cover_new(marks)
         for stream_id, parts in rows.items():

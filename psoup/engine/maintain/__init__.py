@@ -16,6 +16,7 @@ from psoup.engine.maintain.checkpoint import Checkpoint
 from psoup.engine.maintain.compact import Compact
 from psoup.engine.maintain.merge import Merge
 from psoup.engine.maintain.retain import Retain
+from psoup.engine.maintain.scrub import Scrub
 from psoup.engine.maintain.thin import Thin
 from psoup.engine.maintain.trim import Trim
 from psoup.engine.maintain.vacuum import Vacuum
@@ -38,6 +39,7 @@ class Maintenance:
                 Merge(spark, settings),
                 Compact(settings),
                 Checkpoint(settings),
+                Scrub(settings),
                 Vacuum(settings),
             ]
         )

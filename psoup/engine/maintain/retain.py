@@ -15,6 +15,7 @@ from psoup.engine.pieces import ROW_SEGMENT_BITS
 from psoup.engine.settings import EngineSettings
 from psoup.store.datafile import DataFile
 from psoup.store.layout import SEGMENTED
+from psoup.store.losses import Hole
 from psoup.store.state import StreamState
 
 
@@ -38,7 +39,9 @@ class Retain:
         orphans = {name: files for name in SEGMENTED if (files := _orphans(ledger, name))}
         for name, files in orphans.items():
             ledger.commit(name, (), files, operation="RETAIN")
-        if gone or orphans:
+        losses = ledger.state.losses
+        ledger.state.losses = losses.only(lambda hole: not self._is_past(ledger, hole))
+        if gone or orphans or losses != ledger.state.losses:
             ledger.publish("retain")
             return True
         self._next = time.monotonic() + self._every
@@ -47,13 +50,21 @@ class Retain:
     def _gone(self, ledger: Ledger, stream: StreamState) -> list[DataFile]:
         if stem_name(stream.id) not in ledger.tables:
             return []
-        files = ledger.files(stem_name(stream.id))
+        files = list(ledger.tables[stem_name(stream.id)].files.values())
         if stream.dropped:
             return files
         limit = None if stream.schema.key else retained_after(ledger, stream, self._grace)
         if limit is None:
             return []
         return [file for file in files if file.high.get("_ts", limit + 1) <= limit]
+
+    def _is_past(self, ledger: Ledger, hole: Hole) -> bool:
+        """Whether the rows would be gone by now, had they not been lost."""
+        stream = ledger.state.streams[hole.stream_id]
+        if stream.dropped:
+            return True
+        limit = None if stream.schema.key else retained_after(ledger, stream, self._grace)
+        return limit is not None and hole.ts_hi is not None and hole.ts_hi <= limit
 
 
 def retained_after(ledger: Ledger, stream: StreamState, grace: int) -> int | None:
@@ -71,7 +82,7 @@ def _orphans(ledger: Ledger, name: str) -> list[DataFile]:
         (str(stream.id), str(file.low["_row_id"] >> ROW_SEGMENT_BITS))
         for stream in ledger.state.streams.values()
         if not stream.dropped and stem_name(stream.id) in ledger.tables
-        for file in ledger.files(stem_name(stream.id))
+        for file in ledger.tables[stem_name(stream.id)].files.values()
         if file.low
     }
     return [

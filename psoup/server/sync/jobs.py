@@ -105,7 +105,7 @@ def request_of(tenant: str, item: pb.SyncItem) -> pb.InvokeRequest:
 def plan_of(core: Core, tenant: str, item: pb.SyncItem, reading: Reading) -> Plan:
     """What the item asks for, now. Raises what Invoke raises."""
     request = request_of(tenant, item)
-    plan = make_plan(core, request, of_registration(core, request, reading))
+    plan = make_plan(core, request, of_registration(core, request, reading), ahead=True)
     if item.base_rows and not (slides(plan.query) and plan.query.refresh is None):
         plan = replace(plan, query=base_query(plan.query, plan.schema))
     return plan

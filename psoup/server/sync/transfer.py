@@ -205,7 +205,7 @@ class Transfer:
             position=self.core.store.positions.encode(target.position),
             row_count=found.row_count,
             digest=found.digest,
-            notes=plan.notes if found.whole else (),
+            notes=(*plan.notes, *plan.losses) if found.whole else plan.losses,
         )
         if target.now is not None:
             end.now.CopyFrom(from_instant(target.now))

@@ -1,0 +1,69 @@
+"""Scrubbing: every file is read for its checksum now and then, a few in each round.
+
+So damage is found while it can still be put right, not when the rows are needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+
+from psoup.engine.ledger import Ledger
+from psoup.engine.mend import look_at_holes, mend
+from psoup.engine.settings import EngineSettings
+from psoup.store.datafile import DataFile
+from psoup.store.errors import CorruptStore
+from psoup.store.reading import DataFileGone, reader
+
+log = logging.getLogger(__name__)
+
+
+class Scrub:
+    def __init__(self, settings: EngineSettings) -> None:
+        self._every = settings.housekeeping
+        self._bytes = settings.scrub_bytes
+        self._next = 0.0
+        self._waiting: deque[tuple[str, DataFile]] = deque()
+        self._hopeless: set[str] = set()
+
+    def advance(self, ledger: Ledger) -> bool:
+        """Needs no epoch unless something is damaged, or is no more."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self._every
+        if look_at_holes(ledger):
+            return True
+        if not self._waiting:
+            self._waiting.extend(
+                (name, file) for name in ledger.tables for file in ledger.files(name)
+            )
+        return self._some(ledger)
+
+    def _some(self, ledger: Ledger) -> bool:
+        size, mended = 0, False
+        while self._waiting and size < self._bytes:
+            name, file = self._waiting.popleft()
+            if file.path in ledger.tables[name].files:
+                mended |= self._check(ledger, name, file)
+                size += file.size
+        return mended
+
+    def _check(self, ledger: Ledger, name: str, file: DataFile) -> bool:
+        try:
+            reader(ledger.folder(name).root, file).check()
+            return False
+        except (CorruptStore, DataFileGone) as damage:
+            return self._mend(ledger, damage.file)
+
+    def _mend(self, ledger: Ledger, name: str) -> bool:
+        try:
+            mend(ledger, name)
+            return True
+        except CorruptStore as error:
+            # Said once; whoever needs the file says it again.
+            if name not in self._hopeless:
+                self._hopeless.add(name)
+                log.error("%s", error)
+            return False

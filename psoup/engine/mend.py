@@ -1,0 +1,249 @@
+"""Damaged files, made anew where that can be done, and named where it can't.
+
+Matches, coverage and closures follow from the rows and are derived again. Streams, registrations,
+predicates, publishers and leases are in the memory of an engine that runs; one that starts needs
+their files. Rows come back from the log, if that still has them; else they are a hole, which the
+epoch names, and the engine goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from psoup.engine.coverage import Cohort, Coverage
+from psoup.engine.histories import closure_rows
+from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
+from psoup.engine.outcome import by_table
+from psoup.engine.step import job_of
+from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.store.datafile import DataFile, write_data_file
+from psoup.store.decoding import rows_of
+from psoup.store.errors import CorruptStore, LogTrimmed
+from psoup.store.events import Data
+from psoup.store.layout import COVERAGE
+from psoup.store.losses import Hole
+from psoup.store.position import Position
+from psoup.store.reading import reader
+from psoup.store.state import Touched
+from psoup.store.tables import changed_rows, read_files
+
+log = logging.getLogger(__name__)
+
+
+def mend(ledger: Ledger, name: str) -> None:
+    """Does what can be done about a damaged file, given its path in the store, and publishes it.
+
+    Raises CorruptStore where nothing can be done, or the file is not one of the ledger's.
+    """
+    table, _, path = name.rpartition("/") if "=" not in name else _in_partition(name)
+    file = ledger.tables[table].files.get(path) if table in ledger.tables else None
+    if table == "coverage":
+        return restart_coverage(ledger)
+    if file is None:
+        raise CorruptStore(f"{name} is damaged, and can't be made anew; put it back", name)
+    if table.startswith(STEM):
+        _mend_rows(ledger, stream_of(table), file, name)
+    elif table == "matches":
+        log.error("%s is damaged; its rows are matched again", name)
+        forget_matches(ledger, int(file.partition["stream_id"]), file.high["hi"])
+        ledger.publish("mend")
+    elif table == "closures":
+        log.error("%s is damaged; the stream's closures are made again", name)
+        _close_again(ledger, int(file.partition["stream_id"]))
+        ledger.publish("mend")
+    else:
+        log.error("%s is damaged; the table is written anew from memory", name)
+        _write_again(ledger, table)
+        ledger.publish("mend")
+
+
+def _in_partition(name: str) -> tuple[str, str, str]:
+    table, _, path = name.partition("/")
+    return table, "/", path
+
+
+# ---- matches and coverage
+
+
+def forget_matches(ledger: Ledger, stream_id: int, row_hi: int) -> None:
+    """Drops what was matched over rows below `row_hi`, and so much more that no piece is cut;
+    back-fill matches them again."""
+    mine = [
+        file
+        for file in ledger.files("matches")
+        if file.partition["stream_id"] == str(stream_id) and file.low
+    ]
+    gone = [file for file in mine if file.low["lo"] < row_hi]
+    while (reach := max((file.high["hi"] for file in gone), default=row_hi)) > row_hi:
+        row_hi = reach
+        gone = [file for file in mine if file.low["lo"] < row_hi]
+    ledger.coverage.raise_to(stream_id, row_hi)
+    ledger.commit("matches", (), gone, operation="MEND")
+    _write_coverage(ledger)
+
+
+def restart_coverage(ledger: Ledger) -> None:
+    """Nothing has been matched: what was is dropped, and back-fill begins anew."""
+    log.error("the coverage is damaged; all rows are matched again")
+    coverage, (_, predicates) = Coverage(), ledger.state.columns
+    for stream in ledger.state.streams.values():
+        ids = np.sort(predicates.of_stream(stream.id))
+        if len(ids) and not stream.dropped:
+            coverage.start(stream.id, Cohort(int(ids[0]), int(ids[-1]) + 1, stream.high))
+    ledger.coverage = coverage
+    ledger.commit("matches", (), ledger.files("matches"), operation="MEND")
+    _write_coverage(ledger)
+    ledger.publish("mend")
+
+
+def load_coverage(ledger: Ledger) -> None:
+    """From the table, or anew where that is damaged."""
+    folder = ledger.folder("coverage")
+    try:
+        ledger.coverage = Coverage.load(read_files(folder, ledger.tables["coverage"], COVERAGE))
+    except (CorruptStore, FileNotFoundError):
+        restart_coverage(ledger)
+
+
+def _write_coverage(ledger: Ledger) -> None:
+    table, folder = ledger.coverage.table(), ledger.folder("coverage")
+    sync = ledger.store.sync
+    added = [write_data_file(folder.root, table, sync=sync)] if table.num_rows else []
+    ledger.commit("coverage", added, ledger.files("coverage"), operation="MEND")
+
+
+# ---- what an engine has in memory
+
+
+def _write_again(ledger: Ledger, name: str) -> None:
+    """A table in which the newest row of a key counts. The ledger must be at its epoch."""
+    state = ledger.state
+    registrations, _ = state.columns
+    handles = [one for one in registrations if registrations[one].contact]
+    everything = Touched(
+        set(state.streams),
+        set(registrations),
+        set(state.predicates),
+        set(state.publishers),
+        {*handles, *state.leases.expired},
+    )
+    table = changed_rows(state, everything, state.position).get(name)
+    root, sync = ledger.folder(name).root, ledger.store.sync
+    added = [] if table is None else [write_data_file(root, table, sync=sync)]
+    ledger.commit(name, added, ledger.files(name), operation="MEND", data_change=False)
+
+
+# ---- closures
+
+
+def _close_again(ledger: Ledger, stream_id: int) -> None:
+    found = ledger.histories.anew(stream_id, ledger.files(stem_name(stream_id)))
+    rows = closure_rows(stream_id, found, ledger.epoch.number + 1)
+    root, sync = ledger.folder("closures").root, ledger.store.sync
+    added = write_segments(root, stream_id, rows, CLOSURE_BOUNDS, sync)
+    gone = [
+        file for file in ledger.files("closures") if file.partition["stream_id"] == str(stream_id)
+    ]
+    ledger.commit("closures", added, gone, operation="MEND")
+
+
+# ---- rows
+
+
+def _mend_rows(ledger: Ledger, stream_id: int, file: DataFile, name: str) -> None:
+    rows = _from_log(ledger, stream_id, file)
+    if rows is None:
+        hole = Hole(
+            stream_id,
+            file.low["_row_id"],
+            file.high["_row_id"] + 1,
+            file.low.get("_ts"),
+            file.high.get("_ts"),
+            name,
+        )
+        ledger.state.losses = ledger.state.losses.lose(hole)
+        ledger.histories.forget(stream_id)
+        log.error("LOST: %s", hole.text(ledger.state.streams[stream_id].schema.name))
+    else:
+        log.error("%s is damaged; its rows were still in the log", name)
+        written = insert(job_of(ledger), stream_id, rows)
+        added = by_table(written)[stem_name(stream_id)]
+        ledger.commit(stem_name(stream_id), added, [file], operation="MEND", data_change=False)
+    ledger.publish("mend")
+
+
+def _from_log(ledger: Ledger, stream_id: int, file: DataFile) -> pa.Table | None:
+    """The rows of a damaged file, if the log still has all of them."""
+    schema, events = ledger.state.streams[stream_id].schema, ledger.store.log
+    ends = (Position.unpack(side["_position"]).version for side in (file.low, file.high))
+    first, last = ends
+    found = []
+    for version in range(first, last + 1):
+        try:
+            entries, source = events.read(version), events.file(version)
+        except (LogTrimmed, CorruptStore):
+            return None
+        for entry in entries:
+            event = entry.event
+            if isinstance(event, Data) and event.rows and event.stream_id == stream_id:
+                rows = rows_of(entry, event, schema, source.path if source else "")
+                if isinstance(rows, Hole):
+                    return None
+                found.append(rows)
+    return _those_of(file, found)
+
+
+def _those_of(file: DataFile, batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
+    batches = list(batches)
+    if not batches:
+        return None
+    table = pa.Table.from_batches(batches)
+    ids = table.column("_row_id").to_numpy()
+    inside = table.filter(pa.array((ids >= file.low["_row_id"]) & (ids <= file.high["_row_id"])))
+    return inside if inside.num_rows == file.rows else None
+
+
+# ---- what became of holes
+
+
+def look_at_holes(ledger: Ledger) -> bool:
+    """Drops the files of holes that were accepted, and ends those whose file is whole again.
+
+    True where it published something.
+    """
+    changed = False
+    for hole in ledger.state.losses.holes:
+        table, _, path = hole.file.rpartition("/")
+        file = ledger.tables[table].files.get(path) if table in ledger.tables else None
+        if file is None:
+            continue
+        if ledger.state.losses.is_accepted(hole):
+            ledger.commit(table, (), [file], operation="ACCEPT")
+            changed = True
+            continue
+        try:
+            reader(ledger.folder(table).root, file).check()
+        except (CorruptStore, FileNotFoundError):
+            continue
+        _end(ledger, hole)
+        changed = True
+    if changed:
+        ledger.publish("mend")
+    return changed
+
+
+def _end(ledger: Ledger, hole: Hole) -> None:
+    """Its rows are back. Queries that came meanwhile have not been matched over them."""
+    log.warning("%s is whole again; its rows are back", hole.file)
+    ledger.state.losses = ledger.state.losses.only(partial(_is_not, hole))
+    ledger.histories.forget(hole.stream_id)
+    forget_matches(ledger, hole.stream_id, hole.row_hi)
+
+
+def _is_not(one: Hole, other: Hole) -> bool:
+    return one != other

@@ -1,0 +1,31 @@
+"""Damage to the files of a store, for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from psoup.store import Store
+
+
+def flip(path: Path, bit: int | None = None) -> None:
+    """Turns one bit of a file over, by default one in its middle."""
+    content = bytearray(path.read_bytes())
+    place = 4 * len(content) if bit is None else bit
+    content[place // 8] ^= 1 << place % 8
+    path.write_bytes(content)
+
+
+def flip_in(path: Path, text: bytes) -> None:
+    """Turns over the lowest bit of the first place where a file has these bytes."""
+    flip(path, 8 * path.read_bytes().index(text))
+
+
+def named_files(store: Store, table: str) -> list[Path]:
+    """The files of a table that the newest epoch names, oldest rows first."""
+    _, epoch = store.epochs.latest()
+    if table.startswith("stems/"):
+        snapshot = store.stem_snapshot(epoch, int(table.removeprefix("stems/")))
+    else:
+        snapshot = store.snapshot(epoch, table)
+    files = sorted(snapshot.files.values(), key=lambda file: file.low.get("_row_id", 0))
+    return [store.table(table).path_of(file) for file in files]
