@@ -2,6 +2,7 @@
 
 EngineError
 ├── SecondEngine     another engine has this store
+├── ServersRunning   a repair needs the store for itself
 ├── JarsUnavailable  Delta's jars are neither here nor to be fetched
 └── EngineFailed     a step failed again and again; its cause is chained
 """
@@ -14,6 +15,10 @@ class EngineError(Exception):
 
 
 class SecondEngine(EngineError):
+    pass
+
+
+class ServersRunning(EngineError):
     pass
 
 

@@ -21,6 +21,7 @@ from psoup.server.timepiece import Timepiece, of_clock, this_machine
 from psoup.server.turns import Turns
 from psoup.server.unregistered import Unregistered
 from psoup.store import Store
+from psoup.store.repairing import Occupancy
 from querystem.language import Shapes
 from results.known import Known
 
@@ -36,6 +37,9 @@ class Core:
         settings: Settings,
         clock: Timepiece | Callable[[], int] | None = None,
     ) -> None:
+        # Before anything is read: nobody rewrites the store from here on.
+        self._occupancy = Occupancy(store.root)
+        self._occupancy.enter()
         self.store = store
         self.settings = settings
         timepiece = _timepiece(clock)
@@ -90,6 +94,7 @@ class Core:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.follower.stop()
         self.turns.stop()
+        self._occupancy.leave()
 
     async def in_thread(self, work: Callable[..., T], *given: Any) -> T:
         """Computes for the present call, when it is its turn."""

@@ -37,6 +37,7 @@ from psoup.store.errors import (
     ForeignPosition,
     LogTrimmed,
     NotAStore,
+    Repairing,
     StoreError,
     UnsupportedFormat,
 )
@@ -181,6 +182,7 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     NotAStore: grpc.StatusCode.FAILED_PRECONDITION,
     UnsupportedFormat: grpc.StatusCode.FAILED_PRECONDITION,
     CorruptStore: grpc.StatusCode.DATA_LOSS,
+    Repairing: grpc.StatusCode.UNAVAILABLE,
     LogTrimmed: grpc.StatusCode.UNAVAILABLE,
     ForeignPosition: grpc.StatusCode.INVALID_ARGUMENT,
 }
@@ -193,6 +195,7 @@ _REASONS: dict[type[Exception], str] = {
     NotAStore: "NOT_A_STORE",
     UnsupportedFormat: "UNSUPPORTED_FORMAT",
     CorruptStore: "CORRUPT_STORE",
+    Repairing: "REPAIRING",
     LogTrimmed: "LOG_TRIMMED",
     ForeignPosition: "FOREIGN_POSITION",
 }

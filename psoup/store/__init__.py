@@ -12,6 +12,7 @@ from psoup.store.errors import (
     ForeignPosition,
     LogTrimmed,
     NotAStore,
+    Repairing,
     StoreError,
     UnsupportedFormat,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "RegisterMany",
     "Registration",
     "Renew",
+    "Repairing",
     "Snapshot",
     "State",
     "Store",

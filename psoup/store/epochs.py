@@ -30,7 +30,10 @@ class StreamMark:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Everything of the log up to and including `log_version` is in the named table versions."""
+    """Everything of the log up to and including `log_version` is in the named table versions.
+
+    `incarnation` is the one the store goes on as since it was repaired, empty where it never was.
+    """
 
     number: int
     kind: str
@@ -45,6 +48,7 @@ class Epoch:
     outages: tuple[tuple[int, int], ...] = ()
     jumps: Jumps = field(default_factory=Jumps)
     losses: Losses = NO_LOSS
+    incarnation: str = ""
 
 
 # Columns whose instants are read as microseconds.
@@ -104,6 +108,7 @@ def _row(epoch: Epoch) -> dict[str, Any]:
         "next_stream_id": epoch.next_stream_id,
         "next_predicate_id": epoch.next_predicate_id,
         "outages": [number for outage in epoch.outages for number in outage],
+        "incarnation": epoch.incarnation or None,
         "jump_count": epoch.jumps.made,
         "jump_total": epoch.jumps.total,
         "jumps": [_jump_row(record) for record in epoch.jumps.records],
@@ -149,6 +154,7 @@ def _epoch(table: pa.Table) -> Epoch:
             tuple(Hole(**hole) for hole in _records(table, "holes")),
             tuple(Lost(**rows) for rows in _records(table, "accepted")),
         ),
+        incarnation=row.get("incarnation") or "",
     )
 
 

@@ -5,6 +5,7 @@ StoreError
 ├── NotAStore          the folder holds something else, or nothing
 ├── UnsupportedFormat  made by a newer version
 ├── CorruptStore       a file is missing or is not what was written; `file` names it
+├── Repairing          a repair is under way, or was begun and has not ended
 ├── LogTrimmed         the events asked for are in the tables now, no longer in the log
 └── ForeignPosition    a position of another store, or no position at all
 
@@ -43,6 +44,10 @@ class CorruptStore(StoreError):
 
     def __reduce__(self) -> tuple[type[CorruptStore], tuple[str, str]]:
         return type(self), (str(self), self.file)
+
+
+class Repairing(StoreError):
+    pass
 
 
 class LogTrimmed(StoreError):

@@ -91,6 +91,12 @@ class Jumps:
                 found[record.number] = BY_TIME
         return self._with(found) if found else self
 
+    def until(self, clock: int) -> Jumps:
+        """Without those to an instant past `clock`, which were taken back."""
+        kept = tuple(record for record in self.records if record.jump.to <= clock)
+        gone = sum(record.length for record in self.records if record.jump.to > clock)
+        return Jumps(kept, self.made, self.total - gone)
+
     def _with(self, confirmed: dict[int, str]) -> Jumps:
         records = [
             record

@@ -147,6 +147,7 @@ EPOCHS = pa.schema(
         ("next_stream_id", pa.int64()),
         ("next_predicate_id", pa.int64()),
         ("outages", pa.list_(pa.int64())),
+        ("incarnation", pa.string()),
         ("jump_count", pa.int64()),
         ("jump_total", pa.int64()),
         (

@@ -6,7 +6,7 @@ without a stamp is an outage, and is not counted.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +30,19 @@ class Expired:
 
     tenant: str
     stamp: int
+
+
+def outages_until(outages: Iterable[Outage], clock: int) -> tuple[Outage, ...]:
+    """Those before an instant, with time past it taken away."""
+    found: list[Outage] = []
+    before = lost = 0
+    for end, total in outages:
+        begin, before = end - (total - before), total
+        kept = min(end, clock) - min(begin, clock)
+        if kept:
+            lost += kept
+            found.append((min(end, clock), lost))
+    return tuple(found)
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from psoup.store.identity import new_identity, read_identity
 from psoup.store.layout import SEGMENT_PARTITION, SEGMENTED, TABLES
 from psoup.store.log import Log
 from psoup.store.position import PositionCodec
+from psoup.store.repairing import refuse_unfinished
 from psoup.store.state import State
 from psoup.store.tables import REPEATED, load_state, read_newest
 from psoup.store.upgrade import upgrade
@@ -32,16 +34,27 @@ class Store:
         self.log = Log(self.table("log"), sync=sync)
         self.epochs = Epochs(self.table("epochs"), sync=sync)
         self.id: str = identity["store"]
-        self.positions = PositionCodec(f"{self.id}/{identity['incarnation']}".encode())
+        self._incarnation: str = identity["incarnation"]
+
+    @cached_property
+    def positions(self) -> PositionCodec:
+        """For positions of the incarnation that the newest epoch names, or the one it began as."""
+        _, epoch = self.epochs.latest()
+        return PositionCodec(f"{self.id}/{epoch.incarnation or self._incarnation}".encode())
 
     @classmethod
-    def open(cls, root: Path | str, *, create: bool = False, sync: bool = True) -> Store:
+    def open(
+        cls, root: Path | str, *, create: bool = False, sync: bool = True, repairing: bool = False
+    ) -> Store:
         """Opens a store, or makes one in a missing or empty folder where `create` says so.
 
         Several processes may do this at once; they get the same store. One of an earlier format is
-        upgraded. Raises NotAStore for a folder that holds anything else.
+        upgraded. Raises NotAStore for a folder that holds anything else, and Repairing for one with
+        an unfinished repair, unless this is to be its end.
         """
         root = Path(root).absolute()
+        if not repairing:
+            refuse_unfinished(root)
         if not DeltaFolder(root / "log").exists:
             if not create:
                 raise NotAStore(f"{root} is not a store; `psoup serve` makes one there")

@@ -26,8 +26,9 @@ def machine(folder: Path, name: str, ahead: float = 0) -> Path:
     return fresh.rename(folder / name)
 
 
-def put(server: ServerProcess, number: int) -> None:
-    server.publish("s", rows=rows_of(["a"], [pb.Value(bigint=number)]))
+def put(server: ServerProcess, number: int) -> bytes:
+    """The position."""
+    return bytes(server.publish("s", rows=rows_of(["a"], [pb.Value(bigint=number)])).position)
 
 
 def psoup(server: ServerProcess, *arguments: str, code: int = 0) -> str:
@@ -80,3 +81,26 @@ def test_a_clock_that_is_set_while_the_server_runs(start: Start, tmp_path: Path)
     put(trusting, 3)
     clock = trusting.stub.Clock(pb.ClockRequest())
     assert [jump.confirmed for jump in clock.jumps] == ["time"]
+
+
+def test_a_wrong_clock_is_taken_back(start: Start, tmp_path: Path) -> None:
+    right = start(clock=machine(tmp_path, "right"))
+    right.define("CREATE STREAM s (a BIGINT) RETAIN 1 HOUR")
+    handle = right.register("SELECT a FROM s").handle
+    put(right, 1)
+    wrong = start(clock=machine(tmp_path, "wrong", DAY))
+    position = put(wrong, 2)
+    store = str(tmp_path / "store")
+    assert "stop every server" in psoup(right, "repair", store, "--clock", "--yes", code=1)
+    right.stop()
+    assert "stop every server" in psoup(right, "repair", store, "--clock", "--yes", code=1)
+    wrong.stop()
+    assert "last stamp" in psoup(right, "repair", store, "--clock", "--yes")
+    assert "nothing was changed" in psoup(right, "repair", store, "--clock", "--yes")
+    right = start(clock=machine(tmp_path, "right"))
+    assert right.values(handle) == [[1], [2]]
+    assert not right.stub.Clock(pb.ClockRequest()).jumps
+    with pytest.raises(grpc.RpcError) as caught:
+        right.values(handle, least_position=position)
+    assert detail(caught.value).reason == "FOREIGN_POSITION"
+    assert "no damage" in psoup(right, "repair", store)

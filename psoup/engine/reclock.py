@@ -1,0 +1,233 @@
+"""Taking back a wrong clock: every stamp past an instant becomes that instant.
+
+The tables are written anew as in a step of the engine, and nothing counts until the epoch names
+it. What the engine has not consumed of the log is appended to the log again, behind what that epoch
+says is consumed. So one commit, the epoch's, switches from the old to the new; it also gives the
+store another incarnation, since positions and answers of before may name stamps that never were.
+
+Nothing may use the store meanwhile, nor before a repair that was killed has been run again: it
+begins anew from the epoch that is still there, and what it had appended is passed over.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datastem.codec import INSTANT
+from datastem.schema import StreamSchema
+from psoup.engine.errors import ServersRunning
+from psoup.engine.ledger import Ledger, stem_name
+from psoup.engine.lock import EngineLock
+from psoup.engine.outcome import by_table
+from psoup.engine.recover import open_ledger
+from psoup.engine.worker import CLOSURE_BOUNDS, Job, insert, write_segments
+from psoup.store import CorruptStore, CreateStream, Data, Entry, Event, Jump, Position, Store, Tick
+from psoup.store.datafile import DataFile, write_data_file
+from psoup.store.layout import CLOSURES, TABLES
+from psoup.store.leases import outages_until
+from psoup.store.reading import reader
+from psoup.store.repairing import ClockRepair, Occupancy, leave_note, read_note, take_note_away
+from psoup.store.state import State, StreamState
+from psoup.store.tables import read_newest
+
+_OPERATION = "CLOCK"
+# The instants of the tables in which the newest row of a key counts.
+_INSTANTS = {"registrations": ("stamp",), "leases": ("renewed", "expired")}
+
+
+def repair_clock(root: Path, clock: int, allow: Callable[[int], bool]) -> bool:
+    """Sets the stamps past `clock` to it, or ends such a repair that was begun.
+
+    `allow` is asked first, with the last stamp there is. False where no stamp is past `clock`, or
+    it is not allowed. Raises ServersRunning, SecondEngine, StoreError.
+    """
+    lock, occupancy = EngineLock(root), Occupancy(root)
+    store = Store.open(root, repairing=True)
+    if not occupancy.take():
+        raise ServersRunning(f"a server runs on {root}; stop every server and the engine first")
+    try:
+        lock.acquire()
+        note = read_note(root)
+        if note is None:
+            last = last_stamp(store)
+            if last <= clock or not allow(last):
+                return False
+            note = ClockRepair(clock, store.log.latest_version(), uuid.uuid4().hex)
+            leave_note(root, note)
+        _carry_out(store, note)
+        take_note_away(root)
+        return True
+    finally:
+        lock.release()
+        occupancy.leave()
+
+
+def last_stamp(store: Store) -> int:
+    _, epoch = store.epochs.latest()
+    last = epoch.clock
+    for version in range(epoch.log_version + 1, store.log.latest_version() + 1):
+        last = max(last, *(entry.stamp for entry in store.log.read(version, payloads=False)), 0)
+    return last
+
+
+def _carry_out(store: Store, repair: ClockRepair) -> None:
+    if store.epochs.latest()[1].incarnation == repair.incarnation:
+        return
+    ledger = open_ledger(store)
+    tail = range(ledger.epoch.log_version + 1, repair.log_version + 1)
+    for stream in ledger.state.streams.values():
+        if not stream.dropped and stem_name(stream.id) in ledger.tables:
+            _set_stem(ledger, stream, repair.clock)
+            _set_closures(ledger, stream, repair.clock)
+    for name, columns in _INSTANTS.items():
+        _set_newest(ledger, name, columns, repair.clock)
+    consumed = _append_again(ledger, tail, repair.clock)
+    _set_state(ledger.state, repair.clock)
+    ledger.epoch = replace(ledger.epoch, incarnation=repair.incarnation)
+    ledger.publish("clock", consumed)
+
+
+# ---- the tables
+
+
+def _set_stem(ledger: Ledger, stream: StreamState, clock: int) -> None:
+    name, root = stem_name(stream.id), str(ledger.store.root)
+    columns = ["_stamp"] if stream.schema.ordered_by else ["_stamp", "_ts", "_before"]
+    late = [file for file in ledger.files(name) if file.high.get("_stamp", clock + 1) > clock]
+    job = Job(root, ledger.tables["predicates"].version, ledger.store.sync)
+    written = by_table(
+        outcome
+        for file in late
+        for outcome in insert(job, stream.id, _until(_read(ledger, name, file), columns, clock))
+    )
+    if late:
+        ledger.commit(name, written.get(name, ()), late, operation=_OPERATION)
+
+
+def _set_closures(ledger: Ledger, stream: StreamState, clock: int) -> None:
+    """Ends of rows are instants of the stream, so those of event time stay."""
+    if stream.schema.ordered_by or not stream.schema.key:
+        return
+    store, name = ledger.store, "closures"
+    added: list[DataFile] = []
+    removed: list[DataFile] = []
+    for file in ledger.files(name):
+        if int(file.partition["stream_id"]) != stream.id:
+            continue
+        rows = _read(ledger, name, file)
+        fixed = _until(rows, ["end"], clock)
+        if not fixed.equals(rows):
+            whole = _with_partition(fixed, file)
+            folder = store.table(name).root
+            added += write_segments(folder, stream.id, whole, CLOSURE_BOUNDS, store.sync)
+            removed.append(file)
+    if removed:
+        ledger.commit(name, added, removed, operation=_OPERATION)
+
+
+def _set_newest(ledger: Ledger, name: str, columns: Iterable[str], clock: int) -> None:
+    folder = ledger.folder(name)
+    rows = read_newest(folder, ledger.tables[name], TABLES[name])
+    fixed = _until(rows, columns, clock)
+    if not fixed.equals(rows):
+        written = write_data_file(folder.root, fixed, sync=ledger.store.sync)
+        ledger.commit(name, [written], ledger.files(name), operation=_OPERATION)
+
+
+def _read(ledger: Ledger, name: str, file: DataFile) -> pa.Table:
+    return reader(ledger.folder(name).root, file).whole()
+
+
+def _until(rows: pa.Table, columns: Iterable[str], clock: int) -> pa.Table:
+    """The rows with no instant of these columns past `clock`."""
+    limit = pa.scalar(clock, INSTANT)
+    for name in columns:
+        index = rows.column_names.index(name)
+        found = rows.column(name)
+        least = pc.if_else(pc.greater(found, limit), limit, found)
+        rows = rows.set_column(index, rows.schema.field(index), least)
+    return rows
+
+
+def _with_partition(rows: pa.Table, file: DataFile) -> pa.Table:
+    for name, value in file.partition.items():
+        rows = rows.append_column(name, pa.repeat(pa.scalar(int(value), pa.int64()), len(rows)))
+    return rows.select(CLOSURES.names)
+
+
+# ---- the log
+
+
+def _append_again(ledger: Ledger, tail: Iterable[int], clock: int) -> int:
+    """The version of the log that the new epoch has consumed: the tail stands behind it."""
+    log, sync = ledger.store.log, ledger.store.sync
+    consumed = version = log.folder.latest_version() + 1
+    files = log.folder.snapshot().files.values()
+    log.folder.commit(version, (), files, operation=_OPERATION, sync=sync)
+    schemas = {stream.id: stream.schema for stream in ledger.state.streams.values()}
+    for old in tail:
+        entries = log.read(old)
+        if entries:
+            version += 1
+            log.append(version, list(_entries_until(entries, version, schemas, clock)))
+    return consumed
+
+
+def _entries_until(
+    entries: Iterable[Entry], version: int, schemas: dict[int, StreamSchema], clock: int
+) -> Iterator[Entry]:
+    for entry in entries:
+        if isinstance(entry.event, CreateStream):
+            schemas[entry.event.stream_id] = entry.event.schema
+        yield replace(
+            entry,
+            position=Position(version, entry.position.ordinal),
+            stamp=min(entry.stamp, clock),
+            clock=_least(entry.clock, clock),
+            event=_event_until(entry, schemas, clock),
+        )
+
+
+def _event_until(entry: Entry, schemas: dict[int, StreamSchema], clock: int) -> Event:
+    """A jump that is taken back leaves a tick in its place."""
+    match entry.event:
+        case Jump(_, to) if to > clock:
+            return Tick()
+        case Data() as event:
+            if event.rows and event.payload is None:
+                raise CorruptStore(
+                    f"rows of the event at {entry.position} are lost; put the log's file back from "
+                    "a back-up, or run the engine over it, before the clock is taken back"
+                )
+            if schemas[event.stream_id].ordered_by:
+                return event
+            return replace(
+                event,
+                min_ts=_least(event.min_ts, clock),
+                max_ts=_least(event.max_ts, clock),
+                before=_least(event.before, clock),
+            )
+    return entry.event
+
+
+def _least(instant: int | None, clock: int) -> int | None:
+    return None if instant is None else min(instant, clock)
+
+
+# ---- the state
+
+
+def _set_state(state: State, clock: int) -> None:
+    """Only what an epoch says itself; the rest is in the tables."""
+    state.clock = min(state.clock, clock)
+    state.jumps = state.jumps.until(clock)
+    state.leases.outages = outages_until(state.leases.outages, clock)
+    for stream in state.streams.values():
+        if not stream.schema.ordered_by:
+            state.streams[stream.id] = replace(stream, reached=_least(stream.reached, clock))
