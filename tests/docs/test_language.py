@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import re
 from typing import Any
 
@@ -19,6 +20,7 @@ from querystem.expressions import Scalar
 from querystem.kernel import evaluate
 from querystem.language import CreateStream, QueryError, bind_query, bind_window, parse_statement
 from tests.docs.markdown import ROOT, blocks, code, read, table
+from tests.docs.refreshes import batches_of, refreshes
 from tests.oracle.refresh import Event, History
 
 PAGE = read("docs/language.md")
@@ -149,19 +151,18 @@ def test_trim_takes_blanks_and_nothing_else(blank: str) -> None:
     assert evaluate(query.outputs[0].expression, doors)[0].as_py() == f"{blank} x{blank}"
 
 
-@pytest.mark.parametrize(
-    ("rows", "answer", "point"), table(PAGE, "rows, by second, as they came", "answer", "as of")
-)
-def test_every_refresh_is_computed(rows: str, answer: str, point: str) -> None:
-    schemas = catalog_of(PAGE).schemas
-    query = bind_query("SELECT at FROM alarms REFRESH EVERY 2 SECONDS", schemas.get)
-    events = []
-    for place, second in enumerate(int(one) * SECOND for one in rows.split(",")):
-        row = {"at": from_micros(second), "ts": second, "row_id": place}
-        events.append(Event("alarms", place, [row], second))
-    found = History(schemas, events, 0).ask(query)
+@pytest.mark.parametrize(("sql", "rows", "answer", "point"), refreshes(PAGE))
+def test_every_refresh_is_computed(sql: str, rows: str, answer: str, point: str) -> None:
+    schemas, events, ids = catalog_of(PAGE).schemas, [], itertools.count()
+    for place, batch in enumerate(batches_of(rows)):
+        found = [
+            {"at": from_micros(ts * SECOND), "level": level, "ts": ts * SECOND, "row_id": next(ids)}
+            for ts, level in batch
+        ]
+        events.append(Event("alarms", place, found, max(ts for ts, _ in batch) * SECOND))
+    told = History(schemas, events, 0).ask(bind_query(sql, schemas.get))
     seconds = [from_micros(int(one) * SECOND) for one in answer.split(",") if one]
-    assert (found.answer, found.instant) == ([(one,) for one in seconds], int(point) * SECOND)
+    assert (told.answer, told.instant) == ([(one,) for one in seconds], int(point) * SECOND)
 
 
 def shown(value: Any) -> str:

@@ -1,0 +1,33 @@
+"""REFRESH goes by whole batches: the store answers what docs/language.md shows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from datastem.instants import SECOND, from_micros
+from psoup.server.values import from_instant
+from tests.docs.markdown import read
+from tests.docs.refreshes import batches_of, refreshes
+from tests.server.process import ServerProcess
+
+pytestmark = pytest.mark.process
+
+
+@pytest.mark.parametrize(("sql", "rows", "answer", "point"), refreshes(read("docs/language.md")))
+def test_as_the_page_shows(
+    server: ServerProcess, sql: str, rows: str, answer: str, point: str
+) -> None:
+    server.define("CREATE STREAM alarms (kind TEXT, level BIGINT, at TIMESTAMP) ORDERED BY at")
+    handle = server.register(sql).handle
+    for batch in batches_of(rows):
+        columns = {
+            "kind": [""] * len(batch),
+            "level": [level for _, level in batch],
+            "at": [from_micros(second * SECOND) for second, _ in batch],
+        }
+        server.publish("alarms", pa.table(columns))
+    expected = [from_micros(int(one) * SECOND) for one in answer.split(",") if one]
+    for header, found in (server.invoke(handle), server.ask(sql)):
+        assert found["at"].to_pylist() == expected
+        assert header.refreshed_at == from_instant(int(point) * SECOND)
