@@ -6,10 +6,20 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
-from client_sdk import AsyncClient, Client, ConnectionFailed, NotFound, QueryProblem, Retry
+from client_sdk import (
+    AsyncClient,
+    Client,
+    ConnectionFailed,
+    ErrorDetail,
+    LimitExceeded,
+    NotFound,
+    QueryProblem,
+    Retry,
+)
 from client_sdk._target import with_port
 from psoup.v1 import psoup_pb2 as pb
 from tests.client_sdk.contract import ClientContract, trade, trades
@@ -89,6 +99,25 @@ def test_a_client_that_is_closed_ends_its_calls() -> None:
         with pytest.raises(ConnectionFailed, match="the client was closed"):
             client.streams()
         held.set()
+
+
+def test_a_refusal_for_now_is_waited_out() -> None:
+    """The pause a store asks for comes over the wire, and is kept even by what is sent once."""
+    pause = timedelta(milliseconds=20)
+    refusals = [
+        LimitExceeded("overloaded", detail=ErrorDetail("OVERLOADED", retry_after=pause)),
+        ConnectionFailed("stopping", detail=ErrorDetail("STOPPING", retry_after=pause)),
+    ]
+
+    class Overloaded(FakeStore):
+        def Define(self, request: pb.DefineRequest) -> pb.DefineResponse:
+            if refusals:
+                raise refusals.pop()
+            return super().Define(request)
+
+    with serving(Overloaded()) as target, Client(target) as client:
+        assert client.define("CREATE STREAM s (a BIGINT)").stream.name == "s"
+    assert not refusals
 
 
 def test_details_come_through() -> None:
