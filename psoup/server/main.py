@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import re
 import signal
 import sys
@@ -26,6 +27,8 @@ from psoup.store import Store, StoreError
 
 log = logging.getLogger("psoup.server")
 
+# Seconds for what runs to come to the end of its chunk.
+_CUT = 2.0
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
@@ -122,12 +125,22 @@ class Server:
         await self._grpc.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
-    async def stop(self) -> None:
-        """Finishes the calls under way, for as long as `drain` says."""
+    async def stop(self) -> bool:
+        """Finishes the calls under way, for as long as `drain` says, then cuts them at their chunk.
+
+        Whether all has ended: what hangs, on a disk for example, is left after as long again.
+        """
+        drain = self.settings.drain
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         self.core.close()
-        await self._grpc.stop(self.settings.drain)
-        await self.core.stop()
+        try:
+            async with asyncio.timeout(2 * drain + _CUT):
+                await self._grpc.stop(drain)
+                await self.core.stop()
+                await self.core.turns.ended()
+        except TimeoutError:
+            return False
+        return True
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for name in ("", SERVICE):
@@ -147,7 +160,11 @@ async def serve(settings: Settings) -> None:
     gc.freeze()
     print(f"server ready on {settings.host}:{server.port}", flush=True)
     await asked.wait()
-    await server.stop()
+    if not await server.stop():
+        log.warning("some work did not end; it is left")
+        logging.shutdown()
+        # An ordinary end would wait for the threads.
+        os._exit(0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -83,11 +83,24 @@ class Turns:
             turn.cut(self._stopped)
         self.pool.shutdown(wait=False)
 
+    async def ended(self) -> None:
+        """Returns when nothing waits or runs."""
+        while self._present:
+            await asyncio.sleep(0.01)
+
     @property
     def running(self) -> int:
         """How many hold a slot."""
-        with self._lock:
-            return self._root.running
+        return self._root.running
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for one."""
+        return len(self._present) - self._root.running
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped is not None
 
     # ---- for turns, under the lock
 
@@ -116,7 +129,7 @@ class Turns:
             if not turn.working:
                 self._remove(turn)
 
-    def ended(self, turn: Turn) -> None:
+    def work_ended(self, turn: Turn) -> None:
         """The work of a turn has ended."""
         with self._lock:
             turn.working = False
@@ -219,6 +232,8 @@ class Turn:
 
     async def run(self, work: Callable[..., T], *given: Any) -> T:
         """Works in a thread, once. Raises what the work raises, or what the turn was cut with."""
+        if self._over is not None:
+            raise self._over
         done: asyncio.Future[T] = self._loop.create_future()
         self.working = True
         self._turns.pool.submit(self._work, done, work, given)
@@ -273,7 +288,7 @@ class Turn:
                 result = work(*given)
         except BaseException as problem:
             error = problem
-        self._turns.ended(self)
+        self._turns.work_ended(self)
         self._settle(done, result, error)
 
 
