@@ -67,8 +67,22 @@ def _version() -> str:
     show_envvar=True,
     help="Where the server listens: a host, or host:port.",
 )
-@click.option("--tenant", envvar="PSOUP_TENANT", default="main", show_default=True)
-@click.option("--owner", envvar="PSOUP_OWNER", default="main", show_default=True)
+@click.option(
+    "--tenant",
+    envvar="PSOUP_TENANT",
+    default="main",
+    show_default=True,
+    show_envvar=True,
+    help="Whose streams, publishers and registrations are seen.",
+)
+@click.option(
+    "--owner",
+    envvar="PSOUP_OWNER",
+    default="main",
+    show_default=True,
+    show_envvar=True,
+    help="Whose registrations, within the tenant: keys are unique for each owner.",
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.001),

@@ -18,6 +18,9 @@ TRY_LATER = 75
 INTERRUPTED = 130
 TERMINATED = 143
 
+# Longer than the first sentence of any command's help.
+_SENTENCE = 300
+
 
 class Problem(click.ClickException):
     """Something the user can put right, found before or beside the store."""
@@ -34,7 +37,17 @@ class Refusal(Problem):
     exit_code = REFUSED
 
 
-class ProblemGroup(click.Group):
+class SentenceGroup(click.Group):
+    """Its help lists the first sentence of each command whole; click would cut it."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        lines = [(name, each.get_short_help_str(_SENTENCE)) for name, each in found if each]
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
+
+
+class ProblemGroup(SentenceGroup):
     """Every error of the SDK becomes a message and an exit code, here and nowhere else."""
 
     def invoke(self, ctx: click.Context) -> Any:

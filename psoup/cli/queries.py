@@ -54,7 +54,7 @@ def register(
 @click.command("register-many")
 @click.argument("sql")
 @click.argument("table", type=FILE)
-@click.option("--lease", metavar="DURATION")
+@click.option("--lease", metavar="DURATION", help="How long each lives without contact, as 30d.")
 @click.pass_obj
 def register_many(connection: Connection, sql: str, table: Path, lease: str | None) -> None:
     """Register one text once for each row of TABLE (CSV, Parquet or an Arrow file).
@@ -105,8 +105,19 @@ def answer_options(command: Callable[..., None]) -> Callable[..., None]:
                 default="table",
                 show_default=True,
             ),
-            click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path)),
-            click.option("--limit", type=click.IntRange(min=1), default=40, show_default=True),
+            click.option(
+                "--output",
+                "-o",
+                type=click.Path(dir_okay=False, path_type=Path),
+                help="Write to a file, not to the terminal.",
+            ),
+            click.option(
+                "--limit",
+                type=click.IntRange(min=1),
+                default=40,
+                show_default=True,
+                help="The most rows a table shows; the other formats have all.",
+            ),
         ]
     ):
         command = option(command)

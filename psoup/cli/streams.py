@@ -9,17 +9,18 @@ import click
 from client_sdk import Stream
 from psoup.cli.connection import Connection
 from psoup.cli.output import grid, note
+from psoup.cli.problems import SentenceGroup
 from psoup.cli.texts import FILE, sql_text
 
 
-@click.group()
+@click.group(cls=SentenceGroup)
 def stream() -> None:
     """Streams: what rows look like and how long they are kept."""
 
 
 @stream.command()
 @click.argument("sql", required=False)
-@click.option("--file", "-f", type=FILE)
+@click.option("--file", "-f", type=FILE, help="Read the SQL from a file.")
 @click.pass_obj
 def create(connection: Connection, sql: str | None, file: Path | None) -> None:
     """Create a stream from SQL text or a file.

@@ -85,3 +85,10 @@ def test_a_word_longer_than_any_name_is_folded_not_cut(
     shown = lines(server, "invoke", handles[0])
     assert "".join(shown).count("x") == len(LONG)
     assert max(map(len, shown)) <= 80
+
+
+@pytest.mark.parametrize("group", [[], ["copy"], ["stream"]])
+def test_help_cuts_no_sentence(group: list[str]) -> None:
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(cli, [*group, "--help"]).output
+    commands = shown.partition("Commands:\n")[2]
+    assert commands and "..." not in commands
