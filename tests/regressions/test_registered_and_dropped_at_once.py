@@ -47,9 +47,9 @@ async def in_one_commit(
     going, append = threading.Event(), Log.append
     waiting = server.core.appender._queue
 
-    def held_back(log: Log, *given: Any) -> None:
+    def held_back(log: Log, *given: Any) -> int:
         assert going.wait(30)
-        append(log, *given)
+        return append(log, *given)
 
     monkeypatch.setattr(Log, "append", held_back)
     tasks = []
