@@ -109,6 +109,16 @@ class Journal:
                 self._keep(self.store / folder / name, inode)
                 self.write("name", folder, name, inode)
 
+    def adopt(self) -> None:
+        """Records everything that stands in the store as synced."""
+        with self.locked():
+            for place, _, names in os.walk(self.store):
+                folder = os.path.relpath(place, self.store)
+                self.scan(folder)
+                for found in (os.stat(os.path.join(place, name)) for name in names):
+                    self.write("file", found.st_ino, found.st_size)
+                self.write("folder", folder)
+
     def _keep(self, path: Path, inode: int | None) -> None:
         kept = self.folder / "inodes" / str(inode)
         if inode is not None and not kept.exists():

@@ -1,0 +1,75 @@
+"""What the store said to its clients during a life: the rows it took and the answers it gave."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from psoup.store import Position
+from tests.oracle.comparing import Values
+from tests.system.question import Question
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TakenBatch:
+    """A batch the store acknowledged, under the ids and at the position it said."""
+
+    position: Position
+    first_row_id: int
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class GivenAnswer:
+    """An answer, or a copy after a sync, with the position and the NOW it named."""
+
+    source: str
+    question: Question
+    position: Position
+    now: datetime | None
+    values: tuple[Values, ...]
+
+
+@dataclass
+class Ledger:
+    """Every actor of a life writes here, from its own thread."""
+
+    batches: dict[str, list[TakenBatch]] = field(default_factory=dict)
+    answers: list[GivenAnswer] = field(default_factory=list)
+    registered: dict[bytes, str] = field(default_factory=dict)
+    tally: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, stream: str, batch: TakenBatch) -> None:
+        with self._lock:
+            self.batches.setdefault(stream, []).append(batch)
+            self.tally["batches"] += 1
+            self.tally["rows"] += len(batch.rows)
+
+    def answer(self, given: GivenAnswer) -> None:
+        with self._lock:
+            self.answers.append(given)
+            self.tally[f"answers of {given.source}"] += 1
+
+    def register(self, handle: bytes, sql: str) -> None:
+        with self._lock:
+            self.registered[handle] = sql
+            self.tally["registered"] += 1
+
+    def unregister(self, handle: bytes) -> None:
+        with self._lock:
+            del self.registered[handle]
+            self.tally["unregistered"] += 1
+
+    def count(self, what: str) -> None:
+        with self._lock:
+            self.tally[what] += 1
+
+    def row_count(self, stream: str) -> int:
+        with self._lock:
+            return sum(len(batch.rows) for batch in self.batches.get(stream, ()))

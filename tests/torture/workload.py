@@ -1,0 +1,84 @@
+"""The streams of a life, rows for them, and queries over them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+from datastem.schema import OP, StreamSchema
+from querystem.language import CreateStream, parse_statement
+from tests.system.question import Question
+
+Row = dict[str, Any]
+
+DEFINITIONS = {
+    "plain": "CREATE STREAM plain (who TEXT, n BIGINT, x DOUBLE) RETAIN 12 HOURS",
+    "timed": "CREATE STREAM timed (who TEXT, n BIGINT, x DOUBLE, at TIMESTAMP) "
+    "ORDERED BY at RETAIN 1 HOUR",
+    "places": "CREATE STREAM places (place TEXT, n BIGINT, x DOUBLE) KEY (place)",
+}
+_PLACES = 40
+_NULL_SHARE = 0.1
+
+_CONDITIONS = (
+    "n % 7 = {small}",
+    "x > {real}",
+    "x BETWEEN {low} AND {real} OR n < {small}",
+    "{name} = '{word}'",
+    "{name} LIKE '%{small}%' AND x IS NOT NULL",
+    "NOT (n % 3 = 1 AND x <= {real})",
+)
+_WINDOWS = {
+    "plain": ("", "RANGE 15 SECONDS", "BEGIN NOW - 1 MINUTE END NOW - 3 SECONDS", "ROWS 60"),
+    "timed": ("", "RANGE 2 MINUTES", "RANGE 10 MINUTES SLIDE 1 MINUTE", "ROWS 40"),
+    "places": ("", "RANGE 20 SECONDS", "ROWS 25"),
+}
+_OUTPUTS = (
+    ("{name}, n, x, row_id", ""),
+    ("n, row_id", ""),
+    ("count(*) AS c, sum(n) AS s, avg(x) AS a", ""),
+    ("{name}, count(*) AS c, max(x) AS m", "GROUP BY {name} ORDER BY {name}"),
+)
+
+
+def schema_of(stream: str) -> StreamSchema:
+    statement = parse_statement(DEFINITIONS[stream])
+    assert isinstance(statement, CreateStream)
+    return statement.schema
+
+
+def random_rows(stream: str, dice: Random, who: str, first: int, count: int) -> list[Row]:
+    """Rows numbered from `first` on by their publisher, so that each is unlike all others."""
+    rows: list[Row] = []
+    for number in range(first, first + count):
+        x = None if dice.random() < _NULL_SHARE else round(dice.uniform(-50, 50), 3)
+        row: Row = {"n": number, "x": x}
+        if stream == "places":
+            row["place"] = f"place {dice.randrange(_PLACES)}"
+            row[OP] = "delete" if dice.random() < 0.1 else "row"
+        else:
+            row["who"] = who
+        if stream == "timed":
+            late = timedelta(seconds=dice.choice([0, 0, 0, 1, 30, 200]))
+            row["at"] = datetime.now(UTC) - late
+        rows.append(row)
+    return rows
+
+
+def random_question(dice: Random) -> Question:
+    """One of some hundred texts, so that registrations share predicates now and then."""
+    stream = dice.choice(list(DEFINITIONS))
+    name = "place" if stream == "places" else "who"
+    outputs, grouping = dice.choice(_OUTPUTS)
+    condition = dice.choice(_CONDITIONS)
+    window = dice.choice(_WINDOWS[stream])
+    text = f"SELECT {outputs} FROM {stream} WHERE {condition} {grouping} {window}"
+    filled = text.format(
+        name=name,
+        small=dice.randrange(7),
+        real=dice.choice([-20, 0.5, 20]),
+        low=dice.choice([-30, -21]),
+        word=f"place {dice.randrange(4)}" if stream == "places" else f"p{dice.randrange(4)}",
+    )
+    return Question.of(filled, schema_of(stream))
