@@ -1,11 +1,14 @@
 """Runs at the start of every process of a tortured store, before any of its own code.
 
-While the file named by PSOUP_TORTURE_FULL_DISK is there, the disk is full: no file is made.
+What the process writes is recorded for power cuts. While the file named by PSOUP_TORTURE_FULL_DISK
+is there, the disk is full: no file is made.
 """
 
 import errno
 import os
 from typing import Any
+
+from tests.power import recorder
 
 _FULL = os.environ["PSOUP_TORTURE_FULL_DISK"]
 
@@ -15,7 +18,7 @@ def _refuse_where_full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def _install() -> None:
+def _fill_disk_when_told() -> None:
     import pyarrow.parquet as pq
 
     link, make = os.link, pq.ParquetWriter.__init__
@@ -32,4 +35,5 @@ def _install() -> None:
     pq.ParquetWriter.__init__ = checked_make
 
 
-_install()
+recorder.install()
+_fill_disk_when_told()
