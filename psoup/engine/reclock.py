@@ -5,8 +5,9 @@ it. What the engine has not consumed of the log is appended to the log again, be
 says is consumed. So one commit, the epoch's, switches from the old to the new; it also gives the
 store another incarnation, since positions and answers of before may name stamps that never were.
 
-Nothing may use the store meanwhile, nor before a repair that was killed has been run again: it
-begins anew from the epoch that is still there, and what it had appended is passed over.
+Nothing may use the store meanwhile. Until the log is appended to, a repair that fails or is killed
+has changed nothing; from there on a note keeps everybody out until it has been run again: it begins
+anew from the epoch that is still there, and what it had appended is passed over.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from psoup.engine.recover import open_ledger
 from psoup.engine.worker import CLOSURE_BOUNDS, Job, insert, write_segments
 from psoup.store import CorruptStore, CreateStream, Data, Entry, Event, Jump, Position, Store, Tick
 from psoup.store.datafile import DataFile, write_data_file
+from psoup.store.durable import remove
 from psoup.store.layout import CLOSURES, TABLES
 from psoup.store.leases import outages_until
 from psoup.store.reading import reader
@@ -53,14 +55,14 @@ def repair_clock(root: Path, clock: int, allow: Callable[[int], bool]) -> bool:
         raise ServersRunning(f"a server runs on {root}; stop every server and the engine first")
     try:
         lock.acquire()
-        note = read_note(root)
-        if note is None:
+        repair = read_note(root)
+        if repair is None:
             last = last_stamp(store)
             if last <= clock or not allow(last):
                 return False
-            note = ClockRepair(clock, store.log.latest_version(), uuid.uuid4().hex)
-            leave_note(root, note)
-        _carry_out(store, note)
+            repair = ClockRepair(clock, store.log.latest_version(), uuid.uuid4().hex)
+        if store.epochs.latest()[1].incarnation != repair.incarnation:
+            _carry_out(store, repair)
         take_note_away(root)
         return True
     finally:
@@ -77,8 +79,6 @@ def last_stamp(store: Store) -> int:
 
 
 def _carry_out(store: Store, repair: ClockRepair) -> None:
-    if store.epochs.latest()[1].incarnation == repair.incarnation:
-        return
     ledger = open_ledger(store)
     tail = range(ledger.epoch.log_version + 1, repair.log_version + 1)
     for stream in ledger.state.streams.values():
@@ -87,10 +87,15 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
             _set_closures(ledger, stream, repair.clock)
     for name, columns in _INSTANTS.items():
         _set_newest(ledger, name, columns, repair.clock)
+    _check_tail(store, tail)
+    leave_note(store.root, repair)
+    old = list(store.log.folder.snapshot().files.values())
     consumed = _append_again(ledger, tail, repair.clock)
     _set_state(ledger.state, repair.clock)
     ledger.epoch = replace(ledger.epoch, incarnation=repair.incarnation)
     ledger.publish("clock", consumed)
+    # Nobody must find stamps in them that never were.
+    remove(map(store.log.folder.path_of, old))
 
 
 # ---- the tables
@@ -164,6 +169,18 @@ def _with_partition(rows: pa.Table, file: DataFile) -> pa.Table:
 # ---- the log
 
 
+def _check_tail(store: Store, tail: Iterable[int]) -> None:
+    """Raises CorruptStore where the log can't be appended again as it is."""
+    for version in tail:
+        for entry in store.log.read(version):
+            event = entry.event
+            if isinstance(event, Data) and event.rows and event.payload is None:
+                raise CorruptStore(
+                    f"rows of version {version} of the log are lost. Put its file back from a "
+                    "back-up, or let the engine name the hole, before the clock is taken back"
+                )
+
+
 def _append_again(ledger: Ledger, tail: Iterable[int], clock: int) -> int:
     """The version of the log that the new epoch has consumed: the tail stands behind it."""
     log, sync = ledger.store.log, ledger.store.sync
@@ -199,14 +216,7 @@ def _event_until(entry: Entry, schemas: dict[int, StreamSchema], clock: int) -> 
     match entry.event:
         case Jump(_, to) if to > clock:
             return Tick()
-        case Data() as event:
-            if event.rows and event.payload is None:
-                raise CorruptStore(
-                    f"rows of the event at {entry.position} are lost; put the log's file back from "
-                    "a back-up, or run the engine over it, before the clock is taken back"
-                )
-            if schemas[event.stream_id].ordered_by:
-                return event
+        case Data() as event if schemas[event.stream_id].ordered_by is None:
             return replace(
                 event,
                 min_ts=_least(event.min_ts, clock),
@@ -228,6 +238,14 @@ def _set_state(state: State, clock: int) -> None:
     state.clock = min(state.clock, clock)
     state.jumps = state.jumps.until(clock)
     state.leases.outages = outages_until(state.leases.outages, clock)
-    for stream in state.streams.values():
-        if not stream.schema.ordered_by:
-            state.streams[stream.id] = replace(stream, reached=_least(stream.reached, clock))
+    arrival = [stream for stream in state.streams.values() if not stream.schema.ordered_by]
+    for stream in arrival:
+        state.streams[stream.id] = replace(stream, reached=_least(stream.reached, clock))
+    ids = {stream.id for stream in arrival}
+    holes = tuple(
+        replace(hole, ts_lo=_least(hole.ts_lo, clock), ts_hi=_least(hole.ts_hi, clock))
+        if hole.stream_id in ids
+        else hole
+        for hole in state.losses.holes
+    )
+    state.losses = replace(state.losses, holes=holes)

@@ -1,13 +1,14 @@
 """Who may use a store while it is being repaired: nobody.
 
 Servers hold a shared lock on `servers.lock`, which the operating system frees when they are gone; a
-repair that rewrites the store takes it for itself, beside the engine's. Before it changes anything
-it leaves a note, `repair.json`, and takes it away when it is done: where it was killed, nobody
-opens the store until the repair has been run again to its end.
+repair that rewrites the store takes it for itself, beside the engine's. Before it changes what
+others would read it leaves a note, `repair.json`, and takes it away when it is done: where it was
+killed, nobody opens the store until the repair has been run again to its end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -40,7 +41,9 @@ def read_note(root: Path) -> ClockRepair | None:
 
 
 def leave_note(root: Path, repair: ClockRepair) -> None:
-    put_if_absent(root / NOTE_NAME, json.dumps(asdict(repair)).encode())
+    """Durably. The same note may be there already."""
+    with contextlib.suppress(FileExistsError):
+        put_if_absent(root / NOTE_NAME, json.dumps(asdict(repair)).encode())
 
 
 def take_note_away(root: Path) -> None:

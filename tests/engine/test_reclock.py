@@ -23,7 +23,7 @@ from psoup.server.core import Core
 from psoup.server.publishing import publish
 from psoup.server.registering import register
 from psoup.server.sync.call import sync
-from psoup.store import ForeignPosition, Repairing, Store
+from psoup.store import CorruptStore, ForeignPosition, Repairing, Store
 from psoup.store.delta import DeltaFolder
 from psoup.store.leases import outages_until
 from psoup.store.repairing import NOTE_NAME
@@ -165,7 +165,7 @@ async def test_killed_at_every_commit_it_is_repeated(
         commit(folder, *given, **named)
 
     monkeypatch.setattr(DeltaFolder, "commit", dying)
-    deaths = 0
+    deaths = [0, 0]
     for at in range(100):
         shutil.rmtree(world.path)
         shutil.copytree(spare, world.path)
@@ -174,18 +174,23 @@ async def test_killed_at_every_commit_it_is_repeated(
             repair_clock(world.path, world.time, ALWAYS)
             break
         except Killed:
-            deaths += 1
-        with pytest.raises(Repairing, match="run `psoup repair"):
-            Store.open(world.path)
+            deaths[(world.path / NOTE_NAME).exists()] += 1
+        clock = world.time
+        if (world.path / NOTE_NAME).exists():
+            with pytest.raises(Repairing, match="run `psoup repair"):
+                Store.open(world.path)
+            # The clock that counts is that of the first attempt.
+            clock += HOUR
+        else:
+            assert last_stamp(Store.open(world.path)) > world.time + 23 * HOUR
         left[0] = at // 2
         with pytest.raises(Killed):
-            # The clock that counts is that of the first attempt.
-            repair_clock(world.path, world.time + HOUR, ALWAYS)
+            repair_clock(world.path, clock, ALWAYS)
         left[0] = -1
-        assert repair_clock(world.path, world.time + HOUR, ALWAYS)
+        assert repair_clock(world.path, clock, ALWAYS)
         assert last_stamp(Store.open(world.path)) == world.time
         await _check(world, *spoilt)
-    assert deaths > 10
+    assert min(deaths) > 4
 
 
 async def test_killed_after_the_epoch_there_is_nothing_left_to_do(
@@ -206,6 +211,18 @@ async def test_killed_after_the_epoch_there_is_nothing_left_to_do(
     assert repair_clock(world.path, world.time, ALWAYS)
     assert Store.open(world.path).log.latest_version() == versions
     await _check(world, *spoilt)
+
+
+async def test_one_that_can_not_be_done_changes_nothing(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    world = Machines(tmp_path)
+    await _spoil(world, spark)
+    for path in (world.path / "stems" / "1").glob("*.parquet"):
+        path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorruptStore):
+        repair_clock(world.path, world.time, ALWAYS)
+    assert last_stamp(Store.open(world.path)) > world.time + 23 * HOUR
 
 
 async def test_it_wants_the_store_for_itself(tmp_path: Path) -> None:
