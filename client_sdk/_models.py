@@ -198,7 +198,7 @@ class StoreLimits:
 
     message_bytes: int = 16 << 20
     batch_rows: int = 1_000_000
-    batch_bytes: int = 256 << 20
+    batch_bytes: int = 64 << 20
     value_bytes: int = 1 << 20
 
     @classmethod

@@ -37,7 +37,7 @@ class Limits:
 
     rows: int = 1_000_000
     value_bytes: int = 1 << 20
-    batch_bytes: int = 256 << 20
+    batch_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,11 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
     _check_twice(sent.schema.names, schema)
     ops = read_operations(sent, schema)
     _check_names(sent.schema.names, schema, _needed(schema, ops))
-    columns = [_column(sent, column, limits) for column in schema.columns]
+    columns: list[pa.Array] = []
+    left = limits.batch_bytes
+    for column in schema.columns:
+        columns.append(_column(sent, column, limits.value_bytes, left))
+        left = max(0, left - columns[-1].nbytes)
     if schema.key:
         columns.insert(0, pa.array(ops))
     batch = pa.RecordBatch.from_arrays(columns, schema=schema.payload)
@@ -100,10 +104,10 @@ def check_ahead(ts: int, schema: StreamSchema, clock: int, row: int = -1) -> Non
         )
 
 
-def _column(sent: pa.Table, column: Column, limits: Limits) -> pa.Array:
+def _column(sent: pa.Table, column: Column, value_bytes: int, total: int) -> pa.Array:
     if column.name not in sent.schema.names:
         return pa.nulls(sent.num_rows, column.type.arrow)
-    return normalise(sent.column(column.name), column, limits.value_bytes, limits.batch_bytes)
+    return normalise(sent.column(column.name), column, value_bytes, total)
 
 
 def _needed(schema: StreamSchema, ops: Ops) -> list[str]:

@@ -53,7 +53,7 @@ def _check_valid(sent: pa.ChunkedArray, column: Column) -> None:
         if "UTF8" not in str(error):
             message = f"column {column.name} is not a valid Arrow array: {error}"
             raise RowError("MALFORMED_ARROW", message, field=column.name) from error
-        row = first_failure(_single_unchecked(sent), lambda part: part.validate(full=True))
+        row = _first_invalid(sent)
         raise RowError(
             "INVALID_UTF8",
             f"column {column.name}, row {row}: text that is not valid UTF-8",
@@ -64,11 +64,24 @@ def _check_valid(sent: pa.ChunkedArray, column: Column) -> None:
         ) from error
 
 
-def _single_unchecked(sent: pa.ChunkedArray) -> pa.Array:
-    if pa.types.is_dictionary(sent.type):
-        parts = [chunk.dictionary.take(chunk.indices) for chunk in sent.chunks]
-        return pa.concat_arrays(parts)
-    return _single(sent)
+def _first_invalid(sent: pa.ChunkedArray) -> int:
+    """The first row that is not valid, or -1 where only a dictionary is that no row refers to.
+
+    A dictionary is not expanded: a few bytes of it may stand for any number of rows.
+    """
+    before = 0
+    for chunk in sent.chunks:
+        values = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            place = first_failure(values, lambda part: part.validate(full=True))
+            if values is chunk:
+                return before + place
+            found = pc.index(chunk.indices, pa.scalar(place, chunk.indices.type)).as_py()
+            return -1 if found < 0 else before + int(found)
+        before += len(chunk)
+    return -1
 
 
 def _check_lengths(sent: pa.ChunkedArray, column: Column, value_bytes: int, total: int) -> None:

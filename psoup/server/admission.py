@@ -7,15 +7,19 @@ taken from it at once, and a call too many is refused before a byte of its messa
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from psoup.server.errors import Overloaded
+from psoup.server.core import Core
+from psoup.server.errors import FAMILIES, BadRequest, Overloaded
+from psoup.server.messages import weight
+from psoup.server.room import HOLD
 from psoup.server.services import Context, abort
-from psoup.server.settings import Settings
 
 # Calls gRPC holds until they are looked at, some kilobytes each. By default it drops
 # some beyond 1,000, all beyond 3,000, and whatever waits for half a minute.
@@ -57,12 +61,16 @@ class Gate:
 
 
 class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Lets calls in through the gate of their kind; a health check needs none."""
+    """Lets calls in through the gate of their kind, and reads their messages where there is room.
 
-    def __init__(self, settings: Settings, store_id: str) -> None:
-        self._store_id = store_id
-        self._calls = Gate(settings.calls, "calls", "--calls", 1)
-        self._watches = Gate(settings.watches, "watches", "--watches", 10)
+    A health check needs neither.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._room = core.room
+        self._store_id = core.store.id
+        self._calls = Gate(core.settings.calls, "calls", "--calls", 1)
+        self._watches = Gate(core.settings.watches, "watches", "--watches", 10)
 
     async def intercept_service(
         self, continuation: Find, details: grpc.HandlerCallDetails
@@ -73,47 +81,66 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             return handler
         gate = self._watches if method in _WATCHES else self._calls
         if handler.response_streaming:
-            return self._streaming(handler, gate)
-        return self._single(handler, gate)
+            return self._streaming(handler, method, gate)
+        return self._single(handler, method, gate)
 
     # A handler of streams is called before a message is read, so a call counts from its first
-    # moment to its last, and one that is refused costs no more than its headers.
+    # moment to its last, and one that is refused costs no more than its headers. It gets messages
+    # as bytes, so that they are parsed where there is room.
 
-    def _single(self, handler: Handler, gate: Gate) -> Handler:
-        async def call(requests: AsyncIterator[Any], context: Context) -> Any:
+    def _single(self, handler: Handler, method: str, gate: Gate) -> Handler:
+        async def call(messages: AsyncIterator[bytes], context: Context) -> Any:
             try:
                 with gate:
-                    if handler.stream_unary is not None:
-                        return await handler.stream_unary(requests, context)
-                    return await handler.unary_unary(await _only(requests, context), context)
-            except Overloaded as error:
+                    requests = self._requests(messages, method, handler, context.peer())
+                    async with aclosing(requests):
+                        return await handler.unary_unary(await anext(requests), context)
+            except FAMILIES as error:
                 await abort(context, error, self._store_id)
 
-        return grpc.stream_unary_rpc_method_handler(
-            call, handler.request_deserializer, handler.response_serializer
-        )
+        return grpc.stream_unary_rpc_method_handler(call, None, handler.response_serializer)
 
-    def _streaming(self, handler: Handler, gate: Gate) -> Handler:
-        async def call(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+    def _streaming(self, handler: Handler, method: str, gate: Gate) -> Handler:
+        async def call(messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
             try:
                 with gate:
-                    if handler.stream_stream is not None:
-                        responses = handler.stream_stream(requests, context)
-                    else:
-                        request = await _only(requests, context)
-                        responses = handler.unary_stream(request, context)
-                    async for response in responses:
-                        yield response
-            except Overloaded as error:
+                    requests = self._requests(messages, method, handler, context.peer())
+                    async with aclosing(requests):
+                        if handler.stream_stream is not None:
+                            responses = handler.stream_stream(requests, context)
+                        else:
+                            responses = handler.unary_stream(await anext(requests), context)
+                        async for response in responses:
+                            yield response
+            except FAMILIES as error:
                 await abort(context, error, self._store_id)
 
-        return grpc.stream_stream_rpc_method_handler(
-            call, handler.request_deserializer, handler.response_serializer
-        )
+        return grpc.stream_stream_rpc_method_handler(call, None, handler.response_serializer)
+
+    async def _requests(
+        self, messages: AsyncIterator[bytes], method: str, handler: Handler, peer: str
+    ) -> AsyncGenerator[Any, None]:
+        """The requests of a call, each with a hold until the next one is asked for, or the call
+        ends. Raises Overloaded, BadRequest."""
+        count = 0
+        async for message in messages:
+            hold = self._room.hold(peer)
+            HOLD.set(hold)
+            try:
+                parsing, kept = weight(method, message)
+                await hold.reserve(parsing)
+                request = _parsed(handler, message)
+                hold.shrink(kept)
+                count += 1
+                yield request
+            finally:
+                hold.release()
+        if not count and not handler.request_streaming:
+            raise BadRequest("the call came without a request")
 
 
-async def _only(requests: AsyncIterator[Any], context: Context) -> Any:
-    """The one message of a call whose request is no stream."""
-    async for request in requests:
-        return request
-    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call came without a request")
+def _parsed(handler: Handler, message: bytes) -> Any:
+    try:
+        return handler.request_deserializer(message)
+    except DecodeError:
+        raise BadRequest("a message that is none of psoup.v1") from None

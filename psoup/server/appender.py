@@ -17,6 +17,7 @@ from psoup.server.clockguard import ClockGuard
 from psoup.server.draft import Chain, Draft, Moment
 from psoup.server.errors import AfterFailure, ClockAhead, DiskFull, Stopping, StorageFailed
 from psoup.server.follower import Follower
+from psoup.server.room import HOLD, Hold
 from psoup.server.settings import Settings
 from psoup.server.tail import Rows, decode_rows
 from psoup.store import Conflict, Hole, State
@@ -45,8 +46,11 @@ class Proposal(Protocol[T_co]):
 
 @dataclass(slots=True)
 class _Waiting:
+    """`hold` is the room of the request, which stays taken until its outcome is known."""
+
     proposal: Proposal[Any]
     future: asyncio.Future[Any]
+    hold: Hold | None
 
 
 class Appender:
@@ -67,7 +71,10 @@ class Appender:
         if self.stopping:
             raise Stopping("the server is stopping; try another, or again later")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait(_Waiting(proposal, future))
+        hold = HOLD.get()
+        if hold is not None:
+            hold.retain()
+        self._queue.put_nowait(_Waiting(proposal, future, hold))
         return future
 
     async def run(self) -> None:
@@ -154,6 +161,8 @@ def _propose(proposal: Proposal[Any], draft: Draft) -> Any:
 def _deliver(group: list[_Waiting], outcomes: list[Any]) -> None:
     for waiting, outcome in zip(group, outcomes, strict=True):
         failed = isinstance(outcome, Exception)
+        if waiting.hold is not None:
+            waiting.hold.release()
         if failed and waiting.proposal.chain is not None:
             waiting.proposal.chain.broken = True
         if waiting.future.done():

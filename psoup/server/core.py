@@ -13,10 +13,12 @@ from psoup.server.clockguard import ClockGuard
 from psoup.server.follower import Follower
 from psoup.server.leases import Leases
 from psoup.server.matchfiles import MatchCache
+from psoup.server.room import Room
 from psoup.server.settings import Settings
 from psoup.server.shares import CALLER
 from psoup.server.summaries import Summaries
 from psoup.server.sync.tokens import Tokens, read_key
+from psoup.server.tidying import tidy_up
 from psoup.server.timepiece import Timepiece, of_clock, this_machine
 from psoup.server.turns import Turns
 from psoup.server.unregistered import Unregistered
@@ -49,6 +51,7 @@ class Core:
         self.guard = ClockGuard(timepiece, int(limit), int(settle))
         self.follower = Follower(store, settings, self.guard.hear)
         self.appender = Appender(self.follower, settings, self.guard)
+        self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
         self.known = Known(settings.memory // 16)
         self.summaries = Summaries(settings.memory // 16)
         self.match_cache = MatchCache(settings.memory // 8)
@@ -78,6 +81,7 @@ class Core:
             asyncio.create_task(self.follower.run()),
             asyncio.create_task(self.appender.run()),
             asyncio.create_task(self.leases.run()),
+            asyncio.create_task(tidy_up()),
         ]
 
     def close(self) -> None:

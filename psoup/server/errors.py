@@ -12,6 +12,7 @@ ServerError
 ├── SequenceReused      that sequence was given to other rows
 ├── AfterFailure        an earlier batch of the same call was refused
 ├── Overloaded          too much at once: try again after a while
+├── LogFull             the engine is so far behind that no rows are taken
 ├── TooMuchWork         more rows to compute than the server may
 ├── NotReached          waited as long as allowed
 ├── OutOfTime           the call's own deadline passed while it was computed
@@ -104,6 +105,10 @@ class Overloaded(ServerError):
     reason = "OVERLOADED"
 
 
+class LogFull(ServerError):
+    reason = "LOG_FULL"
+
+
 class TooMuchWork(ServerError):
     reason = "TOO_MUCH_WORK"
 
@@ -154,6 +159,7 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     SequenceReused: grpc.StatusCode.ALREADY_EXISTS,
     AfterFailure: grpc.StatusCode.ABORTED,
     Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    LogFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     TooMuchWork: grpc.StatusCode.RESOURCE_EXHAUSTED,
     NotReached: grpc.StatusCode.DEADLINE_EXCEEDED,
     OutOfTime: grpc.StatusCode.DEADLINE_EXCEEDED,

@@ -23,6 +23,7 @@ from psoup.server.core import Core
 from psoup.server.reflection import enable_reflection
 from psoup.server.services import SERVICE, PsoupService, add_service
 from psoup.server.settings import Settings
+from psoup.server.tidying import choose_allocator
 from psoup.store import Store, StoreError
 
 log = logging.getLogger("psoup.server")
@@ -67,13 +68,19 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     limits = parser.add_argument_group("limits")
     limits.add_argument("--compute-rows", type=int, default=defaults.compute_rows)
     limits.add_argument("--message", type=parse_size, default=defaults.message_bytes)
-    limits.add_argument("--batch", type=parse_size, default=defaults.batch.batch_bytes)
+    limits.add_argument("--batch", type=parse_size, help="an eighth of --memory, or less")
     limits.add_argument("--batch-rows", type=int, default=defaults.batch.rows)
     limits.add_argument("--value", type=parse_size, default=defaults.batch.value_bytes)
     limits.add_argument("--query", type=parse_size, default=defaults.query_bytes)
     limits.add_argument("--columns", type=int, default=defaults.columns)
     limits.add_argument("--calls", type=int, default=defaults.calls, help="at once")
     limits.add_argument("--watches", type=int, default=defaults.watches, help="at once")
+    limits.add_argument(
+        "--backlog",
+        type=parse_size,
+        default=defaults.log_bytes,
+        help="of the log that the engine has yet to consume, as in 64GB",
+    )
     given = parser.parse_args(arguments)
     return Settings(
         store=given.store,
@@ -86,14 +93,23 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         wait=given.wait,
         clock_limit=given.clock_limit,
         clock_settle=given.clock_settle,
-        batch=Limits(given.batch_rows, given.value, given.batch),
+        batch=Limits(given.batch_rows, given.value, _batch_bytes(parser, given)),
         message_bytes=given.message,
         query_bytes=given.query,
         columns=given.columns,
         compute_rows=given.compute_rows,
         calls=given.calls,
         watches=given.watches,
+        log_bytes=given.backlog,
     )
+
+
+def _batch_bytes(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    """A batch is in memory four times while it is taken, and half of the memory is for requests."""
+    most: int = given.memory // 8
+    if given.batch is not None and given.batch > most:
+        parser.error(f"--batch {given.batch} needs --memory {8 * given.batch} or more")
+    return most if given.batch is None else int(given.batch)
 
 
 class Server:
@@ -106,7 +122,7 @@ class Server:
         self.port = 0
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._grpc = grpc.aio.server(
-            interceptors=[Admission(settings, store.id)],
+            interceptors=[Admission(self.core)],
             options=[
                 *QUEUE_OPTIONS,
                 ("grpc.max_receive_message_length", settings.message_bytes),
@@ -150,6 +166,7 @@ class Server:
 async def serve(settings: Settings) -> None:
     """Until SIGTERM or SIGINT."""
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    choose_allocator()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     if settings.end_with_stdin:

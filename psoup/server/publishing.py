@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pyarrow as pa
 
 from datastem.accept import accept, check_ahead
 from datastem.codec import encode
 from datastem.digest import heartbeat_digest
 from datastem.errors import RowError
+from datastem.schema import StreamSchema
+from datastem.types import Kind
 from psoup.server.core import Core
 from psoup.server.draft import Chain
-from psoup.server.errors import BadRequest, NoSuchStream
-from psoup.server.ipc import read_table
+from psoup.server.errors import BadRequest, LogFull, NoSuchStream
+from psoup.server.ipc import Measured, measure, read_table
 from psoup.server.names import check_name, default_name
 from psoup.server.proposals import Batch, Published, Stale, find_stream
+from psoup.server.room import HOLD
 from psoup.server.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb
@@ -21,6 +26,10 @@ from psoup.v1 import psoup_pb2 as pb
 _ATTEMPTS = 3
 # What is quicker to read than to hand to a thread.
 _SMALL_BYTES = 8 << 10
+# How often the values of a batch are in memory at once: as sent, in the stream's types, encoded,
+# and in the file that is written.
+_COPIES = 4
+_LOG_FULL_RETRY = timedelta(seconds=30)
 
 
 async def publish(core: Core, request: pb.PublishRequest) -> pb.PublishResponse:
@@ -50,9 +59,57 @@ async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None)
     _check_identity(core, request)
     tenant = default_name(request.tenant, "tenant", core.settings)
     stream = find_stream(core.follower.state, tenant, request.stream)
-    if request.ByteSize() <= _SMALL_BYTES:
+    _check_backlog(core, request)
+    if await _reserve(core, request, stream.schema) <= _SMALL_BYTES:
         return _accept(core, request, tenant, stream, chain)
     return await core.in_thread(_accept, core, request, tenant, stream, chain)
+
+
+async def _reserve(core: Core, request: pb.PublishRequest, schema: StreamSchema) -> int:
+    """The size of a request, unpacked, for which there is room from here on.
+
+    Typed values have had theirs since they were parsed. Raises Overloaded, RowError.
+    """
+    size, hold = request.ByteSize(), HOLD.get()
+    if not request.HasField("arrow"):
+        return size
+    found = await measured(core, request.arrow)
+    limit = core.settings.batch.batch_bytes
+    decoded = limit if found.dictionaries else found.nbytes + found.rows * _row_bytes(schema)
+    if hold is not None:
+        await hold.reserve(size + _COPIES * min(decoded, limit))
+    return max(size, found.nbytes)
+
+
+async def measured(core: Core, arrow: bytes) -> Measured:
+    """What an Arrow batch says of itself. Raises RowError."""
+    limits = core.settings.batch
+    if len(arrow) <= _SMALL_BYTES:
+        return measure(arrow, limits)
+    return await core.in_thread(measure, arrow, limits)
+
+
+def _row_bytes(schema: StreamSchema) -> int:
+    """Of a row without its texts: the columns may come in types that take less, or nothing."""
+    return sum(_WIDTHS.get(column.type.kind, 8) for column in schema.columns)
+
+
+_WIDTHS = {Kind.DECIMAL: 16, Kind.BOOLEAN: 1}
+
+
+def _check_backlog(core: Core, request: pb.PublishRequest) -> None:
+    """Heartbeats are taken whatever the size of the log."""
+    behind, most = core.follower.backlog_bytes, core.settings.log_bytes
+    if behind <= most or request.HasField("heartbeat"):
+        return
+    raise LogFull(
+        f"the engine has {behind:,} bytes of the log yet to consume, and no rows are taken beyond "
+        f"{most:,}",
+        retry_after=_LOG_FULL_RETRY,
+        expected=f"at most {most} bytes (--backlog)",
+        got=f"{behind} bytes",
+        hint="see that the engine runs: `psoup status` tells how far behind it is",
+    )
 
 
 def response(core: Core, published: Published) -> pb.PublishResponse:
@@ -93,9 +150,7 @@ def _accept(
         return _heartbeat(core, request, tenant, stream, chain)
     schema, limits = stream.schema, core.settings.batch
     sent: pa.Table = (
-        read_table(request.arrow, limits.batch_bytes)
-        if kind == "arrow"
-        else to_table(request.rows, schema)
+        read_table(request.arrow, limits) if kind == "arrow" else to_table(request.rows, schema)
     )
     taken = accept(sent, schema, _stamp(core), limits)
     return Batch(

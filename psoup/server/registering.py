@@ -22,6 +22,8 @@ from psoup.server.parameters import (
     to_scalars,
 )
 from psoup.server.proposals import Prepared, RegisterAll, Registered, Stale
+from psoup.server.publishing import measured
+from psoup.server.room import HOLD
 from psoup.store import State, StreamState
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import bind_query, bind_rows
@@ -32,6 +34,10 @@ _ATTEMPTS = 3
 _KEY_COLUMN = "client_key"
 # Longer texts are not even compared on the event loop.
 _SHORT_TEXT = 2048
+# A table of values in memory: as it came, as Python's values, as JSON and as keys; and around each
+# row of it.
+_COPIES = 8
+_ROW_BYTES = 1000
 _MAX_LEASE = 100 * 366 * 24 * 3600
 
 
@@ -89,6 +95,7 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
     if request.WhichOneof("table") is None:
         raise BadRequest("RegisterMany needs a table of values", field="table")
     tenant, owner, lease = _terms(core, request)
+    await _reserve(core, request)
 
     def propose(found: Found) -> RegisterAll | RegisterRows:
         given = _Given(core, request)
@@ -110,6 +117,16 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         with contextlib.suppress(Stale):
             return await core.appender.submit(proposal)
     raise _again_and_again()
+
+
+async def _reserve(core: Core, request: pb.RegisterManyRequest) -> None:
+    """Finds room for the table as it will be unpacked. Raises Overloaded, RowError."""
+    hold = HOLD.get()
+    if hold is not None and request.HasField("arrow"):
+        found = await measured(core, request.arrow)
+        limit = core.settings.batch.batch_bytes
+        nbytes = limit if found.dictionaries else found.nbytes
+        await hold.reserve(_COPIES * nbytes + found.rows * _ROW_BYTES)
 
 
 def _again_and_again() -> BadRequest:
@@ -189,7 +206,7 @@ class _Given:
         """Raises RowError, BadRequest."""
         limits = core.settings.batch
         if request.WhichOneof("table") == "arrow":
-            table = read_table(request.arrow, limits.batch_bytes)
+            table = read_table(request.arrow, limits)
             self.count = _checked(core, table.num_rows)
             columns = table_columns(table, limits)
         else:

@@ -14,8 +14,9 @@ MIB = 1 << 20
 class Settings:
     """`durability` is "fsync", or "none" to give up what a power cut would take.
 
-    Times are seconds. `memory` bounds blocks of rows and matches together; rows that are only in
-    the log stay in memory beyond it. `compute_rows` bounds what one answer may evaluate on the
+    Times are seconds. `memory` bounds blocks of rows, matches and requests under way together; a
+    request waits for room as long as `patience`. Rows are refused while the engine has more than
+    `log_bytes` of the log yet to consume. `compute_rows` bounds what one answer may evaluate on the
     spot. `calls` and `watches` bound how many are under way at once; a watch is no call there. With
     a clock ahead of the others by more than `clock_limit` a server appends nothing; a jump of its
     stamps is taken for true after `clock_settle` of later ones.
@@ -46,5 +47,7 @@ class Settings:
     calls: int = 4000
     watches: int = 10_000
     drain: float = 5.0
+    patience: float = 10.0
+    log_bytes: int = 64 << 30
     clock_limit: float = 600.0
     clock_settle: float = 7 * 24 * 3600.0

@@ -91,8 +91,11 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
         for field in schema
         if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type)
     ]
+    # Of a payload the least and the greatest are the payload itself, in memory twice more.
+    bounded = [field.name for field in schema if not pa.types.is_binary(field.type)]
     return {
         "use_dictionary": texts or False,
+        "write_statistics": bounded or False,
         "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
     }
 

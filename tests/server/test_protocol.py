@@ -105,7 +105,7 @@ def test_every_error_names_the_store_it_comes_from(stream: ServerProcess) -> Non
 def test_status_says_how_large_a_batch_may_be(stream: ServerProcess) -> None:
     limits = stream.stub.Status(pb.StatusRequest()).limits
     assert (limits.message_bytes, limits.batch_rows) == (16 << 20, 1_000_000)
-    assert (limits.batch_bytes, limits.value_bytes) == (256 << 20, 1 << 20)
+    assert (limits.batch_bytes, limits.value_bytes) == (64 << 20, 1 << 20)
 
 
 def test_the_same_rows_in_another_encoding_are_the_same(stream: ServerProcess) -> None:

@@ -1,0 +1,144 @@
+"""Room for requests: the bytes that those under way may take, parsed and decoded.
+
+They are part of the memory's budget: what was read from files and can be read again leaves for
+them. A request that finds no room waits, and is refused where that takes long. Connections that
+wait have turns, so that one with many requests delays others by one request at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+
+from datastem.memory import Memory
+from psoup.server.errors import Overloaded
+
+# What takes so little never waits. All calls a server takes at once, of this size, are no more
+# than half of its memory by default.
+_SMALL = 64 << 10
+_RETRY_AFTER = timedelta(seconds=2)
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    nbytes: int
+    granted: asyncio.Future[None]
+
+
+class Room:
+    """`limit` bytes; what is larger has the room alone. For one event loop."""
+
+    def __init__(self, memory: Memory, limit: int, patience: float) -> None:
+        self._memory = memory
+        self._limit = limit
+        self._patience = patience
+        self._waiting: OrderedDict[str, deque[_Waiting]] = OrderedDict()
+        self.used = 0
+
+    def hold(self, peer: str) -> Hold:
+        """Nothing yet, of a request of that connection."""
+        return Hold(self, peer)
+
+    async def take(self, nbytes: int, peer: str) -> None:
+        """Raises Overloaded where there is no room for as long as the patience lasts."""
+        if nbytes > _SMALL and (self._waiting or not self._fits(nbytes)):
+            await self._wait(nbytes, peer)
+        else:
+            self._count(nbytes)
+
+    def give_back(self, nbytes: int) -> None:
+        self._count(-nbytes)
+        self._grant()
+
+    def evict(self, number: int) -> None:
+        """Requests under way are pinned."""
+
+    def _fits(self, nbytes: int) -> bool:
+        return not self.used or self.used + nbytes <= self._limit
+
+    def _count(self, nbytes: int) -> None:
+        self.used += nbytes
+        self._memory.hold((self, 0), self.used, pinned=True)
+        self._memory.shrink()
+
+    async def _wait(self, nbytes: int, peer: str) -> None:
+        waiting = _Waiting(nbytes, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(peer, deque()).append(waiting)
+        try:
+            await asyncio.wait_for(asyncio.shield(waiting.granted), self._patience)
+        except TimeoutError:
+            self._leave(waiting)
+            raise Overloaded(
+                f"the requests under way take all the room this server has for them, and this one "
+                f"needs {nbytes:,} bytes",
+                retry_after=_RETRY_AFTER,
+                expected=f"at most {self._limit} bytes at once",
+                hint="try again after a while; smaller batches fit sooner",
+            ) from None
+        except asyncio.CancelledError:
+            self._leave(waiting)
+            raise
+
+    def _leave(self, waiting: _Waiting) -> None:
+        if waiting.granted.done():
+            self.give_back(waiting.nbytes)
+        else:
+            waiting.granted.cancel()
+            self._grant()
+
+    def _grant(self) -> None:
+        """In turns by connection; the next one is never passed over, however large it is."""
+        while self._waiting:
+            peer, queue = next(iter(self._waiting.items()))
+            head = queue[0]
+            if not head.granted.cancelled():
+                if not self._fits(head.nbytes):
+                    return
+                self._count(head.nbytes)
+                head.granted.set_result(None)
+            queue.popleft()
+            self._waiting.move_to_end(peer)
+            if not queue:
+                del self._waiting[peer]
+
+
+class Hold:
+    """The room one request has, until everybody who holds it has let go of it."""
+
+    def __init__(self, room: Room, peer: str) -> None:
+        self._room = room
+        self._peer = peer
+        self._nbytes = 0
+        self._holders = 1
+
+    async def reserve(self, nbytes: int) -> None:
+        """Takes what is missing to so many bytes. Raises Overloaded.
+
+        A request that has much already must not wait for more, or two would wait for each other.
+        """
+        missing = nbytes - self._nbytes
+        if missing > 0:
+            await self._room.take(missing, self._peer)
+            self._nbytes += missing
+
+    def shrink(self, nbytes: int) -> None:
+        """Keeps no more than so many bytes."""
+        excess = max(0, self._nbytes - nbytes)
+        self._nbytes -= excess
+        self._room.give_back(excess)
+
+    def retain(self) -> None:
+        """One more holder, who calls `release`."""
+        self._holders += 1
+
+    def release(self) -> None:
+        self._holders -= 1
+        if not self._holders:
+            self.shrink(0)
+
+
+# The room of the request that is being answered, where it came over the wire.
+HOLD: ContextVar[Hold | None] = ContextVar("hold", default=None)

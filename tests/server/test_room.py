@@ -1,0 +1,124 @@
+"""Room for requests: who waits, who is next, who is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from datastem.memory import Memory
+from psoup.server.errors import Overloaded
+from psoup.server.room import Room
+
+KB = 1 << 10
+LIMIT = 1000 * KB
+
+
+def room(patience: float = 60.0) -> Room:
+    return Room(Memory(10 * LIMIT), LIMIT, patience)
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(test())  # type: ignore[arg-type]
+
+
+def test_requests_wait_and_connections_have_turns() -> None:
+    async def test() -> None:
+        one, done = room(), []
+
+        async def ask(name: str, peer: str, nbytes: int) -> None:
+            hold = one.hold(peer)
+            await hold.reserve(nbytes)
+            done.append(name)
+            await settled()
+            hold.release()
+
+        first = one.hold("a")
+        await first.reserve(900 * KB)
+        names = [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c")]
+        asked = [asyncio.create_task(ask(name, peer, 800 * KB)) for name, peer in names]
+        await settled()
+        assert done == []
+        await ask("small", "d", 10 * KB)
+        first.release()
+        await asyncio.gather(*asked)
+        assert done == ["small", "a1", "b1", "c1", "a2", "a3"]
+        assert one.used == 0
+
+    run(test)
+
+
+def test_what_is_larger_than_the_room_has_it_alone() -> None:
+    async def test() -> None:
+        one = room()
+        large, other = one.hold("a"), one.hold("b")
+        await large.reserve(5 * LIMIT)
+        waiting = asyncio.create_task(other.reserve(100 * KB))
+        await settled()
+        assert not waiting.done()
+        large.shrink(LIMIT - 100 * KB)
+        await waiting
+        large.release()
+        other.release()
+        assert one.used == 0
+
+    run(test)
+
+
+def test_who_waits_too_long_is_refused_and_who_goes_is_forgotten() -> None:
+    async def test() -> None:
+        one = room(patience=0.01)
+        first = one.hold("a")
+        await first.reserve(LIMIT)
+        with pytest.raises(Overloaded) as refused:
+            await one.hold("b").reserve(LIMIT)
+        assert refused.value.detail["retry_after"].total_seconds() >= 1
+        one._patience = 60.0
+        gone = asyncio.create_task(one.hold("b").reserve(LIMIT))
+        later = asyncio.create_task(one.hold("b").reserve(LIMIT))
+        await settled()
+        gone.cancel()
+        first.release()
+        await later
+        assert one.used == LIMIT
+
+    run(test)
+
+
+def test_a_hold_lasts_until_the_last_lets_go() -> None:
+    async def test() -> None:
+        one = room()
+        hold = one.hold("a")
+        await hold.reserve(200 * KB)
+        await hold.reserve(100 * KB)
+        hold.retain()
+        hold.release()
+        assert one.used == 200 * KB
+        hold.release()
+        assert one.used == 0
+
+    run(test)
+
+
+def test_requests_push_out_what_can_be_read_again() -> None:
+    class Block:
+        evicted = False
+
+        def evict(self, number: int) -> None:
+            self.evicted = True
+
+    async def test() -> None:
+        memory, block = Memory(LIMIT), Block()
+        memory.hold((block, 0), 900 * KB)
+        hold = Room(memory, LIMIT // 2, 60.0).hold("a")
+        await hold.reserve(200 * KB)
+        assert block.evicted
+        assert memory.used == 200 * KB
+
+    run(test)
