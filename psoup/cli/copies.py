@@ -14,8 +14,8 @@ from psoup.cli.copy_aside import discard, doubtful, rejected, requeue, resend
 from psoup.cli.copy_file import COPIES, connection_of, opened
 from psoup.cli.copy_queue import move, publish, send, tell_sent
 from psoup.cli.copy_rows import query, rows
-from psoup.cli.output import as_json, grid, note
-from psoup.cli.problems import REFUSED, SentenceGroup, fail, show
+from psoup.cli.output import SentenceGroup, as_json, grid, note
+from psoup.cli.problems import REFUSED, fail, show
 from psoup.cli.texts import FILE, duration, parameters, size, sql_text
 
 

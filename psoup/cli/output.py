@@ -1,4 +1,4 @@
-"""How results look: tables for people, JSON, CSV and Arrow for programs."""
+"""How results and help look: tables for people, JSON, CSV and Arrow for programs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,20 @@ _WIDE = 10_000
 _GAP = 2
 _LONG = 64
 _LITTLE = 40
+# Longer than the first sentence of any command's help.
+_SENTENCE = 300
 
 FORMATS = ("table", "json", "jsonl", "csv", "arrow")
+
+
+class SentenceGroup(click.Group):
+    """Its help lists the first sentence of each command whole; click would cut it."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        lines = [(name, each.get_short_help_str(_SENTENCE)) for name, each in found if each]
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
 
 
 def console(least: int = 0) -> Console:

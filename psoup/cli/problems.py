@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import click
 
 from client_sdk import ConnectionFailed, PsoupError
+from psoup.cli.output import SentenceGroup
 
 REFUSED = 1
 USAGE = 2
@@ -17,9 +18,6 @@ HOOK_FAILED = 5
 TRY_LATER = 75
 INTERRUPTED = 130
 TERMINATED = 143
-
-# Longer than the first sentence of any command's help.
-_SENTENCE = 300
 
 
 class Problem(click.ClickException):
@@ -35,16 +33,6 @@ class Refusal(Problem):
     """Nothing wrong with the command; the store, or what is in it, can't do it."""
 
     exit_code = REFUSED
-
-
-class SentenceGroup(click.Group):
-    """Its help lists the first sentence of each command whole; click would cut it."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        lines = [(name, each.get_short_help_str(_SENTENCE)) for name, each in found if each]
-        with formatter.section("Commands"):
-            formatter.write_dl(lines)
 
 
 class ProblemGroup(SentenceGroup):

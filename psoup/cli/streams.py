@@ -8,8 +8,7 @@ import click
 
 from client_sdk import Stream
 from psoup.cli.connection import Connection
-from psoup.cli.output import grid, note
-from psoup.cli.problems import SentenceGroup
+from psoup.cli.output import SentenceGroup, grid, note
 from psoup.cli.texts import FILE, sql_text
 
 
