@@ -3,7 +3,8 @@
 Stamps never fall, so one commit of a clock that is ahead moves everybody's NOW. A server therefore
 compares its clock with those of the machines it hears of in the log while it runs, and with the
 time its own machine has been up since it started, and appends nothing while it is ahead of either
-by more than a limit. A clock that is behind does no harm.
+by more than a limit. Its answers go by the time it should be then. A clock that is behind does no
+harm.
 
 Everything here happens on the event loop.
 """
@@ -84,29 +85,43 @@ class ClockGuard:
         own = self.timepiece.wall() - boot
         return {name: own - heard.offset for name, heard in self._others.items()}
 
+    def now(self) -> int:
+        """The time: this server's clock, less what it is known to be ahead."""
+        return self.timepiece.wall() - max(self._stepped(), self._ahead(), 0)
+
     def problem(self) -> str:
         """Why this server may not append; empty where it may."""
-        stepped = self.timepiece.wall() - self.timepiece.boot() - self._begun
-        if stepped > self._limit:
+        if stepped := self._stepped():
             return (
                 f"this server's clock was set {_minutes(stepped)} forward while it ran; "
                 "set it right, or restart the server if it is right now"
             )
+        if ahead := self._ahead():
+            return (
+                f"this server's clock ({format_instant(self.timepiece.wall())}) is "
+                f"{_minutes(ahead)} ahead of most other servers'; set it right"
+            )
+        return ""
+
+    def _stepped(self) -> int:
+        """By how much the clock was set forward since the server began; 0 within the limit."""
+        stepped = self.timepiece.wall() - self.timepiece.boot() - self._begun
+        return stepped if stepped > self._limit else 0
+
+    def _ahead(self) -> int:
+        """By how much at least the clock is ahead of most other machines'; 0 within the limit."""
         ahead = sorted(self.others().values())
-        # More than half of the others are exceeded by at least this much.
         least = ahead[(len(ahead) - 1) // 2] if ahead else 0
-        if least <= self._limit:
-            return ""
-        return (
-            f"this server's clock ({format_instant(self.timepiece.wall())}) is "
-            f"{_minutes(least)} ahead of most other servers'; set it right"
-        )
+        return least if least > self._limit else 0
 
     def jump(self, last: int, stamp: int) -> Jump | None:
-        """What has to precede an event stamped `stamp` where the last stamp was `last`."""
+        """What has to precede an event stamped `stamp` where the last stamp was `last`.
+
+        Nothing has to where this machine's time service vouches for its clock.
+        """
         seen, at = self._seen
         accounted = self.timepiece.boot() - at if seen == last else 0
-        if not last or stamp - last - accounted <= LEAST:
+        if not last or stamp - last - accounted <= LEAST or self.timepiece.synchronised():
             return None
         return Jump(last, stamp, self.timepiece.name, self._limit, self._settle)
 

@@ -45,10 +45,10 @@ class Core:
         self.store = store
         self.settings = settings
         timepiece = _timepiece(clock)
-        self.clock = timepiece.wall
         self.started = time.monotonic()
         limit, settle = settings.clock_limit * SECOND, settings.clock_settle * SECOND
         self.guard = ClockGuard(timepiece, int(limit), int(settle))
+        self.clock = self.guard.now
         self.follower = Follower(store, settings, self.guard.hear)
         self.appender = Appender(self.follower, settings, self.guard)
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)

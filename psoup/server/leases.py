@@ -96,7 +96,7 @@ class Leases:
 
     @property
     def _now(self) -> int:
-        return max(self._guard.timepiece.wall(), self._follower.state.clock)
+        return max(self._guard.now(), self._follower.state.clock)
 
     def _append(self, proposal: Proposal[Any]) -> asyncio.Future[Any]:
         future = self._appender.enqueue(proposal)

@@ -9,6 +9,7 @@ runs; replace it, don't write into it. Each file is a machine of its own.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import time
@@ -28,12 +29,14 @@ _MACHINE = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
 class Timepiece:
     """Both in microseconds: `wall` is UTC, `boot` the time since some fixed moment.
 
-    `name` is that of the machine: servers with one name have one clock.
+    `name` is that of the machine: servers with one name have one clock. `synchronised` says whether
+    a time service keeps `wall` right.
     """
 
     name: str
     wall: Callable[[], int]
     boot: Callable[[], int]
+    synchronised: Callable[[], bool] = lambda: False
 
 
 def system_clock() -> int:
@@ -44,6 +47,34 @@ def system_clock() -> int:
 def system_boot() -> int:
     """Microseconds since the machine was started, or of its monotonic clock if that is all."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
+
+
+class _Timex(ctypes.Structure):
+    """The beginning of what `adjtimex` of Linux fills in, with room for the rest."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("frequency", ctypes.c_long),
+        ("most_error", ctypes.c_long),
+        ("error", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 512),
+    )
+
+
+_UNSYNCHRONISED = 0x40
+
+
+def system_synchronised() -> bool:
+    """Whether the kernel says that NTP keeps its clock right; False where it can't say."""
+    found = _Timex()
+    try:
+        ctypes.CDLL(None).adjtimex(ctypes.byref(found))
+    except (AttributeError, OSError):
+        return False
+    # A kernel that was never told anything has no bound on its error.
+    return not found.status & _UNSYNCHRONISED and 0 < found.most_error < SECOND
 
 
 def machine_name() -> str:
@@ -62,7 +93,7 @@ def this_machine() -> Timepiece:
     """The machine's, or what the file of `PSOUP_CLOCK_FILE` makes of it."""
     given = os.environ.get(VARIABLE)
     if not given:
-        return Timepiece(machine_name(), system_clock, system_boot)
+        return Timepiece(machine_name(), system_clock, system_boot, system_synchronised)
     path = Path(given).absolute()
     return Timepiece(
         _short(str(path)),

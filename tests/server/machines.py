@@ -27,10 +27,11 @@ START = 1_700_000_000 * SECOND
 
 @dataclass(slots=True)
 class Machine:
-    """`ahead` is how wrong its clock is; set it to step the clock."""
+    """`ahead` is how wrong its clock is; set it to step the clock. `synchronised`: it has NTP."""
 
     name: str
     ahead: int = 0
+    synchronised: bool = False
 
 
 class Machines:
@@ -39,7 +40,12 @@ class Machines:
         self.time = START
 
     def timepiece(self, machine: Machine) -> Timepiece:
-        return Timepiece(machine.name, lambda: self.time + machine.ahead, lambda: self.time)
+        return Timepiece(
+            machine.name,
+            lambda: self.time + machine.ahead,
+            lambda: self.time,
+            lambda: machine.synchronised,
+        )
 
     @contextlib.asynccontextmanager
     async def server(self, machine: Machine, **settings: Any) -> AsyncIterator[Core]:

@@ -93,6 +93,17 @@ async def test_an_idle_night_is_no_jump_for_who_ran_through_it(world: Machines) 
         assert len(jumps_of(core)) == 1
 
 
+async def test_an_outage_is_no_jump_where_a_time_service_vouches_for_the_clock(
+    world: Machines,
+) -> None:
+    async with world.server(Machine("a")) as core:
+        await define(core, arrival())
+    world.time += 3 * DAY
+    async with world.server(Machine("a", synchronised=True)) as core:
+        await put(core, 1)
+        assert jumps_of(core) == []
+
+
 async def test_another_server_whose_clock_agrees_confirms_it(world: Machines) -> None:
     async with world.server(Machine("a")) as core:
         await define(core, arrival())
@@ -186,6 +197,7 @@ async def test_a_clock_that_is_set_forward_while_it_runs(world: Machines) -> Non
         with pytest.raises(ClockAhead, match="60 minutes forward"):
             await put(core, 2)
         assert "restart the server" in core.guard.problem()
+        assert core.clock() == world.time, "answers go by the time it should be"
         machine.ahead = -HOUR
         await put(core, 3)
         assert await answer(core) == [1, 3]
