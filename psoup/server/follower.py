@@ -55,6 +55,7 @@ class Follower:
         # Whoever holds `_catching` reads the log, and nobody else changes which replica it is.
         self._catching = asyncio.Lock()
         self._opening = asyncio.Lock()
+        self._openings = 0
         self._moved = asyncio.Event()
         self._behind = (-1, -1), 0
         self.pulse = PulseWatch(store.root)
@@ -146,12 +147,14 @@ class Follower:
     async def refresh(self) -> None:
         """Opens the store anew: what a reader does who misses a file.
 
-        Everything goes on meanwhile. Readers who come while it is being opened share that opening.
+        Everything goes on meanwhile. Readers who wait at once share one opening that began after
+        they came: one under way may have read an epoch whose files they missed.
         """
-        seen = self._replica
+        begun = self._openings
         async with self._opening:
-            if self._replica is seen:
-                replica = await self._open()
+            if self._openings == begun:
+                self._openings += 1
+                seen, replica = self._replica, await self._open()
                 async with self._catching:
                     await self._take(replica, seen)
         await self.catch_up()
@@ -160,9 +163,10 @@ class Follower:
         """What `attempt` gives, which plans anew at each call and then reads files.
 
         Where a file is gone the store is opened anew, and again while the engine goes on under the
-        reader. Raises what is raised at an epoch that was opened for this very reason.
+        reader. Raises CorruptStore where no epoch came meanwhile, and what else is raised twice at
+        one epoch.
         """
-        opened = -1
+        failed = -1
         for _ in range(_READ_ATTEMPTS):
             epoch = self.view.epoch.number
             try:
@@ -173,10 +177,10 @@ class Follower:
                     raise
                 continue
             except (FileNotFoundError, LogTrimmed):
-                if epoch == opened:
+                if epoch == failed:
                     raise
+            failed = epoch
             await self.refresh()
-            opened = self.view.epoch.number
         return await attempt()
 
     def behind(self, clock: int) -> tuple[int, int]:
