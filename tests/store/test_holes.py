@@ -70,8 +70,9 @@ def test_a_hole_after_the_version_seen_is_not_the_end(folder: DeltaFolder) -> No
 def test_a_hole_is_not_written_into(folder: DeltaFolder) -> None:
     forget(folder, 7)
     before = sorted(folder.log.iterdir())
-    with pytest.raises(CorruptStore, match="version 7 of"):
+    with pytest.raises(CorruptStore, match="version 7 of") as refused:
         add(folder, 7)
+    assert refused.value.file == f"t/_delta_log/{commit(folder, 7).name}"
     assert sorted(folder.log.iterdir()) == before
 
 
