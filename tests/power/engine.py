@@ -9,6 +9,7 @@ from psoup.engine.settings import EngineSettings
 from psoup.store.delta import checkpoints
 
 EAGER = EngineSettings(
+    grace=5.0,
     housekeeping=0.05,
     trim_commits=4,
     checkpoint_commits=4,

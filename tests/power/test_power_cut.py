@@ -42,10 +42,10 @@ def record(folder: Path, epochs: int) -> Recording:
         clients = Clients(running.start_server(), notes)
         for stream in STREAMS:
             clients.define(stream)
-        running.start_engine("--grace", "1", ready=False)
+        engine = running.start_engine(ready=False)
         deadline = time.monotonic() + START_SECONDS
         last = store / "epochs" / "_delta_log" / f"{epochs:020d}.json"
-        clients.work(lambda: last.exists() or time.monotonic() > deadline)
+        clients.work(lambda: last.exists() or not engine.alive or time.monotonic() > deadline)
         assert last.exists(), (folder / "engine.log").read_text()
     return Recording(journal)
 
