@@ -28,6 +28,9 @@ from psoup.store import Store, StoreError
 
 log = logging.getLogger("psoup.server")
 
+# Seconds after which a thread that computes lets the event loop have the interpreter: a call needs
+# it several times.
+_SWITCH = 0.001
 # Seconds for what runs to come to the end of its chunk.
 _CUT = 2.0
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -171,6 +174,7 @@ async def serve(settings: Settings) -> None:
         loop.add_signal_handler(number, asked.set)
     if settings.end_with_stdin:
         lifeline.end_with_stdin()
+    sys.setswitchinterval(_SWITCH)
     server = Server(settings)
     await server.start()
     # What is there now stays: no collection needs to look at it again.

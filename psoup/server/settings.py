@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from datastem.accept import Limits
 
 MIB = 1 << 20
+# Threads that compute at once: a core each, and one for first chunks.
+WORKERS = max(3, min(8, (os.cpu_count() or 1) + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Settings:
     sync_bytes: int = 256 << 10
     token_key_file: Path | None = None
     default_lease: int = 30 * 24 * 3600
-    workers: int = 4
+    workers: int = WORKERS
     calls: int = 4000
     watches: int = 10_000
     drain: float = 5.0

@@ -28,8 +28,11 @@ from querystem.language.patterns import like_pattern
 from querystem.language.tree import chain, consume, node_span, what
 from querystem.language.type_names import read_type
 from querystem.language.words import read_name, suggest
+from querystem.pace import spending
 
 MAX_DEPTH = 100
+# Units (`querystem.pace`) of a node that is bound.
+_NODE_UNITS = 20_000
 
 
 @dataclass
@@ -57,6 +60,7 @@ class Binder:
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise _unsupported(node)
+        spending()(_NODE_UNITS)
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise SyntaxProblem(

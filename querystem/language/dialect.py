@@ -17,6 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.trie import new_trie
 
 from querystem.language.words import words
+from querystem.pace import spending
 
 _KEYWORDS = {
     "<=": TokenType.LTE,
@@ -64,6 +65,10 @@ def uncommented(text: str, tokens: Sequence[Token]) -> str:
         written += (" " if gap.strip() else gap) + text[token.start : token.end + 1]
         end = token.end + 1
     return written
+
+
+# Units (`querystem.pace`) of a node that is parsed.
+_NODE_UNITS = 40_000
 
 
 class PSoupTokenizer(tokens.Tokenizer):
@@ -211,6 +216,7 @@ class PSoupParser(parser.Parser):
     def expression(
         self, instance: _Node, token: Token | None = None, comments: Any = None
     ) -> _Node:
+        spending()(_NODE_UNITS)
         instance = super().expression(instance, token, comments)
         if "start" not in instance.meta:
             instance.update_positions(self._prev)

@@ -18,8 +18,11 @@ from querystem.language.limits import (
     check_terms,
 )
 from querystem.language.words import read_name, words
+from querystem.pace import spending
 
 _DIALECT = PSoup()
+# Units (`querystem.pace`) of a character that is scanned.
+_CHARACTER_UNITS = 1000
 _SYMBOLS = words("( ) , . : ; = < > <= >= <> != + - * / %")
 _INSTEAD = {
     "||": "texts can't be joined",
@@ -42,6 +45,7 @@ def scan(text: str, max_text: int = MAX_TEXT) -> list[Token]:
     """The tokens of one statement, without a closing semicolon. At least one."""
     check_length(text, max_text)
     check_count(text)
+    spending()(len(text) * _CHARACTER_UNITS)
     tokens = _tokens(text)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()
