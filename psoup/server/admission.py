@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from psoup.server.core import Core
 from psoup.server.errors import FAMILIES, BadRequest, Overloaded
 from psoup.server.messages import weight
-from psoup.server.room import HOLD
+from psoup.server.room import HOLD, SMALL
 from psoup.server.services import Context, abort
 
 # Calls gRPC holds until they are looked at, some kilobytes each. By default it drops
@@ -71,6 +71,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._store_id = core.store.id
         self._calls = Gate(core.settings.calls, "calls", "--calls", 1)
         self._watches = Gate(core.settings.watches, "watches", "--watches", 10)
+        self._guarded: dict[str, Handler] = {}
 
     async def intercept_service(
         self, continuation: Find, details: grpc.HandlerCallDetails
@@ -79,10 +80,11 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         method = details.method
         if handler is None or method in _ALWAYS:
             return handler
-        gate = self._watches if method in _WATCHES else self._calls
-        if handler.response_streaming:
-            return self._streaming(handler, method, gate)
-        return self._single(handler, method, gate)
+        if method not in self._guarded:
+            gate = self._watches if method in _WATCHES else self._calls
+            guard = self._streaming if handler.response_streaming else self._single
+            self._guarded[method] = guard(handler, method, gate)
+        return self._guarded[method]
 
     # A handler of streams is called before a message is read, so a call counts from its first
     # moment to its last, and one that is refused costs no more than its headers. It gets messages
@@ -128,7 +130,8 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             HOLD.set(hold)
             try:
                 parsing, kept = weight(method, message)
-                await hold.reserve(parsing)
+                if parsing > SMALL:
+                    await hold.reserve(parsing)
                 request = _parsed(handler, message)
                 hold.shrink(kept)
                 count += 1

@@ -18,7 +18,7 @@ from psoup.server.errors import Overloaded
 
 # What takes so little never waits. All calls a server takes at once, of this size, are no more
 # than half of its memory by default.
-_SMALL = 64 << 10
+SMALL = 64 << 10
 _RETRY_AFTER = timedelta(seconds=2)
 
 
@@ -44,7 +44,7 @@ class Room:
 
     async def take(self, nbytes: int, peer: str) -> None:
         """Raises Overloaded where there is no room for as long as the patience lasts."""
-        if nbytes > _SMALL and (self._waiting or not self._fits(nbytes)):
+        if nbytes > SMALL and (self._waiting or not self._fits(nbytes)):
             await self._wait(nbytes, peer)
         else:
             self._count(nbytes)
@@ -126,9 +126,10 @@ class Hold:
 
     def shrink(self, nbytes: int) -> None:
         """Keeps no more than so many bytes."""
-        excess = max(0, self._nbytes - nbytes)
-        self._nbytes -= excess
-        self._room.give_back(excess)
+        excess = self._nbytes - nbytes
+        if excess > 0:
+            self._nbytes = nbytes
+            self._room.give_back(excess)
 
     def retain(self) -> None:
         """One more holder, who calls `release`."""
