@@ -90,7 +90,7 @@ class Process:
         """SIGTERM, as a supervisor would; the exit code."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(60)
+        return self._process.wait(START_SECONDS)
 
 
 class RunningStore:
