@@ -48,6 +48,7 @@ from client_sdk._exceptions import (
     WrongFile,
 )
 from client_sdk._explanation import ExplainedRun, Explanation, Factor, StoredMatches
+from client_sdk._losses import LostRows
 from client_sdk._mock import MockTransport, answer
 from client_sdk._models import (
     Definition,
@@ -167,6 +168,7 @@ __all__ = [
     "Store",
     "StoreClock",
     "StoreLimits",
+    "LostRows",
     "StoreStatus",
     "StoredMatches",
     "Stream",

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from client_sdk._clocks import StoreClock
 from client_sdk._columns import Column, schema_of
+from client_sdk._losses import LostRows
 from client_sdk._time import moment, optional_moment, span
 from client_sdk._values import Scalar, from_value
 from psoup.v1 import psoup_pb2 as pb
@@ -251,6 +252,7 @@ class StoreStatus:
     clock: StoreClock | None = None
     limits: StoreLimits = StoreLimits()
     engine: EngineStatus | None = None
+    holes: tuple[LostRows, ...] = ()
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -273,4 +275,5 @@ class StoreStatus:
             clock=StoreClock.from_wire(message.clock) if message.HasField("clock") else None,
             limits=StoreLimits.from_wire(message.limits),
             engine=EngineStatus.from_wire(message.engine) if message.HasField("engine") else None,
+            holes=tuple(map(LostRows.from_wire, message.holes)),
         )

@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "bd9d27fe6490a17e57ab0df61d86fec620f2e25cec32208dda8591de05676bd0"
+WIRE = "17a611609fc109d37b32ed37e9650786568586511f0f68df8b7a51c62e122704"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -14,59 +14,53 @@ from psoup.cli.serve import require
 @click.command()
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option(
-    "--clock",
+    "--mend",
     is_flag=True,
-    help="Take back stamps past this machine's clock. Servers and engine must be stopped.",
+    help="First put right the files in which a single bit has turned over. Stop the servers and "
+    "the engine before.",
 )
-@click.option("--yes", is_flag=True, help="Don't ask before stamps are taken back.")
-def repair(store: Path, clock: bool, yes: bool) -> None:
+@click.option(
+    "--accept",
+    is_flag=True,
+    help="Accept that the lost rows are lost: answers go on without them, and say so. This can't "
+    "be taken back.",
+)
+def repair(store: Path, mend: bool, accept: bool) -> None:
     """Look for damage in the store in this folder; servers and the engine may run meanwhile.
 
     Every file that the log and the newest epoch name is read. Without an option nothing is written.
-
-    With --clock the jumps of a wrong clock are taken back, which `psoup clock` shows: every stamp
-    past the clock of this machine is set to that clock, and what the jump had hidden is there
-    again. Positions of before are refused then, and clients get their next answers whole. Make sure
-    that this machine's clock is right, and keep a back-up of the folder. Where it was killed, run
-    it again: until it has ended nothing else opens the store.
+    What is derived (matches, coverage, closures) a running engine makes anew by itself. A file that
+    is put back from a back-up, under its name, is as good as new. For rows that can't be had back
+    there is --accept: until then every answer that would need them fails.
 
     \b
     psoup repair ./store
-    psoup repair ./store --clock
+    psoup repair ./store --mend
+    psoup repair ./store --accept
     """
     require("server")
-    if clock:
-        _take_back(store, yes)
-        return
-    from psoup.store import Store, StoreError
-    from psoup.store.inspection import damage
+    from psoup.store import Store, StoreError, inspection
 
     try:
-        found = list(damage(Store.open(store)))
+        if mend:
+            for path in inspection.mend(store):
+                note(f"put right: {path}")
+        opened = Store.open(store)
+        found = list(inspection.damage(opened))
+        losses = inspection.losses(opened)
     except StoreError as error:
-        refuse(str(error))
+        refuse(f"{error}\n  A flipped bit is put right with `psoup repair {store} --mend`.")
     for one in found:
-        click.echo(one)
-    if found:
-        refuse(f"{len(found)} files are damaged")
-    note("no damage")
-
-
-def _take_back(store: Path, yes: bool) -> None:
-    from datastem.instants import format_instant
-    from psoup.engine.errors import EngineError
-    from psoup.engine.reclock import repair_clock
-    from psoup.server.timepiece import this_machine
-    from psoup.store import StoreError
-
-    now = this_machine().wall()
-
-    def allow(last: int) -> bool:
-        note(f"last stamp: {format_instant(last)}; this machine's clock: {format_instant(now)}")
-        return yes or click.confirm("Set every stamp past this clock to it?")
-
-    try:
-        done = repair_clock(store.absolute(), now, allow)
-    except (StoreError, EngineError) as error:
-        refuse(str(error))
-    note("done; start the servers and the engine" if done else "nothing was changed")
+        click.echo(one.problem)
+    for hole in losses.holes:
+        text = hole.text(f"number {hole.stream_id}")
+        click.echo(f"given up: {text}" if losses.is_accepted(hole) else f"LOST: {text}")
+    lost = {one.rows for one in found if one.rows} | {hole.rows for hole in losses.holes}
+    lost = {rows for rows in lost if not any(one.contains(rows) for one in losses.accepted)}
+    if accept and lost:
+        inspection.accept(opened, sorted(lost))
+        note(f"{sum(one.row_hi - one.row_lo for one in lost):,} rows are given up")
+    elif lost or any(one.rows is None for one in found):
+        refuse("the store is damaged; `psoup repair --help` says what can be done")
+    else:
+        note("no other damage" if losses.accepted else "no damage")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from client_sdk import StoreStatus
+from client_sdk import LostRows, StoreStatus
 from psoup.cli.clock import warnings
 from psoup.cli.connection import Connection
 from psoup.cli.output import as_json, note, pair_table
@@ -30,6 +30,8 @@ def status(connection: Connection, as_json_: bool) -> None:
         pair_table(f"store {found.store_id} at {connection.target}", _pairs(found))
         for line in warnings(found.clock) if found.clock else ():
             note(line)
+        for hole in found.holes:
+            note(_hole(hole))
 
 
 def _pairs(found: StoreStatus) -> list[tuple[str, str]]:
@@ -43,6 +45,15 @@ def _pairs(found: StoreStatus) -> list[tuple[str, str]]:
         ("back-fill", f"{found.backfill_rows:,} rows to match" if found.backfill_rows else "done"),
         ("cache", f"{_mebibytes(found.cache_bytes)} of {_mebibytes(found.cache_limit_bytes)}"),
     ]
+
+
+def _hole(hole: LostRows) -> str:
+    last = hole.first_row_id + hole.row_count - 1
+    when = f" ({hole.begin} to {hole.end})" if hole.begin else ""
+    rows = f"rows {hole.first_row_id} to {last} of stream {hole.stream} of {hole.tenant}{when}"
+    if hole.accepted:
+        return f"given up: {rows}"
+    return f"LOST: {rows}: {hole.file} is damaged or gone; see `psoup repair --help`"
 
 
 def _engine(found: StoreStatus) -> str:

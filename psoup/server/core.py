@@ -54,7 +54,7 @@ class Core:
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
         self.known = Known(settings.memory // 16)
         self.summaries = Summaries(settings.memory // 16)
-        self.match_cache = MatchCache(settings.memory // 8)
+        self.match_cache = MatchCache(settings.memory // 8, store.epochs.is_newest)
         self.match_folder = store.table("matches").root
         self.unregistered = Unregistered()
         self.shapes = Shapes()

@@ -19,7 +19,7 @@ from psoup.server.parameters import from_json
 from psoup.server.readings import read_query
 from psoup.server.settings import Settings
 from psoup.server.values import from_duration, from_instant
-from psoup.store import Registration, StreamState
+from psoup.store import Hole, Registration, StreamState
 from psoup.store.pulse import GONE_AFTER
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import refresh_text, stream_sql, window_text
@@ -166,6 +166,7 @@ def status_message(core: Core) -> pb.StatusResponse:
         limits=_limits(core.settings),
         clock=clock_message(core),
         engine=_engine(core, now),
+        holes=[_hole(core, hole) for hole in core.follower.losses.holes],
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
@@ -180,6 +181,22 @@ def _engine(core: Core, now: int) -> pb.EngineStatus:
     seen_at = from_instant(now - int(age * SECOND))
     running = age < GONE_AFTER
     return pb.EngineStatus(running=running, host=pulse.host, pid=pulse.pid, seen_at=seen_at)
+
+
+def _hole(core: Core, hole: Hole) -> pb.Hole:
+    stream = core.follower.state.streams[hole.stream_id]
+    message = pb.Hole(
+        tenant=stream.tenant,
+        stream=stream.schema.name,
+        first_row_id=hole.row_lo,
+        row_count=hole.row_hi - hole.row_lo,
+        file=hole.file,
+        accepted=core.follower.losses.is_accepted(hole),
+    )
+    if hole.ts_lo is not None and hole.ts_hi is not None:
+        message.begin.CopyFrom(from_instant(hole.ts_lo))
+        message.end.CopyFrom(from_instant(hole.ts_hi))
+    return message
 
 
 def _limits(settings: Settings) -> pb.Limits:

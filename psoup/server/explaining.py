@@ -22,6 +22,7 @@ from psoup.server.pieces import arrow_pieces
 from psoup.server.planning import make_plan, matcher_of, of_registration, settle
 from psoup.server.readings import reading_of
 from psoup.server.values import from_duration
+from psoup.store import CorruptStore, DataFile
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Expression, from_json
 from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
@@ -132,24 +133,34 @@ def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: in
 
 
 def _stored(core: Core, plan: Plan) -> pb.StoredMatches:
-    """Read past the cache, which is for answers."""
-    root, message = core.match_folder, pb.StoredMatches()
+    """Read past the cache, which is for answers. Files that are damaged have nothing."""
+    message = pb.StoredMatches()
     matched: dict[int, list[Lows]] = {}
     for file in plan.view.files_of(plan.stream_id, plan.predicate_id):
-        held = 0
-        for group, (lo, hi) in enumerate(match_groups(root, file)):
-            if not lo <= plan.predicate_id < hi:
-                continue
-            pieces = MatchPieces(read_match_group(root, file, group))
-            for block, bitmap in pieces.every(plan.predicate_id):
-                held += 1
-                message.byte_count += len(bitmap)
-                matched.setdefault(block, []).append(decode(bitmap))
+        held = _pieces(core, plan, file)
+        for block, bitmap in held:
+            message.byte_count += len(bitmap)
+            matched.setdefault(block, []).append(decode(bitmap))
         message.file_count += bool(held)
-        message.piece_count += held
+        message.piece_count += len(held)
     message.block_count = len(matched)
     message.row_count = sum(len(np.unique(np.concatenate(found))) for found in matched.values())
     return message
+
+
+def _pieces(core: Core, plan: Plan, file: DataFile) -> list[tuple[int, bytes]]:
+    """The blocks and bitmaps of the plan's predicate in a file."""
+    root, predicate = core.match_folder, plan.predicate_id
+    try:
+        with core.match_cache.reading(file, plan.view.version):
+            return [
+                piece
+                for group, (lo, hi) in enumerate(match_groups(root, file))
+                if lo <= predicate < hi
+                for piece in MatchPieces(read_match_group(root, file, group)).every(predicate)
+            ]
+    except CorruptStore:
+        return []
 
 
 # ---- where the time goes

@@ -13,7 +13,7 @@ from datastem.blocks import BLOCK_ROWS
 from datastem.codec import stem_schema
 from datastem.schema import StreamSchema
 from datastem.stem import Segment
-from psoup.store import DataFile, DeltaFolder
+from psoup.store import CorruptStore, DataFile, DeltaFolder
 from psoup.store.reading import group_bounds, reader
 from results.ranges import Range
 
@@ -66,9 +66,12 @@ class StemFiles:
         root = self._folder.root
         known = all(name in side for name in ("_row_id", "_ts") for side in (file.low, file.high))
         if known and file.rows <= BLOCK_ROWS:
-            bounds = (file.low["_row_id"], file.high["_row_id"] + 1, file.low["_ts"])
-            return (Segment(*bounds, file.high["_ts"], Source(root, file, None)),)
-        metadata = reader(root, file).metadata
+            return (_one_segment(root, file),)
+        try:
+            metadata = reader(root, file).metadata
+        except (CorruptStore, FileNotFoundError):
+            # Whoever needs its rows meets the damage; the others go on.
+            return (_one_segment(root, file),)
         return tuple(
             Segment(
                 *_group_bounds(metadata, group, "_row_id", 1),
@@ -77,6 +80,11 @@ class StemFiles:
             )
             for group in range(metadata.num_row_groups)
         )
+
+
+def _one_segment(root: Path, file: DataFile) -> Segment:
+    bounds = (file.low["_row_id"], file.high["_row_id"] + 1, file.low["_ts"], file.high["_ts"])
+    return Segment(*bounds, Source(root, file, None))
 
 
 def match_groups(root: Path, file: DataFile) -> list[Range]:

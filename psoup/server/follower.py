@@ -24,6 +24,7 @@ from psoup.server.tail import Rows, decode_rows
 from psoup.server.view import EpochView, open_view
 from psoup.store import CorruptStore, Entry, LogTrimmed, Losses, State, Store
 from psoup.store.pulse import PulseWatch
+from psoup.store.reading import DataFileGone
 
 log = logging.getLogger("psoup.server")
 
@@ -176,7 +177,9 @@ class Follower:
                 if self.view.epoch.number == epoch:
                     raise
                 continue
-            except (FileNotFoundError, LogTrimmed):
+            except (FileNotFoundError, LogTrimmed) as error:
+                if epoch == failed and isinstance(error, DataFileGone):
+                    raise CorruptStore(str(error), error.file) from error
                 if epoch == failed:
                     raise
             failed = epoch

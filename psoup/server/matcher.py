@@ -17,6 +17,7 @@ from datastem.codec import are_rows, query_view
 from psoup.server.errors import TooMuchWork
 from psoup.server.matchfiles import MatchCache
 from psoup.server.view import EpochView
+from psoup.store import CorruptStore
 from querystem.expressions import TRUE, Expression, weight_of
 from querystem.kernel import matches
 from querystem.pace import spending
@@ -142,16 +143,22 @@ class Matcher:
         if piece.missing(lo, hi):
             stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
             if any(intersect(*gap, stored) for gap in piece.missing(lo, hi)):
-                piece = self.known.insert(self.predicate, block, stored, self._stored(block))
+                found = self._stored(block)
+                if found is not None:
+                    piece = self.known.insert(self.predicate, block, stored, found)
         return piece
 
-    def _stored(self, block: int) -> Lows:
-        """All stored matches of the block, in whatever pieces."""
-        found = [
-            lows
-            for file in self.view.files_for(self.stream_id, block, self.predicate)
-            for lows in self.cache.find(self.files, file, self.predicate, block)
-        ]
+    def _stored(self, block: int) -> Lows | None:
+        """All stored matches of the block, in whatever pieces; None where some are lost."""
+        view, predicate = self.view, self.predicate
+        try:
+            found = [
+                lows
+                for file in view.files_for(self.stream_id, block, predicate)
+                for lows in self.cache.find(self.files, file, predicate, block, view.version)
+            ]
+        except CorruptStore:
+            return None
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint16)
 
     def _computed(self, part: Part, lo: int, hi: int) -> Lows:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psoup.store import DataFile, Epoch, Snapshot, Store
+from psoup.store import CorruptStore, DataFile, Epoch, Snapshot, Store
 from psoup.store.epochs import GENESIS
 from psoup.store.layout import COVERAGE, SEGMENT_BITS
 from psoup.store.tables import read_files
 from results.coverage import Coverage
+
+log = logging.getLogger("psoup.server")
 
 MatchFiles = Mapping[tuple[int, int], Sequence[DataFile]]
 
@@ -103,7 +106,11 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Covera
             for stream_id, cover in before.coverage.items()
             if stream_id in epoch.streams
         }
-    table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)
+    try:
+        table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)
+    except (CorruptStore, FileNotFoundError) as error:
+        log.error("%s; all matches are computed here until the engine has made it anew", error)
+        return {}
     streams = table.column("stream_id")
     return {
         stream_id: Coverage.of(table.filter(pc.equal(streams, pa.scalar(stream_id))), mark.high)

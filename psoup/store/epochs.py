@@ -82,6 +82,10 @@ class Epochs:
             raise CorruptStore(f"version {version} of the table epochs names no epoch")
         return version, self._read(max(added, key=lambda file: file.high["epoch"]))
 
+    def is_newest(self, version: int) -> bool:
+        """Whether no epoch came after this version of the table."""
+        return self.folder.latest_version(version) == version
+
     def append(self, version: int, epoch: Epoch) -> None:
         """Commits at exactly `version`. Raises Conflict where a second engine was faster."""
         table = pa.Table.from_pylist([_row(epoch)], schema=EPOCHS)

@@ -1,32 +1,173 @@
-"""A look at every file a store names."""
+"""A look at every file a store names, for the operator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
+from psoup.store.bits import without_flip
+from psoup.store.checks import seal_holds
+from psoup.store.datafile import DataFile
+from psoup.store.decoding import rows_of
 from psoup.store.delta import DeltaFolder, Snapshot
-from psoup.store.errors import CorruptStore
+from psoup.store.durable import replace_file
+from psoup.store.epochs import Epoch
+from psoup.store.errors import Conflict, CorruptStore, LogTrimmed
+from psoup.store.events import Accept, CreateStream, Data, Entry
+from psoup.store.identity import read_identity
 from psoup.store.layout import ENGINE_TABLES
-from psoup.store.reading import reader, table_name
+from psoup.store.losses import Hole, Losses, Lost
+from psoup.store.position import Position
+from psoup.store.reading import DataFileGone, reader
 from psoup.store.store import Store
 
 
-def damage(store: Store) -> Iterator[str]:
-    """The files that can't be read, each with the reason. Raises CorruptStore where the store
-    can't even be opened."""
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """`rows` are those that are lost with the file, where it held rows and nothing else."""
+
+    problem: str
+    rows: Lost | None = None
+
+
+def damage(store: Store) -> Iterator[Damage]:
+    """What can't be read, of everything the log and the newest epoch name. Raises CorruptStore
+    where that can't even be found out."""
     _, epoch = store.epochs.latest()
-    tables = [(store.log.folder, store.log.folder.snapshot())]
-    tables += [(store.table(name), store.snapshot(epoch, name)) for name in ENGINE_TABLES]
-    tables += [(store.stem(one), store.stem_snapshot(epoch, one)) for one in epoch.streams]
-    for folder, snapshot in tables:
-        yield from _damaged(folder, snapshot)
+    for folder in _folders(store, epoch):
+        yield from _damaged_commits(folder)
+    for name in ENGINE_TABLES:
+        yield from _damaged_files(store.table(name), store.snapshot(epoch, name), None)
+    for stream_id in epoch.streams:
+        snapshot = store.stem_snapshot(epoch, stream_id)
+        yield from _damaged_files(store.stem(stream_id), snapshot, stream_id)
+    yield from _damaged_events(store, epoch)
 
 
-def _damaged(folder: DeltaFolder, snapshot: Snapshot) -> Iterator[str]:
+def losses(store: Store) -> Losses:
+    """The holes the newest epoch names, and all that was accepted up to the end of the log."""
+    _, epoch = store.epochs.latest()
+    known = epoch.losses
+    for entry in _after(store, epoch):
+        if isinstance(entry.event, Accept):
+            known = known.accept(entry.event.rows)
+    return known
+
+
+def accept(store: Store, rows: Iterable[Lost]) -> Position:
+    """Appends to the log that these rows are lost and that answers may go on without them."""
+    event = Accept(tuple(rows))
+    while True:
+        version = store.log.latest_version() + 1
+        stamp = store.log.last_stamp(store.epochs.latest()[1], version)
+        position = Position(version, 0)
+        try:
+            store.log.append(version, [Entry(position, stamp, "", "", event)])
+            return position
+        except Conflict:
+            continue
+
+
+# ---- the tables
+
+
+def _folders(store: Store, epoch: Epoch) -> list[DeltaFolder]:
+    stems = [store.stem(stream_id) for stream_id in epoch.streams]
+    return [store.log.folder, store.epochs.folder, *map(store.table, ENGINE_TABLES), *stems]
+
+
+def _damaged_commits(folder: DeltaFolder) -> Iterator[Damage]:
+    for version in folder.versions():
+        try:
+            folder.read_commit(version)
+        except CorruptStore as error:
+            yield Damage(str(error))
+
+
+def _damaged_files(
+    folder: DeltaFolder, snapshot: Snapshot, stream_id: int | None
+) -> Iterator[Damage]:
     for file in snapshot.files.values():
         try:
             reader(folder.root, file).check()
-        except FileNotFoundError:
-            yield f"{table_name(folder.root)}/{file.path} is gone"
-        except CorruptStore as error:
-            yield str(error)
+        except (CorruptStore, DataFileGone) as error:
+            yield Damage(str(error), None if stream_id is None else _rows(stream_id, file))
+
+
+def _rows(stream_id: int, file: DataFile) -> Lost:
+    return Lost(stream_id, file.low["_row_id"], file.high["_row_id"] + 1)
+
+
+# ---- the log after the epoch
+
+
+def _after(store: Store, epoch: Epoch) -> Iterator[Entry]:
+    for version in range(epoch.log_version + 1, store.log.latest_version(epoch.log_version) + 1):
+        yield from store.log.read(version, payloads=False)
+
+
+def _damaged_events(store: Store, epoch: Epoch) -> Iterator[Damage]:
+    schemas = {one.id: one.schema for one in store.state(epoch).streams.values()}
+    for version in range(epoch.log_version + 1, store.log.latest_version(epoch.log_version) + 1):
+        try:
+            entries, file = store.log.read(version), store.log.file(version)
+        except (CorruptStore, LogTrimmed) as error:
+            yield Damage(str(error))
+            return
+        for entry in entries:
+            event = entry.event
+            if isinstance(event, CreateStream):
+                schemas[event.stream_id] = event.schema
+            elif isinstance(event, Data) and event.rows and file is not None:
+                schema = schemas[event.stream_id]
+                found = rows_of(entry, event, schema, file.path)
+                if isinstance(found, Hole):
+                    yield Damage(found.text(schema.name), found.rows)
+
+
+# ---- putting single bits right
+
+
+def mend(root: Path) -> Iterator[str]:
+    """Puts right every commit, and every file a sound commit names, in which one bit was turned
+    over; the paths of those."""
+    try:
+        checked = read_identity(root).get("checked", {})
+    except CorruptStore:
+        checked = {}
+    for log in sorted(root.rglob("_delta_log")):
+        first = checked.get(str(log.parent.relative_to(root)), 0)
+        folder = DeltaFolder(log.parent, first)
+        for version in folder.versions():
+            if version >= first:
+                yield from _mend_commit(log / f"{version:020d}.json")
+        for version in folder.versions():
+            yield from _mend_files(folder, version)
+
+
+def _mend_commit(path: Path) -> Iterator[str]:
+    content = path.read_bytes()
+    if not seal_holds(content):
+        whole = without_flip(content, seal_holds)
+        if whole is not None:
+            replace_file(path, whole)
+            yield str(path)
+
+
+def _mend_files(folder: DeltaFolder, version: int) -> Iterator[str]:
+    try:
+        commit = folder.read_commit(version)
+    except CorruptStore:
+        return
+    for file in commit.added if commit else ():
+        source = reader(folder.root, file)
+        try:
+            source.check()
+        except DataFileGone:
+            continue
+        except CorruptStore:
+            whole = source.mended()
+            if whole is not None:
+                replace_file(folder.path_of(file), whole)
+                yield str(folder.path_of(file))

@@ -19,6 +19,7 @@ from psoup.store import durable
 from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.delta import DeltaFolder
 from psoup.store.durable import remove, sync_folder
+from psoup.store.epochs import Epoch
 from psoup.store.errors import CorruptStore, FileGone, LogTrimmed
 from psoup.store.events import WITH_PAYLOAD, Entry, from_table, to_table
 from psoup.store.layout import LOG
@@ -102,6 +103,12 @@ class Log:
             newest = self.folder.latest_version(version)
             sync_folder(self.folder.log)
             self._settled = newest
+
+    def last_stamp(self, epoch: Epoch, version: int) -> int:
+        """The stamp of the last event before `version`, of which the epoch has consumed some."""
+        later = range(epoch.log_version + 1, version)
+        entries = (entry for number in later for entry in self.read(number, payloads=False))
+        return max((entry.stamp for entry in entries), default=epoch.clock)
 
     def file(self, version: int) -> DataFile | None:
         """The file of a commit, or None for one that holds no events.

@@ -43,7 +43,7 @@ class Hole:
         return f"rows {ids} of stream {stream}{when}: {self.file} is damaged or gone"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Lost:
     """Row ids `[row_lo, row_hi)` of a stream."""
 

@@ -46,7 +46,9 @@ def upgrade(root: Path, sync: bool) -> None:
         version = folder.latest_version() + 1
         checked = dict(_ends(root)) | {"log": version}
         event = Upgrade(FORMAT, checked)
-        entry = Entry(Position(version, 0), _last_stamp(root, version), "", "", event)
+        _, epoch = Epochs(DeltaFolder(root / "epochs", NEVER)).latest()
+        stamp = Log(folder).last_stamp(epoch, version)
+        entry = Entry(Position(version, 0), stamp, "", "", event)
         description = json.dumps(identity | {"psoup": FORMAT, "checked": checked})
         written = write_data_file(folder.root, to_table([entry]), sync=sync)
         try:
@@ -94,15 +96,3 @@ def _redefine_epochs(root: Path, sync: bool) -> None:
     if commit is not None and commit.added:
         again = with_checks(folder.root, commit.added[-1])
         folder.redefine(version + 1, EPOCHS, "", [again], sync=sync)
-
-
-def _last_stamp(root: Path, version: int) -> int:
-    """The stamp of the last event before a version of the log."""
-    _, epoch = Epochs(DeltaFolder(root / "epochs", NEVER)).latest()
-    events = Log(DeltaFolder(root / "log", NEVER))
-    stamps = [
-        entry.stamp
-        for number in range(epoch.log_version + 1, version)
-        for entry in events.read(number, payloads=False)
-    ]
-    return max([epoch.clock, *stamps])

@@ -48,7 +48,10 @@ class ServerProcess:
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line.startswith(_READY), self.errors.read_text()
+        if not line.startswith(_READY):
+            self._process.kill()
+            self._close()
+            raise AssertionError(self.errors.read_text())
         self.address = line.removeprefix(_READY).strip()
         self.channel = grpc.insecure_channel(
             self.address, options=[("grpc.max_receive_message_length", -1)]

@@ -16,11 +16,12 @@ from datastem.instants import DAY, SECOND
 from psoup.server.answering import invoke
 from psoup.server.core import Core
 from psoup.server.describing import registration_messages, status_message
+from psoup.server.errors import RowsLost
 from psoup.server.proposals import Define, find_registration
 from psoup.server.publishing import publish
 from psoup.server.registering import register
 from psoup.server.settings import Settings
-from psoup.store import Data, Entry, Position, Store
+from psoup.store import Accept, Data, Entry, Event, Lost, Position, Store
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import CreateStream, parse_statement
 from tests.server.epochs import HandMadeEngine
@@ -175,7 +176,7 @@ async def test_waiting_for_the_engine_ends_when_it_comes(tmp_path: Path) -> None
         assert (found, header.computed_rows, header.epoch) == (naive([table]), 0, 1)
 
 
-async def test_a_payload_that_does_not_decode_leaves_its_ids_empty(tmp_path: Path) -> None:
+async def test_a_payload_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as core:
         await define(core)
         handle = (await register(core, pb.RegisterRequest(sql=QUERY)))[0].handles[0]
@@ -183,9 +184,13 @@ async def test_a_payload_that_does_not_decode_leaves_its_ids_empty(tmp_path: Pat
         await _append_junk(core, 50)
         await send(core, rows(100, 100))
     async with running(tmp_path / "store") as core:
+        assert core.follower.state.streams[1].high == 250
+        with pytest.raises(RowsLost, match="rows 100 to 149 of stream s.* log/part"):
+            await ask(core, handle)
+        await _append(core, Accept((Lost(1, 100, 150),)))
         header, found = await ask(core, handle)
         assert found == naive([rows(0, 100), rows(100, 100)])
-        assert core.follower.state.streams[1].high == 250
+        assert any("rows 100 to 149" in note for note in header.notes)
         request = pb.InvokeRequest(handle=handle, window="UNBOUNDED")
         parts = await received(invoke(core, request, None))
         ids = [row.values[1].bigint for part in parts for row in part.rows.rows]
@@ -193,8 +198,12 @@ async def test_a_payload_that_does_not_decode_leaves_its_ids_empty(tmp_path: Pat
 
 
 async def _append_junk(core: Core, count: int) -> None:
+    high = core.follower.state.streams[1].high
+    await _append(core, Data(1, "", 0, count, high, START, START, None, b"", b"junk"))
+
+
+async def _append(core: Core, event: Event) -> None:
     state, version = core.follower.state, core.follower.version + 1
-    event = Data(1, "", 0, count, state.streams[1].high, START, START, None, b"", b"junk")
     entry = Entry(Position(version, 0), state.clock, "main", "main", event)
     core.store.log.append(version, [entry])
     await core.follower.catch_up()

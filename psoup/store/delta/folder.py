@@ -161,6 +161,10 @@ class DeltaFolder:
         """
         return self._commits.read(version)
 
+    def versions(self) -> list[int]:
+        """Those that have a commit file, ascending. It lists the folder."""
+        return sorted(self._commits.listing().commits)
+
     def latest_version(self, seen: int = 0) -> int:
         """The newest version, given one that was seen before.
 

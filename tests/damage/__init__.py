@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from psoup.store import Store
 
 
@@ -18,6 +20,13 @@ def flip(path: Path, bit: int | None = None) -> None:
 def flip_in(path: Path, text: bytes) -> None:
     """Turns over the lowest bit of the first place where a file has these bytes."""
     flip(path, 8 * path.read_bytes().index(text))
+
+
+def flip_in_column(path: Path, name: str) -> None:
+    """Turns over a bit of the last value of a column in a Parquet file."""
+    metadata = pq.read_metadata(path)
+    column = metadata.row_group(0).column(metadata.schema.names.index(name))
+    flip(path, 8 * (column.data_page_offset + column.total_compressed_size - 9))
 
 
 def named_files(store: Store, table: str) -> list[Path]:
