@@ -7,6 +7,7 @@ makes small calls one after the other; beside each is what the same call took on
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,11 +51,39 @@ def _ask(where: str) -> Callable[[Any, int], None]:
     return turn
 
 
+def _bombs(stub: Any, number: int) -> None:
+    """A batch that would be 240 MB, and one after it that is just not too large."""
+    for megabytes in (240, 60):
+        with contextlib.suppress(grpc.RpcError):
+            arrow = _packed(megabytes)
+            stub.Publish(pb.PublishRequest(tenant=TENANT, stream="bombs", arrow=arrow))
+
+
+@functools.cache
+def _packed(megabytes: int) -> bytes:
+    """Texts of so many megabytes in a few kilobytes."""
+    rows = pa.table({"t": pa.repeat("x" * 1_000_000, megabytes)})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def _flood(stub: Any, number: int) -> None:
+    """Ten thousand calls in one moment."""
+    calls = [stub.ListStreams.future(pb.ListStreamsRequest()) for _ in range(10_000)]
+    for call in calls:
+        call.code()
+
+
 _ORS = " OR ".join(f"t LIKE '%{number}%b%'" for number in range(2_500))
 ATTACKS = (
     Attack("8 callers, LIKE of 40 KB", 8, _ask(f"t LIKE '{'%a' * 20_000}b'")),
     Attack("8 callers, 2,500 ORs of LIKE", 8, _ask(_ORS)),
     Attack("8 callers, texts of 64 KB that are refused", 8, _ask("(a" + "+1" * 32_000 + ") > 0")),
+    Attack("4 callers, batches of kB that unpack to 60 and 240 MB", 4, _bombs),
+    Attack("10,000 calls at once", 1, _flood),
 )
 
 
@@ -84,6 +113,7 @@ def run(folder: Path, quick: bool) -> Report:
 def _prepare(target: str) -> None:
     with Client(target, tenant=TENANT) as client:
         client.define("CREATE STREAM s (a BIGINT, t TEXT)")
+        client.define("CREATE STREAM bombs (t TEXT)")
         texts = ["a" * 45_000] * _LONG_TEXTS
         client.publish("s", pa.table({"a": range(_LONG_TEXTS), "t": texts}))
         for first in range(0, _ROWS, 50_000):

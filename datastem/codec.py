@@ -51,10 +51,17 @@ def empty_rows(schema: StreamSchema) -> pa.RecordBatch:
 
 def encode(batch: pa.RecordBatch) -> bytes:
     """An Arrow IPC stream of one record batch. `batch` is one that `accept` returned."""
-    sink = pa.BufferOutputStream()
+    counter = pa.MockOutputStream()
+    _write(counter, batch)
+    # A sink that grows would have room for twice as much, and half of that still to copy.
+    content = pa.allocate_buffer(counter.size())
+    _write(pa.FixedSizeBufferWriter(content), batch)
+    return content.to_pybytes()
+
+
+def _write(sink: Any, batch: pa.RecordBatch) -> None:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return bytes(sink.getvalue())
 
 
 def decode(

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-_SECONDS = 1.0
+_SECONDS = 0.25
 # What may come and go without a look.
 _SLACK = 32 << 20
 
