@@ -56,7 +56,8 @@ def encode(batch: pa.RecordBatch) -> bytes:
     # A sink that grows would have room for twice as much, and half of that still to copy.
     content = pa.allocate_buffer(counter.size())
     _write(pa.FixedSizeBufferWriter(content), batch)
-    return content.to_pybytes()
+    encoded: bytes = content.to_pybytes()
+    return encoded
 
 
 def _write(sink: Any, batch: pa.RecordBatch) -> None:
