@@ -23,7 +23,6 @@ from psoup.server.core import Core
 from psoup.server.reflection import enable_reflection
 from psoup.server.services import SERVICE, PsoupService, add_service
 from psoup.server.settings import Settings
-from psoup.server.tidying import choose_allocator
 from psoup.store import Store, StoreError
 
 log = logging.getLogger("psoup.server")
@@ -169,7 +168,6 @@ class Server:
 async def serve(settings: Settings) -> None:
     """Until SIGTERM or SIGINT."""
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
-    choose_allocator()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     if settings.end_with_stdin:

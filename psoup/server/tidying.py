@@ -8,7 +8,6 @@ at every free it would cost more than the scan itself.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import sys
 from collections.abc import Callable
@@ -18,15 +17,6 @@ import pyarrow as pa
 _SECONDS = 0.25
 # What may come and go without a look.
 _SLACK = 32 << 20
-
-
-def choose_allocator() -> None:
-    """Arrow allocates by jemalloc from here on, where it has that.
-
-    Its usual one keeps what each thread has freed for that thread, and answers have many.
-    """
-    with contextlib.suppress(NotImplementedError):
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 async def tidy_up() -> None:
