@@ -25,7 +25,13 @@ from psoup.cli.serve import require
     help="Accept that the lost rows are lost: answers go on without them, and say so. This can't "
     "be taken back.",
 )
-def repair(store: Path, mend: bool, accept: bool) -> None:
+@click.option(
+    "--clock",
+    is_flag=True,
+    help="Take back stamps past this machine's clock. Servers and engine must be stopped.",
+)
+@click.option("--yes", is_flag=True, help="Don't ask before stamps are taken back.")
+def repair(store: Path, mend: bool, accept: bool, clock: bool, yes: bool) -> None:
     """Look for damage in the store in this folder; servers and the engine may run meanwhile.
 
     Every file that the log and the newest epoch name is read. Without an option nothing is written.
@@ -33,12 +39,26 @@ def repair(store: Path, mend: bool, accept: bool) -> None:
     is put back from a back-up, under its name, is as good as new. For rows that can't be had back
     there is --accept: until then every answer that would need them fails.
 
+    With --clock the jumps of a wrong clock are taken back, which `psoup clock` shows: every stamp
+    past the clock of this machine is set to that clock, and what the jump had hidden is there
+    again. Positions of before are refused then, and clients get their next answers whole. Make sure
+    that this machine's clock is right, and keep a back-up of the folder. Where it was killed, run
+    it again: until it has ended nothing else opens the store.
+
     \b
     psoup repair ./store
     psoup repair ./store --mend
     psoup repair ./store --accept
+    psoup repair ./store --clock
     """
     require("server")
+    if clock:
+        _take_back(store, yes)
+    else:
+        _look(store, mend, accept)
+
+
+def _look(store: Path, mend: bool, accept: bool) -> None:
     from psoup.store import Store, StoreError, inspection
 
     try:
@@ -64,3 +84,23 @@ def repair(store: Path, mend: bool, accept: bool) -> None:
         refuse("the store is damaged; `psoup repair --help` says what can be done")
     else:
         note("no other damage" if losses.accepted else "no damage")
+
+
+def _take_back(store: Path, yes: bool) -> None:
+    from datastem.instants import format_instant
+    from psoup.engine.errors import EngineError
+    from psoup.engine.reclock import repair_clock
+    from psoup.store import StoreError
+    from psoup.write.timepiece import this_machine
+
+    now = this_machine().wall()
+
+    def allow(last: int) -> bool:
+        note(f"last stamp: {format_instant(last)}; this machine's clock: {format_instant(now)}")
+        return yes or click.confirm("Set every stamp past this clock to it?")
+
+    try:
+        done = repair_clock(store.absolute(), now, allow)
+    except (StoreError, EngineError) as error:
+        refuse(str(error))
+    note("done; start the servers and the engine" if done else "nothing was changed")
