@@ -8,22 +8,22 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from datastem.instants import SECOND
-from psoup.server.appender import Appender
-from psoup.server.clockguard import ClockGuard
 from psoup.server.follower import Follower
-from psoup.server.leases import Leases
 from psoup.server.matchfiles import MatchCache
-from psoup.server.room import Room
+from psoup.server.room import HOLD, Room
 from psoup.server.settings import Settings
 from psoup.server.shares import CALLER
 from psoup.server.summaries import Summaries
 from psoup.server.sync.tokens import Tokens, read_key
 from psoup.server.tidying import tidy_up
-from psoup.server.timepiece import Timepiece, of_clock, this_machine
 from psoup.server.turns import Turns
 from psoup.server.unregistered import Unregistered
 from psoup.store import Store
 from psoup.store.repairing import Occupancy
+from psoup.write.appender import Appender, GroupLimits
+from psoup.write.clock import ClockGuard
+from psoup.write.leases import LeaseKeeper
+from psoup.write.timepiece import Timepiece, of_clock, this_machine
 from querystem.language import Shapes
 from results.known import Known
 
@@ -50,7 +50,8 @@ class Core:
         self.guard = ClockGuard(timepiece, int(limit), int(settle))
         self.clock = self.guard.now
         self.follower = Follower(store, settings, self.guard.hear)
-        self.appender = Appender(self.follower, settings, self.guard)
+        limits = GroupLimits(settings.group_events, settings.group_bytes)
+        self.appender = Appender(store.log, self.follower, self.guard, limits, HOLD.get)
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
         self.known = Known(settings.memory // 16)
         self.summaries = Summaries(settings.memory // 16)
@@ -59,7 +60,7 @@ class Core:
         self.unregistered = Unregistered()
         self.shapes = Shapes()
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
-        self.leases = Leases(self.follower, self.appender, self.guard)
+        self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.turns = Turns(settings.workers)
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False

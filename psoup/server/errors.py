@@ -1,37 +1,35 @@
-"""Every error a client can meet, and the one table that gives each its status code.
-
-ServerError
-├── BadRequest          a field of the request is wrong
-├── UnknownHandle
-├── RegistrationExpired nobody asked for it for as long as its lease
-├── NoSuchStream
-├── StreamExists
-├── StreamDropped       the registration's stream is gone
-├── KeyTaken            the client key belongs to another query
-├── SequenceGap         the sequence before this one is missing
-├── SequenceReused      that sequence was given to other rows
-├── AfterFailure        an earlier batch of the same call was refused
-├── Overloaded          too much at once: try again after a while
-├── LogFull             the engine is so far behind that no rows are taken
-├── TooMuchWork         more rows to compute than the server may
-├── NotReached          waited as long as allowed
-├── OutOfTime           the call's own deadline passed while it was computed
-├── RowsLost            the answer needs rows that were accepted and are lost
-├── DiskFull
-├── StorageFailed
-├── ClockAhead          this server's clock is ahead of the others'
-├── ClockUnconfirmed    an event time that only an unconfirmed jump of the clock allows
-└── Stopping
-"""
+"""The one table that gives each error its status code, and errors as messages of the wire."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import grpc
 from google.rpc import code_pb2, status_pb2
 
 from datastem.errors import DataError, DecodeError, RowError
+from psoup.errors import (
+    AfterFailure,
+    BadRequest,
+    ClockAhead,
+    ClockUnconfirmed,
+    DiskFull,
+    KeyTaken,
+    LogFull,
+    NoSuchStream,
+    NotReached,
+    OutOfTime,
+    Overloaded,
+    RegistrationExpired,
+    RowsLost,
+    SequenceGap,
+    SequenceReused,
+    ServerError,
+    Stopping,
+    StorageFailed,
+    StreamDropped,
+    StreamExists,
+    TooMuchWork,
+    UnknownHandle,
+)
 from psoup.store.errors import (
     Conflict,
     CorruptStore,
@@ -45,104 +43,40 @@ from psoup.store.errors import (
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import errors as language
 
+__all__ = [
+    "AfterFailure",
+    "BadRequest",
+    "CODES",
+    "ClockAhead",
+    "ClockUnconfirmed",
+    "DiskFull",
+    "FAMILIES",
+    "KeyTaken",
+    "LogFull",
+    "NoSuchStream",
+    "NotReached",
+    "OutOfTime",
+    "Overloaded",
+    "RegistrationExpired",
+    "RowsLost",
+    "SequenceGap",
+    "SequenceReused",
+    "ServerError",
+    "Stopping",
+    "StorageFailed",
+    "StreamDropped",
+    "StreamExists",
+    "TooMuchWork",
+    "UnknownHandle",
+    "code_of",
+    "detail_of",
+    "internal_status",
+    "status_of",
+]
+
 # Both travel in HTTP/2 trailers, of which clients take 8 KiB; beyond ASCII a byte costs three.
 _MESSAGE_BYTES = 1200
 _VALUE_BYTES = 200
-
-
-class ServerError(Exception):
-    """`reason` is the stable name; keywords are fields of ErrorDetail, such as `retry_after`."""
-
-    reason = "SERVER"
-
-    def __init__(self, message: str, *, reason: str = "", **detail: Any) -> None:
-        super().__init__(message)
-        self.reason = reason or type(self).reason
-        self.detail = detail
-
-
-class BadRequest(ServerError):
-    reason = "BAD_REQUEST"
-
-
-class UnknownHandle(ServerError):
-    reason = "UNKNOWN_HANDLE"
-
-
-class RegistrationExpired(ServerError):
-    reason = "REGISTRATION_EXPIRED"
-
-
-class NoSuchStream(ServerError):
-    reason = "UNKNOWN_STREAM"
-
-
-class StreamExists(ServerError):
-    reason = "STREAM_EXISTS"
-
-
-class StreamDropped(ServerError):
-    reason = "STREAM_DROPPED"
-
-
-class KeyTaken(ServerError):
-    reason = "CLIENT_KEY_TAKEN"
-
-
-class SequenceGap(ServerError):
-    reason = "SEQUENCE_GAP"
-
-
-class SequenceReused(ServerError):
-    reason = "SEQUENCE_REUSED"
-
-
-class AfterFailure(ServerError):
-    reason = "AFTER_FAILURE"
-
-
-class Overloaded(ServerError):
-    reason = "OVERLOADED"
-
-
-class LogFull(ServerError):
-    reason = "LOG_FULL"
-
-
-class TooMuchWork(ServerError):
-    reason = "TOO_MUCH_WORK"
-
-
-class NotReached(ServerError):
-    reason = "NOT_REACHED"
-
-
-class OutOfTime(ServerError):
-    reason = "OUT_OF_TIME"
-
-
-class RowsLost(ServerError):
-    reason = "CORRUPT_STORE"
-
-
-class DiskFull(ServerError):
-    reason = "DISK_FULL"
-
-
-class StorageFailed(ServerError):
-    reason = "STORAGE_FAILED"
-
-
-class ClockAhead(ServerError):
-    reason = "CLOCK_AHEAD"
-
-
-class ClockUnconfirmed(ServerError):
-    reason = "CLOCK_UNCONFIRMED"
-
-
-class Stopping(ServerError):
-    reason = "STOPPING"
 
 
 # One row for each class; a test finds classes that are missing here.

@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 from datastem.memory import Memory
 from datastem.stem import DataStem
 from psoup.server.keyed import KeyedStream
-from psoup.server.recent import Recent
 from psoup.server.replica import Replica
 from psoup.server.settings import Settings
-from psoup.server.tail import Rows, decode_rows
 from psoup.server.view import EpochView, open_view
 from psoup.store import CorruptStore, Entry, LogTrimmed, Losses, State, Store
+from psoup.store.decoding import DecodedRows, decode_rows
 from psoup.store.pulse import PulseWatch
 from psoup.store.reading import DataFileGone
+from psoup.write.draft import RecentBatches
 
 log = logging.getLogger("psoup.server")
 
@@ -47,7 +47,7 @@ class Follower:
     ) -> None:
         self.store = store
         self._hear = hear
-        self.recent = Recent()
+        self.recent = RecentBatches()
         self.memory = Memory(settings.memory * 3 // 4)
         self._replica = Replica(store, self.memory, State(), 0)
         self._poll = settings.poll
@@ -84,7 +84,7 @@ class Follower:
 
     @property
     def losses(self) -> Losses:
-        """Rows that are lost, as far as this server knows."""
+        """DecodedRows that are lost, as far as this server knows."""
         return self._replica.losses
 
     async def start(self) -> None:
@@ -126,7 +126,7 @@ class Follower:
                     if self.version == stood:
                         raise
 
-    def apply(self, version: int, entries: Sequence[Entry], rows: Rows, nbytes: int) -> None:
+    def apply(self, version: int, entries: Sequence[Entry], rows: DecodedRows, nbytes: int) -> None:
         """Takes the next commit, whose file has so many bytes. One that was applied already is
         left alone."""
         if version != self.version + 1:
@@ -222,7 +222,7 @@ class Follower:
         self.apply(version, *await self._in_thread(self._read, version, self.state))
         return True
 
-    def _read(self, version: int, state: State) -> tuple[list[Entry], Rows, int]:
+    def _read(self, version: int, state: State) -> tuple[list[Entry], DecodedRows, int]:
         entries = self.store.log.read(version)
         file = self.store.log.file(version) if entries else None
         rows = decode_rows(entries, state, file.path if file else "")

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
+from psoup.lookup import find_registration
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest, StreamDropped
 from psoup.server.invoke import Plan, Triggers, retained
 from psoup.server.losses import check_losses
 from psoup.server.matcher import Matcher, Work
 from psoup.server.names import default_name
-from psoup.server.proposals import find_registration
 from psoup.server.readings import Reading
 from psoup.server.refreshing import point_by_rows, point_of, refreshed
 from psoup.server.registering import Found, bind, check_text

@@ -12,16 +12,17 @@ from datastem.digest import heartbeat_digest
 from datastem.errors import RowError
 from datastem.schema import StreamSchema
 from datastem.types import Kind
+from psoup.lookup import find_stream
 from psoup.server.core import Core
-from psoup.server.draft import Chain
 from psoup.server.errors import BadRequest, LogFull, NoSuchStream
 from psoup.server.ipc import Measured, measure, read_table
 from psoup.server.names import check_name, default_name
-from psoup.server.proposals import Batch, Published, Stale, find_stream
 from psoup.server.room import HOLD
 from psoup.server.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.draft import Chain, Stale
+from psoup.write.streams import PublishBatch, Published
 
 _ATTEMPTS = 3
 # What is quicker to read than to hand to a thread.
@@ -43,7 +44,7 @@ async def publish(core: Core, request: pb.PublishRequest) -> pb.PublishResponse:
     raise BadRequest("the stream was dropped and created again, over and over")
 
 
-async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> Batch:
+async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> PublishBatch:
     """Refuses only by the newest state: another server may just have made the stream."""
     seen = core.follower.version
     try:
@@ -55,7 +56,7 @@ async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) 
         return await _accepted(core, request, chain)
 
 
-async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> Batch:
+async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> PublishBatch:
     _check_identity(core, request)
     tenant = default_name(request.tenant, "tenant", core.settings)
     stream = find_stream(core.follower.state, tenant, request.stream)
@@ -140,7 +141,7 @@ def _accept(
     tenant: str,
     stream: StreamState,
     chain: Chain | None,
-) -> Batch:
+) -> PublishBatch:
     kind = request.WhichOneof("batch")
     if kind is None:
         raise BadRequest(
@@ -153,7 +154,7 @@ def _accept(
         read_table(request.arrow, limits) if kind == "arrow" else to_table(request.rows, schema)
     )
     taken = accept(sent, schema, _stamp(core), limits)
-    return Batch(
+    return PublishBatch(
         tenant=tenant,
         owner="main",
         stream_id=stream.id,
@@ -174,7 +175,7 @@ def _heartbeat(
     tenant: str,
     stream: StreamState,
     chain: Chain | None,
-) -> Batch:
+) -> PublishBatch:
     schema = stream.schema
     if schema.ordered_by is None:
         raise BadRequest(
@@ -186,7 +187,7 @@ def _heartbeat(
     except BadValue as bad:
         raise RowError(bad.reason, f"the heartbeat {bad}", field="heartbeat") from None
     check_ahead(ts, schema, _stamp(core))
-    return Batch(
+    return PublishBatch(
         tenant=tenant,
         owner="main",
         stream_id=stream.id,

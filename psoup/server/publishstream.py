@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from psoup.server.core import Core
-from psoup.server.draft import Chain
 from psoup.server.errors import NoSuchStream
-from psoup.server.proposals import Published, Stale
 from psoup.server.publishing import accepted, response
 from psoup.server.shares import CALLER
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.draft import Chain, Stale
+from psoup.write.streams import Published
 
 _IN_FLIGHT = 64
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from datastem.schema import StreamSchema
+from psoup.lookup import find_registration
 from psoup.server.core import Core
 from psoup.server.names import default_name
-from psoup.server.proposals import find_registration
 from psoup.server.summaries import Entry
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import bind_window

@@ -12,7 +12,6 @@ from datastem.schema import StreamSchema
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
 from psoup.server.ipc import read_table
-from psoup.server.many import RegisterRows, Rows
 from psoup.server.names import check_name, default_name
 from psoup.server.parameters import (
     rows_columns,
@@ -21,11 +20,12 @@ from psoup.server.parameters import (
     to_json_many,
     to_scalars,
 )
-from psoup.server.proposals import Prepared, RegisterAll, Registered, Stale
 from psoup.server.publishing import measured
 from psoup.server.room import HOLD
 from psoup.store import State, StreamState
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.draft import Stale
+from psoup.write.registrations import ManyRows, Prepared, RegisterAll, Registered, RegisterRows
 from querystem.language import bind_query, bind_rows
 from querystem.pace import spending
 from querystem.query import Query
@@ -105,7 +105,7 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         )
         parameters = to_json_many(given.columns, given.count)
         if bound.form is not None:
-            rows = Rows(given.client_keys, parameters, bound.keys)
+            rows = ManyRows(given.client_keys, parameters, bound.keys)
             return RegisterRows(tenant, owner, found.bound.id, sql, lease, bound.form, rows)
         written = map(_written, bound.queries)
         ready = list(map(Prepared, given.client_keys, parameters, written))

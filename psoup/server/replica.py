@@ -17,7 +17,7 @@ from datastem.stem import DataStem, Segment
 from psoup.server.backlog import Backlog
 from psoup.server.files import StemFiles
 from psoup.server.keyed import KeyedStream
-from psoup.server.tail import Rows, StemReader
+from psoup.server.tail import StemReader
 from psoup.server.view import EMPTY, EpochView
 from psoup.store import (
     CorruptStore,
@@ -31,6 +31,7 @@ from psoup.store import (
     State,
     Store,
 )
+from psoup.store.decoding import DecodedRows
 
 # The runs of rows in files, by stream.
 Segments: TypeAlias = dict[int, list[Segment]]
@@ -50,7 +51,7 @@ class Replica:
         self.stems: dict[int, DataStem] = {}
         self.keyed: dict[int, KeyedStream] = {}
         self.backlog = Backlog()
-        # Rows of the log that the view's epoch has not consumed and nobody will.
+        # DecodedRows of the log that the view's epoch has not consumed and nobody will.
         self._lost: list[Hole] = []
         self._store = store
         self._memory = memory
@@ -60,7 +61,7 @@ class Replica:
             if not stream.dropped:
                 self._open_stem(stream.id, stream.schema)
 
-    def apply(self, version: int, entries: Sequence[Entry], rows: Rows, nbytes: int) -> None:
+    def apply(self, version: int, entries: Sequence[Entry], rows: DecodedRows, nbytes: int) -> None:
         """Takes the commit after `self.version`, whose file has so many bytes.
 
         Raises CorruptStore, with nothing changed, where its row ids don't go on from here.
@@ -155,7 +156,7 @@ class Replica:
                 )
             highs[event.stream_id] = high + event.rows
 
-    def _apply_rows(self, entry: Entry, rows: Rows) -> None:
+    def _apply_rows(self, entry: Entry, rows: DecodedRows) -> None:
         match entry.event:
             case CreateStream(stream_id, schema):
                 self._open_stem(stream_id, schema)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import grpc
 from google.rpc import status_pb2
 
+from psoup.lookup import find_registration, find_stream
 from psoup.server.answering import ask, invoke
 from psoup.server.core import Core
 from psoup.server.describing import (
@@ -30,14 +31,6 @@ from psoup.server.explaining import explain
 from psoup.server.names import default_name
 from psoup.server.pieces import Message, serialize
 from psoup.server.planning import now_of
-from psoup.server.proposals import (
-    ConfirmJumps,
-    Define,
-    Drop,
-    UnregisterOne,
-    find_registration,
-    find_stream,
-)
 from psoup.server.publishing import publish
 from psoup.server.publishstream import publish_stream
 from psoup.server.registering import check_text, register, register_many
@@ -46,6 +39,9 @@ from psoup.server.sync.call import sync
 from psoup.server.sync.watch import watch
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1 import psoup_pb2_grpc
+from psoup.write.clock import ConfirmJumps
+from psoup.write.registrations import UnregisterOne
+from psoup.write.streams import Define, Drop
 from querystem.language import CreateStream, parse_statement
 
 log = logging.getLogger("psoup.server")

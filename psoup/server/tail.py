@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,28 +13,8 @@ from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.stem import Reader, Segment
 from datastem.tail import Inserts
-from psoup.store import CorruptStore, CreateStream, Data, Entry, Hole, State
+from psoup.store import CorruptStore, Data, Entry, Hole
 from psoup.store.decoding import rows_of
-
-# The decoded rows of a commit, or the hole they leave, by the ordinal of their event.
-Rows: TypeAlias = dict[int, pa.RecordBatch | Hole]
-
-
-def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> Rows:
-    """The rows of a commit that was read from `file`, or the holes they leave.
-
-    `state` is the one before the commit. It is only looked at, so it may move on meanwhile.
-    """
-    created: dict[int, StreamSchema] = {}
-    rows: Rows = {}
-    for entry in entries:
-        event = entry.event
-        if isinstance(event, CreateStream):
-            created[event.stream_id] = event.schema
-        elif isinstance(event, Data) and event.rows:
-            schema = created.get(event.stream_id) or state.streams[event.stream_id].schema
-            rows[entry.position.ordinal] = rows_of(entry, event, schema, file)
-    return rows
 
 
 class StemReader:

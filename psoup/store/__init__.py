@@ -39,12 +39,18 @@ from psoup.store.losses import NO_LOSS, Hole, Losses, Lost
 from psoup.store.position import START, Position
 from psoup.store.predicates import Predicate
 from psoup.store.registrations import Registration
-from psoup.store.state import Publisher, State, StreamState, Touched
+from psoup.store.state import (
+    AcceptedBatch,
+    State,
+    StreamState,
+    Touched,
+)
 from psoup.store.store import Store
 
 __all__ = [
     "START",
     "Accept",
+    "AcceptedBatch",
     "Commit",
     "Confirm",
     "Conflict",
@@ -70,7 +76,6 @@ __all__ = [
     "NotAStore",
     "Position",
     "Predicate",
-    "Publisher",
     "Register",
     "RegisterMany",
     "Registration",

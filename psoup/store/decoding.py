@@ -1,18 +1,41 @@
-"""The rows of a publish out of the log, if they are the ones that were accepted."""
+"""Rows out of the log: decoded, and held against the digest that was accepted with them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from datastem.codec import decode
 from datastem.errors import DecodeError
 from datastem.schema import StreamSchema
-from psoup.store.events import Data, Entry
+from psoup.store.events import CreateStream, Data, Entry
 from psoup.store.losses import Hole
+from psoup.store.state import State
 
 log = logging.getLogger("psoup.store")
+
+# The rows of a commit, or the holes they leave, by the ordinal of their event.
+DecodedRows: TypeAlias = dict[int, pa.RecordBatch | Hole]
+
+
+def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> DecodedRows:
+    """Decodes the rows of a commit that was read from `file`.
+
+    `state` is the one before the commit. It is only looked at, so it may move on meanwhile.
+    """
+    created: dict[int, StreamSchema] = {}
+    rows: DecodedRows = {}
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, CreateStream):
+            created[event.stream_id] = event.schema
+        elif isinstance(event, Data) and event.rows:
+            schema = created.get(event.stream_id) or state.streams[event.stream_id].schema
+            rows[entry.position.ordinal] = rows_of(entry, event, schema, file)
+    return rows
 
 
 def rows_of(entry: Entry, event: Data, schema: StreamSchema, file: str) -> pa.RecordBatch | Hole:

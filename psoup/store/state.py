@@ -67,14 +67,18 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
-class Publisher:
-    """The last batch of a publisher; every earlier sequence was accepted too."""
+class AcceptedBatch:
+    """A batch of a publisher; every earlier sequence of that publisher was accepted too."""
 
     sequence: int
     digest: bytes
     first_row_id: int
     rows: int
     position: Position
+
+    @classmethod
+    def of(cls, event: Data, position: Position) -> AcceptedBatch:
+        return cls(event.sequence, event.digest, event.first_row_id, event.rows, position)
 
 
 @dataclass(slots=True)
@@ -98,7 +102,7 @@ class State:
     stream_names: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
     registrations: AnyRegistrations = field(default_factory=Registrations)
     predicates: AnyPredicates = field(default_factory=Predicates)
-    publishers: MutableMapping[tuple[str, str], Publisher] = field(default_factory=dict)
+    publishers: MutableMapping[tuple[str, str], AcceptedBatch] = field(default_factory=dict)
     leases: Leases = field(default_factory=Leases)
     jumps: Jumps = field(default_factory=Jumps)
     losses: Losses = NO_LOSS
@@ -196,9 +200,7 @@ class State:
         self.streams[stream.id] = replace(stream, high=high, reached=reached)
         if event.publisher:
             key = entry.tenant, event.publisher
-            self.publishers[key] = Publisher(
-                event.sequence, event.digest, event.first_row_id, event.rows, entry.position
-            )
+            self.publishers[key] = AcceptedBatch.of(event, entry.position)
             touched.publishers.add(key)
 
     def _register(self, entry: Entry, event: Register, touched: Touched) -> None:

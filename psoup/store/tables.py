@@ -22,7 +22,7 @@ from psoup.store.layout import CATALOG, LEASES, PREDICATES, PUBLISHERS, REGISTRA
 from psoup.store.leases import Expired
 from psoup.store.position import Position
 from psoup.store.reading import reader
-from psoup.store.state import Publisher, State, StreamState, Touched
+from psoup.store.state import AcceptedBatch, State, StreamState, Touched
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     "catalog": ("stream_id",),
@@ -118,7 +118,7 @@ def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
     state.predicates.extend(read("predicates"))
     _load_registrations(state, read("registrations"))
     for row in read("publishers").to_pylist():
-        state.publishers[row["tenant"], row["publisher"]] = Publisher(
+        state.publishers[row["tenant"], row["publisher"]] = AcceptedBatch(
             row["sequence"],
             row["digest"],
             row["first_row_id"],

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from psoup.server.core import Core
-from psoup.server.proposals import Define
 from psoup.server.publishing import publish
 from psoup.server.registering import register
 from psoup.server.settings import Settings
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.server.epochs import HandMadeEngine
 from tests.server.process import ipc

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Client, ConnectionFailed, Copies, Retry
-from psoup.server.recent import Recent
+from psoup.write.draft import RecentBatches
 from tests.client_sdk.copies.inside import InsideStore
 
 
@@ -25,7 +25,7 @@ class Cut:
 
 def test_an_edit_is_not_deleted_because_a_clone_used_its_number(tmp_path: Path) -> None:
     store = InsideStore(tmp_path)
-    store.core.follower.recent = Recent(capacity=0)
+    store.core.follower.recent = RecentBatches(capacity=0)
     store.client.define("CREATE STREAM s (a BIGINT)")
     phone, clone = tmp_path / "phone.db", tmp_path / "clone.db"
     with Copies(phone) as copies:

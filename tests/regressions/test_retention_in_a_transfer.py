@@ -9,13 +9,13 @@ import pytest
 
 from datastem.instants import SECOND
 from psoup.server.core import Core
-from psoup.server.proposals import Define
 from psoup.server.publishing import publish
 from psoup.server.registering import register
 from psoup.server.settings import Settings
 from psoup.server.sync.call import sync
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.oracle.copy import Copy
 from tests.server.epochs import HandMadeEngine

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.codec import are_rows, query_view
-from psoup.server.tail import decode_rows
 from psoup.store import DataFile, Epoch, Position, State, Store, StreamMark, Touched
 from psoup.store.datafile import write_data_file
+from psoup.store.decoding import decode_rows
 from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES
 from psoup.store.tables import changed_rows
 from querystem.expressions import from_json

@@ -13,13 +13,13 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
 from psoup.server.answering import ask
 from psoup.server.core import Core
-from psoup.server.draft import Chain, Draft
-from psoup.server.proposals import Define
 from psoup.server.publishing import publish
 from psoup.server.settings import Settings
-from psoup.server.timepiece import Timepiece
 from psoup.store import Event, Jump, Store
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.draft import Chain, CommitDraft
+from psoup.write.streams import Define
+from psoup.write.timepiece import Timepiece
 from tests.server.process import received, rows_of
 
 START = 1_700_000_000 * SECOND
@@ -66,7 +66,7 @@ class Said:
     nbytes: int = 0
     chain: Chain | None = None
 
-    def propose(self, draft: Draft) -> None:
+    def propose(self, draft: CommitDraft) -> None:
         draft.append("", "", self.event)
 
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 from grpc_status import rpc_status
 
 from psoup.server.pieces import Message, serialize
-from psoup.server.timepiece import VARIABLE
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
+from psoup.write.timepiece import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 _READY = "server ready on "

@@ -24,11 +24,11 @@ from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
 from psoup.server import keyed
 from psoup.server.core import Core
-from psoup.server.proposals import Define
 from psoup.server.publishing import publish
 from psoup.server.settings import Settings
 from psoup.store import Position, Store
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.streams import Define
 from querystem.identity import base_query, slides
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
 from querystem.query import Query

@@ -10,10 +10,10 @@ from google.protobuf.duration_pb2 import Duration
 from datastem.errors import RowError
 from datastem.instants import DAY, HOUR, MINUTE, SECOND
 from psoup.server.errors import ClockAhead, ClockUnconfirmed
-from psoup.server.leases import TICK
 from psoup.server.registering import register
 from psoup.store import Tick
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.leases import TICK
 from tests.server.machines import (
     START,
     Machine,

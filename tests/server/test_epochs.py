@@ -13,16 +13,17 @@ import pyarrow as pa
 import pytest
 
 from datastem.instants import DAY, SECOND
+from psoup.lookup import find_registration
 from psoup.server.answering import invoke
 from psoup.server.core import Core
 from psoup.server.describing import registration_messages, status_message
 from psoup.server.errors import RowsLost
-from psoup.server.proposals import Define, find_registration
 from psoup.server.publishing import publish
 from psoup.server.registering import register
 from psoup.server.settings import Settings
 from psoup.store import Accept, Data, Entry, Event, Lost, Position, Store
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.server.epochs import HandMadeEngine
 from tests.server.process import ipc, received

@@ -18,11 +18,11 @@ import pytest
 
 from psoup.server.core import Core
 from psoup.server.errors import DiskFull, StorageFailed
-from psoup.server.proposals import Define
 from psoup.server.publishing import publish
 from psoup.server.settings import Settings
 from psoup.store import Store, log
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.server.conftest import Start
 from tests.server.process import ipc

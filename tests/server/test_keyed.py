@@ -18,13 +18,13 @@ from datastem.schema import StreamSchema
 from psoup.server import keyed as server_keyed
 from psoup.server.answering import ask, invoke
 from psoup.server.core import Core
-from psoup.server.proposals import Define
 from psoup.server.publishing import publish
 from psoup.server.registering import register
 from psoup.server.settings import Settings
 from psoup.server.values import from_instant
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.streams import Define
 from querystem.language import CreateStream, bind_query, parse_statement
 from tests.oracle import naive_answer
 from tests.oracle.keyed import Keyed

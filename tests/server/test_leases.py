@@ -14,11 +14,10 @@ from google.protobuf.duration_pb2 import Duration
 from datastem.instants import HOUR, MINUTE, SECOND
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
+from psoup.lookup import find_registration
 from psoup.server.answering import invoke
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest, NotReached, RegistrationExpired, UnknownHandle
-from psoup.server.leases import TICK
-from psoup.server.proposals import Define, ExpireOne, RenewOne, UnregisterOne, find_registration
 from psoup.server.publishing import publish
 from psoup.server.registering import register
 from psoup.server.settings import Settings
@@ -27,6 +26,9 @@ from psoup.server.sync.watch import watch
 from psoup.store import Expire, Renew, Store, Tick
 from psoup.store.leases import QUIET, REMEMBERED, Expired, Leases
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.leases import TICK, ExpireOne, RenewOne
+from psoup.write.registrations import UnregisterOne
+from psoup.write.streams import Define
 from tests.oracle.copy import Copy
 from tests.server.epochs import HandMadeEngine
 from tests.server.process import rows_of

@@ -23,12 +23,13 @@ from datastem.instants import SECOND, from_micros
 from psoup.server.answering import ask, invoke
 from psoup.server.core import Core
 from psoup.server.pieces import Message
-from psoup.server.proposals import Define, UnregisterOne
 from psoup.server.publishing import publish
 from psoup.server.registering import register
 from psoup.server.settings import Settings
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.registrations import UnregisterOne
+from psoup.write.streams import Define
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
 from querystem.query import Query
 from tests.oracle.answers import naive_answer

@@ -16,11 +16,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from psoup.server.core import Core
 from psoup.server.publishing import publish
-from psoup.server.recent import Recent
 from psoup.server.services import PsoupService
 from psoup.server.settings import Settings
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.draft import RecentBatches
 from tests.server.process import ServerProcess, detail, ipc, rows_of
 
 pytestmark = pytest.mark.process
@@ -60,7 +60,7 @@ def test_a_repeat_whose_rows_are_forgotten_says_so(tmp_path: Path) -> None:
     async def replies() -> list[pb.PublishResponse]:
         core = Core(Store.open(tmp_path / "store", create=True), Settings(tmp_path))
         await core.start()
-        core.follower.recent = Recent(capacity=0)
+        core.follower.recent = RecentBatches(capacity=0)
         service = PsoupService(core)
         call: Any = PsoupService.Define
         await call.__wrapped__(service, pb.DefineRequest(sql="CREATE STREAM s (a BIGINT)"))

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
 from psoup.server.core import Core
-from psoup.server.proposals import Define
 from psoup.server.publishing import publish
 from psoup.server.registering import register
 from psoup.server.settings import Settings
@@ -33,6 +32,7 @@ from psoup.server.sync.tokens import (
 )
 from psoup.store import Position, Store
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.streams import Define
 from querystem.identity import Identified, identified
 from tests.oracle.copy import Copy
 from tests.server.process import rows_of

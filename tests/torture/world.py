@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Self
 
 from client_sdk import Client
-from psoup.server.timepiece import VARIABLE as CLOCK_FILE
 from psoup.store import Store
+from psoup.write.timepiece import VARIABLE as CLOCK_FILE
 from tests.power.disk import Recording
 from tests.power.recorder import Journal, environment
 from tests.system.processes import Process, RunningStore

@@ -10,75 +10,106 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from psoup.server.clockguard import ClockGuard
-from psoup.server.draft import Chain, Draft, Moment
-from psoup.server.errors import AfterFailure, ClockAhead, DiskFull, Stopping, StorageFailed
-from psoup.server.follower import Follower
-from psoup.server.room import HOLD, Hold
-from psoup.server.settings import Settings
-from psoup.server.tail import Rows, decode_rows
-from psoup.store import Conflict, Hole, State
+from psoup.errors import AfterFailure, ClockAhead, DiskFull, Stopping, StorageFailed
+from psoup.store import Conflict, Entry, Hole, Log, State
+from psoup.store.decoding import DecodedRows, decode_rows
+from psoup.write.clock import ClockGuard
+from psoup.write.draft import CommitDraft, Moment, Proposal, RecentBatches
 
-log = logging.getLogger("psoup.server")
+log = logging.getLogger("psoup.write")
 
-T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 
-class Proposal(Protocol[T_co]):
-    """Something to append. May be asked several times, each time over a newer state."""
+class Tail(Protocol):
+    """The state at the end of the log, as its keeper has read it; a server's follower is one.
+
+    `version` is the last commit that `state` holds, `recent` has the batches seen lately.
+    """
 
     @property
-    def nbytes(self) -> int: ...
+    def state(self) -> State: ...
 
     @property
-    def chain(self) -> Chain | None: ...
+    def version(self) -> int: ...
 
-    def propose(self, draft: Draft) -> T_co:
-        """Appends its events and returns what to answer once they are durable.
+    @property
+    def recent(self) -> RecentBatches: ...
 
-        Raises before its first event where it must be refused.
-        """
+    async def catch_up(self) -> None:
+        """Returns with every commit applied that was there when it was called."""
+
+    def apply(self, version: int, entries: Sequence[Entry], rows: DecodedRows, nbytes: int) -> None:
+        """Takes the next commit, whose file has `nbytes` bytes; one it has is left alone."""
+
+
+class Held(Protocol):
+    """Room that a request takes; it is given back when everyone who retained it has let go."""
+
+    def retain(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """How many proposals, and how many bytes of them, become one commit at most."""
+
+    proposals: int
+    nbytes: int
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """`hold` is the room of the request, which stays taken until its outcome is known."""
-
     proposal: Proposal[Any]
     future: asyncio.Future[Any]
-    hold: Hold | None
+    held: Held | None
 
 
 class Appender:
-    def __init__(self, follower: Follower, settings: Settings, guard: ClockGuard) -> None:
-        self._follower = follower
-        self._settings = settings
+    """Makes commits of the proposals that wait, in the order they came.
+
+    `held` gives the room of the request at hand, which stays taken until its outcome is known.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        tail: Tail,
+        guard: ClockGuard,
+        limits: GroupLimits,
+        held: Callable[[], Held | None] = lambda: None,
+    ) -> None:
+        self._log = log
+        self._tail = tail
         self._guard = guard
+        self._limits = limits
+        self._held = held
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._kept: _Waiting | None = None
         self.stopping = False
 
     async def submit(self, proposal: Proposal[T]) -> T:
-        """Returns when the proposal's events are durable. A cancelled caller's may still be."""
+        """Returns when the proposal's events are durable. A cancelled caller's may be, too."""
         return await self.enqueue(proposal)
 
     def enqueue(self, proposal: Proposal[T]) -> asyncio.Future[T]:
-        """Proposals are appended in the order of this call."""
+        """Queues a proposal. Proposals are appended in the order of these calls."""
         if self.stopping:
             raise Stopping("the server is stopping; try another, or again later")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        hold = HOLD.get()
-        if hold is not None:
-            hold.retain()
-        self._queue.put_nowait(_Waiting(proposal, future, hold))
+        held = self._held()
+        if held is not None:
+            held.retain()
+        self._queue.put_nowait(_Waiting(proposal, future, held))
         return future
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Appends what is queued, until cancelled."""
         while True:
             group = await self._gather()
             try:
@@ -97,34 +128,34 @@ class Appender:
         group = [self._kept or await self._queue.get()]
         self._kept = None
         size = group[0].proposal.nbytes
-        while len(group) < self._settings.group_events and not self._queue.empty():
+        while len(group) < self._limits.proposals and not self._queue.empty():
             waiting = self._queue.get_nowait()
             size += waiting.proposal.nbytes
-            if size > self._settings.group_bytes:
+            if size > self._limits.nbytes:
                 self._kept = waiting
                 break
             group.append(waiting)
         return group
 
     async def _commit(self, group: list[_Waiting]) -> None:
-        follower = self._follower
+        tail = self._tail
         while True:
-            await follower.catch_up()
+            await tail.catch_up()
             moment = self._moment()
-            draft = Draft(follower.state.draft(), follower.version + 1, moment, follower.recent)
+            draft = CommitDraft(tail.state.draft(), tail.version + 1, moment, tail.recent)
             outcomes = [_propose(waiting.proposal, draft) for waiting in group]
             if not draft.empty:
                 try:
-                    appended = await asyncio.to_thread(self._append, draft, follower.state)
+                    appended = await asyncio.to_thread(self._append, draft, tail.state)
                 except Conflict:
                     continue
-                follower.apply(draft.version, draft.entries, *appended)
+                tail.apply(draft.version, draft.entries, *appended)
             break
         _deliver(group, outcomes)
 
     def _moment(self) -> Moment:
         """Raises ClockAhead where this server's clock must not get into the log."""
-        guard, last = self._guard, self._follower.state.clock
+        guard, last = self._guard, self._tail.state.clock
         problem = guard.problem()
         if problem:
             raise ClockAhead(f"nothing was taken: {problem}", hint="ask another server meanwhile")
@@ -132,21 +163,21 @@ class Appender:
         stamp = max(clock, last)
         return Moment(stamp, guard.timepiece.name, clock, guard.jump(last, stamp))
 
-    def _append(self, draft: Draft, state: State) -> tuple[Rows, int]:
-        """The rows of the commit, and the size of its file."""
+    def _append(self, draft: CommitDraft, state: State) -> tuple[DecodedRows, int]:
+        """Writes the commit; returns its rows and the size of its file."""
         rows = decode_rows(draft.entries, state)
         if any(isinstance(found, Hole) for found in rows.values()):
             raise StorageFailed("a batch changed in this server's memory; nothing was taken")
         try:
-            nbytes = self._follower.store.log.append(draft.version, draft.entries)
+            nbytes = self._log.append(draft.version, draft.entries)
         except OSError as error:
             log.error("could not append to the log: %s", error)
             raise _storage_error(error) from error
         return rows, nbytes
 
 
-def _propose(proposal: Proposal[Any], draft: Draft) -> Any:
-    """What the proposal answers, or the error it is refused with."""
+def _propose(proposal: Proposal[Any], draft: CommitDraft) -> Any:
+    """Asks one proposal; returns its answer, or the error that it is refused with."""
     chain = proposal.chain
     try:
         if chain is not None and (chain.broken or chain in draft.broken):
@@ -161,8 +192,8 @@ def _propose(proposal: Proposal[Any], draft: Draft) -> Any:
 def _deliver(group: list[_Waiting], outcomes: list[Any]) -> None:
     for waiting, outcome in zip(group, outcomes, strict=True):
         failed = isinstance(outcome, Exception)
-        if waiting.hold is not None:
-            waiting.hold.release()
+        if waiting.held is not None:
+            waiting.held.release()
         if failed and waiting.proposal.chain is not None:
             waiting.proposal.chain.broken = True
         if waiting.future.done():

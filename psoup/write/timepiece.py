@@ -27,9 +27,9 @@ _MACHINE = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
 
 @dataclass(frozen=True, slots=True)
 class Timepiece:
-    """Both in microseconds: `wall` is UTC, `boot` the time since some fixed moment.
+    """A machine's clocks in microseconds: `wall` is UTC, `boot` the time since some fixed moment.
 
-    `name` is that of the machine: servers with one name have one clock. `synchronised` says whether
+    `name` is the machine's: servers with one name have one clock. `synchronised` says whether
     a time service keeps `wall` right.
     """
 
@@ -40,7 +40,7 @@ class Timepiece:
 
 
 def system_clock() -> int:
-    """Microseconds, UTC."""
+    """The system's time: microseconds since 1970, UTC."""
     return time.time_ns() // 1000
 
 
@@ -67,7 +67,7 @@ _UNSYNCHRONISED = 0x40
 
 
 def system_synchronised() -> bool:
-    """Whether the kernel says that NTP keeps its clock right; False where it can't say."""
+    """True where the kernel says that NTP keeps its clock right; False where it can't say."""
     found = _Timex()
     try:
         ctypes.CDLL(None).adjtimex(ctypes.byref(found))
@@ -78,7 +78,7 @@ def system_synchronised() -> bool:
 
 
 def machine_name() -> str:
-    """The same for every process of a machine, also after a restart."""
+    """A name that all processes of this machine get, also after a restart."""
     for path in _MACHINE:
         try:
             found = path.read_text().strip()
@@ -90,7 +90,7 @@ def machine_name() -> str:
 
 
 def this_machine() -> Timepiece:
-    """The machine's, or what the file of `PSOUP_CLOCK_FILE` makes of it."""
+    """The clocks of this machine, or those that the file of `PSOUP_CLOCK_FILE` makes of them."""
     given = os.environ.get(VARIABLE)
     if not given:
         return Timepiece(machine_name(), system_clock, system_boot, system_synchronised)
@@ -103,12 +103,12 @@ def this_machine() -> Timepiece:
 
 
 def of_clock(clock: Callable[[], int]) -> Timepiece:
-    """A clock that is right by definition, on this machine."""
+    """A timepiece of this machine whose clock is right by definition."""
     return Timepiece(machine_name(), clock, clock)
 
 
 def _read(path: Path) -> tuple[int, int]:
-    """Raises ValueError for a file that holds something else."""
+    """The two durations in a clock file. Raises ValueError for a file that holds anything else."""
     seconds = [float(word) for word in path.read_text().split()]
     ahead, up = (*seconds, 0.0, 0.0)[:2]
     return int(ahead * SECOND), int(up * SECOND)

@@ -1,4 +1,4 @@
-"""Whether this server's clock may be written into the log, and what it must say with it.
+"""The guard of the log's stamps: it says whether this server's clock may get into the log.
 
 Stamps never fall, so one commit of a clock that is ahead moves everybody's NOW. A server therefore
 compares its clock with those of the machines it hears of in the log while it runs, and with the
@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datastem.instants import MINUTE, format_instant
-from psoup.server.timepiece import Timepiece
-from psoup.store import Entry, Jump
+from psoup.errors import BadRequest
+from psoup.store import Confirm, Entry, Jump
 from psoup.store.jumps import LEAST
+from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
+from psoup.write.timepiece import Timepiece
 
 # A machine that was not heard of for so long is not counted. Each ticks three times as often.
 LIVE = 15 * MINUTE
@@ -36,6 +38,12 @@ class Heard:
 
 
 class ClockGuard:
+    """Compares `timepiece` with the other machines' clocks; `limit` and `settle` are durations.
+
+    A clock may be ahead by `limit` at most. A jump that this server announces is taken for true
+    after `settle` of later stamps.
+    """
+
     def __init__(self, timepiece: Timepiece, limit: int, settle: int) -> None:
         self.timepiece = timepiece
         self._limit = limit
@@ -115,15 +123,38 @@ class ClockGuard:
         return least if least > self._limit else 0
 
     def jump(self, last: int, stamp: int) -> Jump | None:
-        """What has to precede an event stamped `stamp` where the last stamp was `last`.
+        """The event that must precede others stamped `stamp` where the last stamp was `last`.
 
-        Nothing has to where this machine's time service vouches for its clock.
+        None is needed where this machine's time service vouches for its clock.
         """
         seen, at = self._seen
         accounted = self.timepiece.boot() - at if seen == last else 0
         if not last or stamp - last - accounted <= LEAST or self.timepiece.synchronised():
             return None
         return Jump(last, stamp, self.timepiece.name, self._limit, self._settle)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmJumps:
+    """An operator says that jumps of the store's time are true; confirmed ones stay as they are."""
+
+    numbers: tuple[int, ...]
+    nbytes: int = HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: CommitDraft) -> None:
+        jumps = draft.state.jumps
+        for number in self.numbers:
+            if not 1 <= number <= jumps.made:
+                raise BadRequest(
+                    f"there is no jump {number}; the store's time has jumped {jumps.made} times",
+                    field="confirm",
+                    got=str(number),
+                    hint="look at `psoup clock`",
+                )
+        waiting = {record.number for record in jumps.open}
+        for number in sorted(waiting.intersection(self.numbers)):
+            draft.append("", "", Confirm(number))
 
 
 def _minutes(duration: int) -> str:

@@ -1,0 +1,131 @@
+"""The errors that the store answers its clients with, by whichever way they ask.
+
+A server gives each a status code (`psoup.server.errors`); reading and writing raise them without
+knowing of a wire.
+
+ServerError
+├── BadRequest          a field of the request is wrong
+├── UnknownHandle
+├── RegistrationExpired nobody asked for it for as long as its lease
+├── NoSuchStream
+├── StreamExists
+├── StreamDropped       the registration's stream is gone
+├── KeyTaken            the client key belongs to another query
+├── SequenceGap         the sequence before this one is missing
+├── SequenceReused      that sequence was given to other rows
+├── AfterFailure        an earlier batch of the same call was refused
+├── Overloaded          too much at once: try again after a while
+├── LogFull             the engine is so far behind that no rows are taken
+├── TooMuchWork         more rows to compute than the server may
+├── NotReached          waited as long as allowed
+├── OutOfTime           the call's own deadline passed while it was computed
+├── RowsLost            the answer needs rows that were accepted and are lost
+├── DiskFull
+├── StorageFailed
+├── ClockAhead          this server's clock is ahead of the others'
+├── ClockUnconfirmed    an event time that only an unconfirmed jump of the clock allows
+└── Stopping
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ServerError(Exception):
+    """An error with a stable name, `reason`, and what a program may want to know of it.
+
+    The keywords are fields of the wire's ErrorDetail, such as `field`, `got`, `hint` or
+    `retry_after`.
+    """
+
+    reason = "SERVER"
+
+    def __init__(self, message: str, *, reason: str = "", **detail: Any) -> None:
+        super().__init__(message)
+        self.reason = reason or type(self).reason
+        self.detail = detail
+
+
+class BadRequest(ServerError):
+    reason = "BAD_REQUEST"
+
+
+class UnknownHandle(ServerError):
+    reason = "UNKNOWN_HANDLE"
+
+
+class RegistrationExpired(ServerError):
+    reason = "REGISTRATION_EXPIRED"
+
+
+class NoSuchStream(ServerError):
+    reason = "UNKNOWN_STREAM"
+
+
+class StreamExists(ServerError):
+    reason = "STREAM_EXISTS"
+
+
+class StreamDropped(ServerError):
+    reason = "STREAM_DROPPED"
+
+
+class KeyTaken(ServerError):
+    reason = "CLIENT_KEY_TAKEN"
+
+
+class SequenceGap(ServerError):
+    reason = "SEQUENCE_GAP"
+
+
+class SequenceReused(ServerError):
+    reason = "SEQUENCE_REUSED"
+
+
+class AfterFailure(ServerError):
+    reason = "AFTER_FAILURE"
+
+
+class Overloaded(ServerError):
+    reason = "OVERLOADED"
+
+
+class LogFull(ServerError):
+    reason = "LOG_FULL"
+
+
+class TooMuchWork(ServerError):
+    reason = "TOO_MUCH_WORK"
+
+
+class NotReached(ServerError):
+    reason = "NOT_REACHED"
+
+
+class OutOfTime(ServerError):
+    reason = "OUT_OF_TIME"
+
+
+class RowsLost(ServerError):
+    reason = "CORRUPT_STORE"
+
+
+class DiskFull(ServerError):
+    reason = "DISK_FULL"
+
+
+class StorageFailed(ServerError):
+    reason = "STORAGE_FAILED"
+
+
+class ClockAhead(ServerError):
+    reason = "CLOCK_AHEAD"
+
+
+class ClockUnconfirmed(ServerError):
+    reason = "CLOCK_UNCONFIRMED"
+
+
+class Stopping(ServerError):
+    reason = "STOPPING"

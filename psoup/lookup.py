@@ -1,0 +1,38 @@
+"""Streams and registrations as a caller names them: found in a state, or refused with a reason."""
+
+from __future__ import annotations
+
+from datastem.instants import format_instant
+from psoup.errors import NoSuchStream, RegistrationExpired, UnknownHandle
+from psoup.store import Registration, State, StreamState
+
+
+def find_stream(state: State, tenant: str, name: str) -> StreamState:
+    """The live stream of a name, whatever its case. Raises NoSuchStream."""
+    stream = state.find_stream(tenant, name.lower())
+    if stream is None:
+        raise NoSuchStream(
+            f"there is no stream {name[:100]!r}", got=name[:100], hint="create it, or list them"
+        )
+    return stream
+
+
+def find_registration(state: State, tenant: str, handle: bytes) -> Registration:
+    """The registration of a handle. Raises RegistrationExpired, and UnknownHandle also for the
+    handle of another tenant's registration."""
+    registration = state.registrations.get(handle)
+    expired = state.leases.expired.get(handle)
+    if expired is not None and expired.tenant == tenant:
+        raise RegistrationExpired(
+            f"nobody asked for this query for as long as its lease, so it ended on "
+            f"{format_instant(expired.stamp)}",
+            got=handle[:32].hex(),
+            hint="register it again, and begin with a whole answer",
+        )
+    if registration is None or registration.tenant != tenant:
+        raise UnknownHandle(
+            "that handle is unknown: never given, unregistered, or another tenant's",
+            got=handle[:32].hex(),
+            hint="register the query again",
+        )
+    return registration

@@ -1,0 +1,145 @@
+"""A log commit in the making: events get their places and ids, and later ones see earlier ones."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from psoup.store import AcceptedBatch, Data, Entry, Event, Jump, Position, State
+from psoup.store.position import MAX_EVENTS_PER_COMMIT
+
+T_co = TypeVar("T_co", covariant=True)
+
+# About as much an event takes in the log beside the rows it brings.
+HEADER_BYTES = 500
+_REMEMBERED_BATCHES = 100_000
+
+
+class Stale(Exception):
+    """The stream that a proposal was prepared for is another one now: prepare it again."""
+
+
+class Chain:
+    """The batches of one call: after the first that is refused none is taken."""
+
+    def __init__(self) -> None:
+        self.broken = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a commit is made: its stamp, and whose clock says what. `jump` precedes its events."""
+
+    stamp: int
+    server: str
+    clock: int
+    jump: Jump | None = None
+
+
+class RecentBatches:
+    """The batches seen lately, so that a repeat of any of them is known by its digest.
+
+    The state keeps for ever the last batch of each publisher. That earlier ones were accepted
+    follows from their sequence; their contents are remembered here, for as long as this process
+    has seen them and has room.
+    """
+
+    def __init__(self, capacity: int = _REMEMBERED_BATCHES) -> None:
+        self._capacity = capacity
+        self._batches: OrderedDict[tuple[str, str, int], AcceptedBatch] = OrderedDict()
+
+    def insert(self, entry: Entry) -> None:
+        event = entry.event
+        if not isinstance(event, Data) or not event.publisher:
+            return
+        key = entry.tenant, event.publisher, event.sequence
+        self._batches[key] = AcceptedBatch.of(event, entry.position)
+        while len(self._batches) > self._capacity:
+            self._batches.popitem(last=False)
+
+    def probe(self, tenant: str, publisher: str, sequence: int) -> AcceptedBatch | None:
+        return self._batches.get((tenant, publisher, sequence))
+
+
+class CommitDraft:
+    """A commit nobody has made yet. Dropping the draft drops everything in it.
+
+    `state` must be a draft of its own: the events of this commit are applied to it. `quiet` is the
+    time between the last stamp of the log and this commit's.
+    """
+
+    def __init__(self, state: State, version: int, moment: Moment, recent: RecentBatches) -> None:
+        self.state = state
+        self.version = version
+        self.stamp = moment.stamp
+        self.quiet = moment.stamp - state.clock
+        self.entries: list[Entry] = []
+        self.broken: set[Chain] = set()
+        self._moment = moment
+        self._recent = recent
+        if moment.jump is not None:
+            self.append("", "", moment.jump)
+
+    @property
+    def empty(self) -> bool:
+        """True while there is nothing to commit; a jump by itself is nothing to say."""
+        return len(self.entries) == (0 if self._moment.jump is None else 1)
+
+    @property
+    def vouched(self) -> int:
+        """The stamp of this commit without the jumps that nobody has confirmed."""
+        return self.stamp - self.state.jumps.unconfirmed
+
+    @property
+    def room(self) -> int:
+        """How many more events the commit can hold."""
+        return MAX_EVENTS_PER_COMMIT - len(self.entries)
+
+    def append(self, tenant: str, owner: str, event: Event) -> Position:
+        position = Position(self.version, len(self.entries))
+        moment = self._moment
+        entry = Entry(position, self.stamp, tenant, owner, event, moment.server, moment.clock)
+        self.state.apply(entry)
+        self.entries.append(entry)
+        return position
+
+    def batch(self, tenant: str, publisher: str, sequence: int) -> AcceptedBatch | None:
+        """Finds an earlier batch; None where its contents are no longer known."""
+        last = self.state.publishers.get((tenant, publisher))
+        if last is not None and last.sequence == sequence:
+            return last
+        return self._drafted(tenant, publisher, sequence) or self._recent.probe(
+            tenant, publisher, sequence
+        )
+
+    def _drafted(self, tenant: str, publisher: str, sequence: int) -> AcceptedBatch | None:
+        wanted = tenant, publisher, sequence
+        for entry in self.entries:
+            event = entry.event
+            if (
+                isinstance(event, Data)
+                and (entry.tenant, event.publisher, event.sequence) == wanted
+            ):
+                return AcceptedBatch.of(event, entry.position)
+        return None
+
+
+class Proposal(Protocol[T_co]):
+    """Something to append. It may be asked several times, each time over a newer state.
+
+    `nbytes` is about how much it adds to the commit. A proposal of a `chain` is refused where an
+    earlier one of that chain was.
+    """
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def chain(self) -> Chain | None: ...
+
+    def propose(self, draft: CommitDraft) -> T_co:
+        """Appends its events and returns what to answer once they are durable.
+
+        Raises before its first event where it must be refused.
+        """

@@ -1,0 +1,262 @@
+"""Registrations as proposals: one text with the values of its parameters, once or many times."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from psoup.errors import BadRequest, KeyTaken
+from psoup.lookup import find_registration
+from psoup.store import (
+    START,
+    Position,
+    Register,
+    RegisterMany,
+    Registration,
+    State,
+    Trigger,
+    Unregister,
+)
+from psoup.store.columns import HANDLE_BYTES
+from psoup.store.events import MANY
+from psoup.store.hashes import Int64s
+from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
+from querystem.query import Query
+from querystem.refresh import RefreshOn
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A registration to be, its query bound to streams. `parameters` is JSON."""
+
+    client_key: str
+    parameters: str
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The handles in the order they were asked for; `created` counts the new ones among them."""
+
+    handles: list[bytes]
+    created: int
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterAll:
+    """Registrations of one text: all of them or none.
+
+    `streams` has the ids of the streams that the text was bound to, by name.
+    """
+
+    tenant: str
+    owner: str
+    streams: Mapping[str, int]
+    text: str
+    lease: int
+    prepared: Sequence[Prepared]
+    chain: Chain | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.prepared) * (HEADER_BYTES + 3 * len(self.text))
+
+    def propose(self, draft: CommitDraft) -> Registered:
+        self._check(draft)
+        handles, created, position = [], 0, START
+        for one in self.prepared:
+            known = self._known(draft.state, one)
+            if known is None:
+                handle, position = self._append(draft, one)
+                created += 1
+            else:
+                handle, position = known.handle, max(position, known.position)
+            handles.append(handle)
+        return Registered(handles, created, position)
+
+    def _check(self, draft: CommitDraft) -> None:
+        if any(draft.state.streams[stream_id].dropped for stream_id in self.streams.values()):
+            raise Stale
+        if len(self.prepared) > draft.room:
+            raise BadRequest(f"{len(self.prepared)} registrations don't fit one commit")
+        seen: dict[str, str] = {}
+        for one in self.prepared:
+            if not one.client_key:
+                continue
+            known = self._known(draft.state, one)
+            other = known is not None and (known.text, known.parameters) != (
+                self.text,
+                one.parameters,
+            )
+            if other or seen.setdefault(one.client_key, one.parameters) != one.parameters:
+                raise key_taken(one.client_key)
+
+    def _known(self, state: State, one: Prepared) -> Registration | None:
+        key = self.tenant, self.owner, one.client_key
+        handle = state.registrations.find(*key) if one.client_key else None
+        return None if handle is None else state.registrations[handle]
+
+    def _append(self, draft: CommitDraft, one: Prepared) -> tuple[bytes, Position]:
+        stream_id, key = self.streams[one.query.stream], one.query.predicate_key
+        known = draft.state.predicates.find(stream_id, key)
+        predicate_id = draft.state.next_predicate_id if known is None else known
+        event = Register(
+            handle=os.urandom(HANDLE_BYTES),
+            client_key=one.client_key,
+            stream_id=stream_id,
+            predicate_id=predicate_id,
+            key=key,
+            text=self.text,
+            parameters=one.parameters,
+            query=one.query.form,
+            lease=self.lease,
+            trigger=self._trigger(draft.state, one.query, (stream_id, key), predicate_id),
+        )
+        return event.handle, draft.append(self.tenant, self.owner, event)
+
+    def _trigger(
+        self, state: State, query: Query, own: tuple[int, str], predicate_id: int
+    ) -> Trigger | None:
+        """The predicate whose rows refresh the query; None where no rows do.
+
+        `own` is the stream and key of the query's own predicate, whose id is `predicate_id`.
+        """
+        if not isinstance(query.refresh, RefreshOn):
+            return None
+        other = self.streams[query.refresh.stream], query.refresh.predicate_key
+        if other == own:
+            return Trigger(other[0], predicate_id, other[1])
+        known = state.predicates.find(*other)
+        free = max(state.next_predicate_id, predicate_id + 1)
+        return Trigger(other[0], free if known is None else known, other[1])
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterOne:
+    """Ends a registration. Refused where the tenant has none of that handle."""
+
+    tenant: str
+    handle: bytes
+    nbytes: int = HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: CommitDraft) -> Position:
+        registration = find_registration(draft.state, self.tenant, self.handle)
+        return draft.append(self.tenant, registration.owner, Unregister(self.handle))
+
+
+class ManyRows:
+    """The rows of one RegisterMany, prepared in a thread so that nobody waits for it.
+
+    The given columns are of equal length, at least one; a client key may be empty. Rows that
+    repeat a client key are one registration: `first` has for each row the place of the first row
+    with its key.
+    """
+
+    def __init__(
+        self, client_keys: Sequence[str], parameters: Sequence[str], keys: Sequence[str]
+    ) -> None:
+        """Raises KeyTaken where rows with one client key differ."""
+        self.client_keys, self.parameters = client_keys, parameters
+        self.first = np.array(_first_of_key(client_keys, parameters), np.int64)
+        self.handles = _new_handles(len(keys))
+        self.keyed = [place for place, key in enumerate(client_keys) if key]
+        self.wanted = pa.array([client_keys[place] for place in self.keyed], pa.string())
+        columns = {
+            "handle": pa.array(self.handles, pa.binary()),
+            "client_key": pa.array(client_keys, pa.string()),
+            "parameters": pa.array(parameters, pa.string()),
+            "key": pa.array(keys, pa.string()),
+        }
+        self.table = pa.table(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRows:
+    """Registrations that share a text and, but for WHERE, its bound form: all of them or none."""
+
+    tenant: str
+    owner: str
+    stream_id: int
+    text: str
+    lease: int
+    form: str
+    rows: ManyRows
+    chain: Chain | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.table.nbytes)
+
+    def propose(self, draft: CommitDraft) -> Registered:
+        if draft.state.streams[self.stream_id].dropped:
+            raise Stale
+        known, position = self._known(draft.state)
+        new = self.rows.first == np.arange(len(self.rows.first))
+        new[list(known)] = False
+        if new.any():
+            position = max(position, self._append(draft, self.rows.table.filter(pa.array(new))))
+        handles = self.rows.handles
+        found = [known.get(place) or handles[place] for place in self.rows.first.tolist()]
+        return Registered(found, int(new.sum()), position)
+
+    def _known(self, state: State) -> tuple[dict[int, bytes], Position]:
+        """The handles of client keys that are registered already, by the place of their row.
+
+        Raises KeyTaken where such a registration has another text or other parameters.
+        """
+        rows = self.rows
+        found = state.registrations.find_all(self.tenant, self.owner, rows.wanted)
+        known, position = {}, START
+        for number, handle in found.items():
+            place, old = rows.keyed[number], state.registrations[handle]
+            if (old.text, old.parameters) != (self.text, rows.parameters[place]):
+                raise key_taken(rows.client_keys[place])
+            known[place], position = handle, max(position, old.position)
+        return known, position
+
+    def _append(self, draft: CommitDraft, new: pa.Table) -> Position:
+        ids = self._predicates(draft.state, new.column("key").combine_chunks())
+        rows = new.append_column("predicate_id", pa.array(ids)).select(MANY.names)
+        event = RegisterMany(self.stream_id, self.text, self.form, self.lease, rows)
+        return draft.append(self.tenant, self.owner, event)
+
+    def _predicates(self, state: State, keys: pa.Array) -> Int64s:
+        """The ids of the predicates with these keys; new ones get the next ids in that order."""
+        encoded = keys.dictionary_encode()
+        ids = state.predicates.find_all(self.stream_id, encoded.dictionary)
+        new = np.flatnonzero(ids < 0)
+        ids[new] = np.arange(len(new)) + state.next_predicate_id
+        found: Int64s = ids[encoded.indices.to_numpy()]
+        return found
+
+
+def _first_of_key(client_keys: Sequence[str], parameters: Sequence[str]) -> list[int]:
+    seen: dict[str, int] = {}
+    first = []
+    for place, key in enumerate(client_keys):
+        one = seen.setdefault(key, place) if key else place
+        if parameters[one] != parameters[place]:
+            raise key_taken(key)
+        first.append(one)
+    return first
+
+
+def _new_handles(count: int) -> list[bytes]:
+    """Random handles that ascend, so that registrations of one call are listed in its order."""
+    noise = os.urandom(count * HANDLE_BYTES)
+    return sorted(noise[at : at + HANDLE_BYTES] for at in range(0, len(noise), HANDLE_BYTES))
+
+
+def key_taken(client_key: str) -> KeyTaken:
+    return KeyTaken(
+        f"the client key {client_key!r} belongs to another query",
+        field="client_key",
+        got=client_key[:100],
+        hint="unregister that query first, or use another key",
+    )

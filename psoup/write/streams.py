@@ -1,0 +1,168 @@
+"""Streams as proposals: creating and dropping them, and the batches published to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from datastem.instants import format_instant
+from datastem.schema import StreamSchema
+from psoup.errors import ClockUnconfirmed, SequenceGap, SequenceReused, StreamExists
+from psoup.lookup import find_stream
+from psoup.store import (
+    AcceptedBatch,
+    CreateStream,
+    Data,
+    DropStream,
+    Position,
+    StreamState,
+)
+from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """Creates a stream."""
+
+    tenant: str
+    owner: str
+    schema: StreamSchema
+    nbytes: int = HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: CommitDraft) -> tuple[StreamState, Position]:
+        if draft.state.find_stream(self.tenant, self.schema.name) is not None:
+            raise StreamExists(
+                f"there is a stream {self.schema.name} already",
+                hint="drop it first, or choose another name",
+            )
+        stream_id = draft.state.next_stream_id
+        position = draft.append(self.tenant, self.owner, CreateStream(stream_id, self.schema))
+        return draft.state.streams[stream_id], position
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Drops the live stream of a name."""
+
+    tenant: str
+    owner: str
+    name: str
+    nbytes: int = HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: CommitDraft) -> tuple[StreamState, Position]:
+        stream = find_stream(draft.state, self.tenant, self.name)
+        return stream, draft.append(self.tenant, self.owner, DropStream(stream.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The outcome of a publish. `duplicate` says that the batch had been taken before.
+
+    An `unverified` duplicate is one by its sequence alone: its contents of then are forgotten, so
+    the rows may be other ones.
+    """
+
+    position: Position
+    rows: int
+    first_row_id: int
+    duplicate: bool
+    unverified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublishBatch:
+    """A batch that was accepted for the stream `stream_id`, or a heartbeat without a payload.
+
+    `min_ts` and `max_ts` are None where ts is the stamp of arrival.
+    """
+
+    tenant: str
+    owner: str
+    stream_id: int
+    publisher: str
+    sequence: int
+    rows: int
+    min_ts: int | None
+    max_ts: int | None
+    digest: bytes
+    payload: bytes
+    chain: Chain | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.payload) + HEADER_BYTES
+
+    def propose(self, draft: CommitDraft) -> Published:
+        repeated = self._repeated(draft) if self.publisher else None
+        if repeated is not None:
+            return repeated
+        stream = draft.state.streams[self.stream_id]
+        if stream.dropped:
+            raise Stale
+        self._check_ahead(draft, stream)
+        arrival = draft.stamp if self.rows and self.min_ts is None else None
+        event = Data(
+            stream_id=self.stream_id,
+            publisher=self.publisher,
+            sequence=self.sequence,
+            rows=self.rows,
+            first_row_id=stream.high,
+            min_ts=self.min_ts if arrival is None else arrival,
+            max_ts=self.max_ts if arrival is None else arrival,
+            before=stream.reached,
+            digest=self.digest,
+            payload=self.payload,
+        )
+        position = draft.append(self.tenant, self.owner, event)
+        return Published(position, self.rows, stream.high, False)
+
+    def _check_ahead(self, draft: CommitDraft, stream: StreamState) -> None:
+        """Raises ClockUnconfirmed where a ts is ahead of the stamps that are vouched for.
+
+        Rows ahead even of this commit's stamp were refused when the batch was accepted. The ones
+        that remain may be right, so the publisher is told to send them again later.
+        """
+        limit = draft.vouched + stream.schema.ahead
+        if stream.schema.ordered_by is None or self.max_ts is None or self.max_ts <= limit:
+            return
+        raise ClockUnconfirmed(
+            f"ts {format_instant(self.max_ts)} is more than AHEAD past what is known for sure of "
+            f"the time, {format_instant(draft.vouched)}: the clock of the store's servers jumped "
+            "forward, and nobody has confirmed that yet",
+            field=stream.schema.ordered_by,
+            expected=f"at most {format_instant(limit)}",
+            got=format_instant(self.max_ts),
+            hint="look at `psoup clock`, confirm the jump if it is right, and send this again",
+        )
+
+    def _repeated(self, draft: CommitDraft) -> Published | None:
+        """The outcome of a batch whose sequence is not the next one; None where it is the next.
+
+        Raises SequenceGap, SequenceReused.
+        """
+        last = draft.state.publishers.get((self.tenant, self.publisher))
+        reached = last.sequence if last else 0
+        if self.sequence == reached + 1:
+            return None
+        if self.sequence > reached or last is None:
+            raise SequenceGap(
+                f"sequence {self.sequence} of publisher {self.publisher} can't follow {reached}",
+                expected=str(reached + 1),
+                got=str(self.sequence),
+                hint=f"send sequence {reached + 1} next",
+            )
+        old = draft.batch(self.tenant, self.publisher, self.sequence)
+        if old is None:
+            return Published(last.position, self.rows, -1, duplicate=True, unverified=True)
+        return self._same(old)
+
+    def _same(self, old: AcceptedBatch) -> Published:
+        if old.digest != self.digest:
+            raise SequenceReused(
+                f"sequence {self.sequence} of publisher {self.publisher} was given to other rows",
+                expected=f"the rows of digest {old.digest.hex()}",
+                got=f"rows of digest {self.digest.hex()}",
+                hint="send the same rows again, or use the next sequence",
+            )
+        return Published(old.position, old.rows, old.first_row_id, True)
