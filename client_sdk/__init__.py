@@ -17,11 +17,8 @@ itself, which is ValueError or TypeError.
 
 from __future__ import annotations
 
-from client_sdk._answer import Answer, AnswerHeader
 from client_sdk._async_client import AsyncAnswerStream, AsyncClient
 from client_sdk._client import AnswerStream, Client
-from client_sdk._clocks import ClockJump, StoreClock
-from client_sdk._columns import Column
 from client_sdk._exceptions import (
     Conflict,
     ConnectionFailed,
@@ -47,26 +44,34 @@ from client_sdk._exceptions import (
     UnknownCopy,
     WrongFile,
 )
-from client_sdk._explanation import ExplainedRun, Explanation, Factor, StoredMatches
-from client_sdk._losses import LostRows
+from client_sdk._flows import SEEN, Knowledge
+from client_sdk._grpc.effects import Retry
+from client_sdk._grpc.transports import AsyncTransport, Transport
 from client_sdk._mock import MockTransport, answer
-from client_sdk._models import (
+from client_sdk._publishing import AsyncPublisher, PublishedMany, Publisher
+from client_sdk._session import DEFAULT_TARGET
+from client_sdk._wire.answers import Answer, AnswerHeader
+from client_sdk._wire.models import (
     Definition,
-    EngineStatus,
+    ExplainedRun,
+    Explanation,
+    Factor,
     Published,
     Registered,
     RegisteredMany,
     Registration,
-    StoreLimits,
-    StoreStatus,
+    StoredMatches,
     Stream,
 )
-from client_sdk._publisher import AsyncPublisher, Publisher
-from client_sdk._publishing import PublishedMany
-from client_sdk._requests import SEEN, Knowledge
-from client_sdk._retry import Retry
-from client_sdk._target import DEFAULT_TARGET
-from client_sdk._transport import AsyncTransport, Transport
+from client_sdk._wire.status import (
+    ClockJump,
+    EngineStatus,
+    LostRows,
+    StoreClock,
+    StoreLimits,
+    StoreStatus,
+)
+from client_sdk._wire.values import Column
 from client_sdk.copies import (
     Change,
     Copies,
@@ -137,6 +142,7 @@ __all__ = [
     "Knowledge",
     "LimitExceeded",
     "LocalQueryProblem",
+    "LostRows",
     "MockTransport",
     "NotComputable",
     "NotFound",
@@ -168,7 +174,6 @@ __all__ = [
     "Store",
     "StoreClock",
     "StoreLimits",
-    "LostRows",
     "StoreStatus",
     "StoredMatches",
     "Stream",

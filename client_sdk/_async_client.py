@@ -10,31 +10,26 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from client_sdk import _flows, _publishing
-from client_sdk._answer import Answer, AnswerHeader, AnswerReader
-from client_sdk._async_driver import async_drive
 from client_sdk._client import DEFAULT_TIMEOUT, STREAM_TIMEOUT
-from client_sdk._clocks import StoreClock
-from client_sdk._effects import Flow
-from client_sdk._explanation import Explanation
-from client_sdk._grpc_async import AsyncGrpcTransport
-from client_sdk._models import (
+from client_sdk._flows import SEEN, Knowledge, Seen, ask_request, invoke_request
+from client_sdk._grpc.drivers import async_drive
+from client_sdk._grpc.effects import Flow, Retry
+from client_sdk._grpc.transports import AsyncGrpcTransport, AsyncTransport
+from client_sdk._publishing import AsyncPublisher
+from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, HandleLike, Session, with_port
+from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
+from client_sdk._wire.models import (
     Definition,
+    Explanation,
     Published,
     Registered,
     RegisteredMany,
     Registration,
-    StoreStatus,
     Stream,
 )
-from client_sdk._operations import deletes
-from client_sdk._publisher import AsyncPublisher
-from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
-from client_sdk._retry import Retry
-from client_sdk._rows import Rows
-from client_sdk._session import MEBIBYTE, HandleLike, Session
-from client_sdk._target import DEFAULT_TARGET, with_port
-from client_sdk._transport import AsyncTransport
-from client_sdk._values import Scalar
+from client_sdk._wire.rows import Rows, deletes
+from client_sdk._wire.status import StoreClock, StoreStatus
+from client_sdk._wire.values import Scalar
 from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")

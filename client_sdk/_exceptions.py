@@ -12,16 +12,22 @@
     ├── PreconditionFailed     right in itself, but not in the state the store is in
     ├── LimitExceeded          larger than the server, or this client, accepts
     ├── ServerError            the server failed, or broke the protocol
-    └── CopyError              a file of offline copies, or a copy in it; nothing was sent
-        ├── UnknownCopy        no copy of that name is kept; a KeyError too
-        ├── NotSynced          the copy is kept, but has not come yet
-        ├── NotComputable      its answer can't be told from base rows
-        ├── LocalQueryProblem  the SQL of `query` is wrong, or would write
-        ├── OtherStore         the file belongs to another store than the one that answers
-        ├── FileBusy           another process or thread holds the file for too long
-        ├── FileFull           the disk is full; the copies are as they were
-        ├── FileDamaged        the file can't be read; `Copies.recover` saves what can be
-        └── WrongFile          another program's file, or a newer version's
+    ├── CopyError              a file of offline copies, or a copy in it; nothing was sent
+    │   ├── UnknownCopy        no copy of that name is kept; a KeyError too
+    │   ├── NotSynced          the copy is kept, but has not come yet
+    │   ├── NotComputable      its answer can't be told from base rows
+    │   ├── LocalQueryProblem  the SQL of `query` is wrong, or would write
+    │   ├── OtherStore         the file belongs to another store than the one that answers
+    │   ├── FileBusy           another process or thread holds the file for too long
+    │   ├── FileFull           the disk is full; the copies are as they were
+    │   ├── FileDamaged        the file can't be read; `Copies.recover` saves what can be
+    │   └── WrongFile          another program's file, or a newer version's
+    └── PullError              a pull, not the store it asks
+        ├── BadPull            its description is wrong; a ValueError too
+        ├── Incomplete         the transfer was cut; the next pull goes on from there
+        ├── OutputBusy         another process is pulling into the same output
+        ├── OutputFailed       the output could not be written; what was there still is
+        └── HookFailed         the command to run on a change failed or took too long
 
 Misuse of the SDK itself (a handle of 5 bytes, a sequence without a publisher) is ValueError or
 TypeError, raised before anything is sent.
@@ -191,3 +197,27 @@ class FileDamaged(CopyError):
 
 class WrongFile(CopyError):
     pass
+
+
+class PullError(PsoupError):
+    """Of a pull, not of the store."""
+
+
+class BadPull(PullError, ValueError):
+    """Nothing was tried."""
+
+
+class Incomplete(PullError):
+    """Nothing was written; what came is kept."""
+
+
+class OutputBusy(PullError):
+    """Nothing was tried."""
+
+
+class OutputFailed(PullError):
+    """A reader still sees what was there before."""
+
+
+class HookFailed(PullError):
+    """The output was written."""

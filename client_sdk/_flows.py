@@ -1,32 +1,32 @@
-"""The verbs, without any input or output: flows over effects."""
+"""The verbs, without any input or output: requests, and flows over effects."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
 
+import pyarrow as pa
 from google.protobuf.message import Message
 
-from client_sdk._answer import Answer
-from client_sdk._clocks import StoreClock
-from client_sdk._effects import Begin, Collect, Flow, Question, Unary
-from client_sdk._explanation import Explanation
-from client_sdk._models import (
+from client_sdk._grpc.effects import Begin, Collect, Flow, Question, Repeat, Unary, retrying
+from client_sdk._session import HandleLike, Session, handle_bytes
+from client_sdk._wire.answers import Answer
+from client_sdk._wire.ipc import to_ipc
+from client_sdk._wire.models import (
     Definition,
+    Explanation,
     Registered,
     RegisteredMany,
     Registration,
-    StoreStatus,
     Stream,
     columns_of,
     pattern_name,
 )
-from client_sdk._requests import register_many_request, register_request
-from client_sdk._retry import Repeat, retrying
-from client_sdk._session import HandleLike, Session, handle_bytes
-from client_sdk._time import optional_moment
-from client_sdk._values import Scalar
+from client_sdk._wire.rows import is_pandas
+from client_sdk._wire.status import StoreClock, StoreStatus
+from client_sdk._wire.values import Scalar, duration, optional_moment, timestamp, to_rows, to_value
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -181,3 +181,118 @@ def status(session: Session, timeout: float | None) -> Flow[StoreStatus]:
         session.timeout if timeout is None else timeout,
     )
     return StoreStatus.from_wire(reply)
+
+
+# "then": only rows accepted by as_of. "today": all rows, with NOW set back to as_of.
+Knowledge: TypeAlias = Literal["then", "today"]
+
+
+class Seen(enum.Enum):
+    """Stands for "the newest position this client has seen"."""
+
+    SEEN = "seen"
+
+
+SEEN = Seen.SEEN
+
+
+def register_request(
+    session: Session,
+    sql: str,
+    key: str | None,
+    parameters: Mapping[str, Scalar] | None,
+    lease: timedelta | None,
+) -> pb.RegisterRequest:
+    return pb.RegisterRequest(
+        tenant=session.tenant,
+        owner=session.owner,
+        client_key=key or "",
+        sql=sql,
+        parameters={name: to_value(value) for name, value in (parameters or {}).items()},
+        lease=None if lease is None else duration(lease),
+    )
+
+
+def register_many_request(
+    session: Session, sql: str, table: Any, lease: timedelta | None
+) -> tuple[pb.RegisterManyRequest, bool]:
+    """The request, and whether every row has a client key, so that it may be sent again."""
+    request = pb.RegisterManyRequest(
+        tenant=session.tenant,
+        owner=session.owner,
+        sql=sql,
+        lease=None if lease is None else duration(lease),
+    )
+    if is_pandas(table):
+        table = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata()
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if isinstance(table, pa.Table):
+        request.arrow = to_ipc(table)
+        return request, _all_keyed(table)
+    rows = list(table)
+    request.rows.CopyFrom(to_rows(rows))
+    return request, bool(rows) and all(row.get("client_key") for row in rows)
+
+
+def _all_keyed(table: pa.Table) -> bool:
+    if "client_key" not in table.column_names:
+        return False
+    return bool(table.num_rows > 0 and table.column("client_key").null_count == 0)
+
+
+def invoke_request(
+    session: Session,
+    handle: HandleLike,
+    window: str | None,
+    as_of: datetime | None,
+    knowledge: str,
+    least_position: bytes | Seen | None,
+    wait_for_engine: bool,
+    unrefreshed: bool,
+) -> pb.InvokeRequest:
+    return pb.InvokeRequest(
+        tenant=session.tenant,
+        handle=handle_bytes(handle),
+        window=window or "",
+        as_of=None if as_of is None else timestamp(as_of),
+        knowledge=_knowledge(knowledge, as_of),
+        least_position=_least(session, least_position),
+        encoding=pb.ENCODING_ARROW,
+        wait_for_engine=wait_for_engine,
+        unrefreshed=unrefreshed,
+    )
+
+
+def ask_request(
+    session: Session,
+    sql: str,
+    parameters: Mapping[str, Scalar] | None,
+    as_of: datetime | None,
+    knowledge: str,
+    least_position: bytes | Seen | None,
+    unrefreshed: bool,
+) -> pb.AskRequest:
+    return pb.AskRequest(
+        tenant=session.tenant,
+        sql=sql,
+        parameters={name: to_value(value) for name, value in (parameters or {}).items()},
+        as_of=None if as_of is None else timestamp(as_of),
+        knowledge=_knowledge(knowledge, as_of),
+        least_position=_least(session, least_position),
+        encoding=pb.ENCODING_ARROW,
+        unrefreshed=unrefreshed,
+    )
+
+
+def _knowledge(knowledge: str, as_of: datetime | None) -> pb.Knowledge:
+    if knowledge not in ("then", "today"):
+        raise ValueError(f'knowledge is "then" or "today", not {knowledge!r}')
+    if knowledge == "today" and as_of is None:
+        raise ValueError('knowledge="today" needs as_of: without it everything is known anyway')
+    return pb.KNOWLEDGE_TODAY if knowledge == "today" else pb.KNOWLEDGE_UNSPECIFIED
+
+
+def _least(session: Session, least_position: bytes | Seen | None) -> bytes:
+    least = session.position if isinstance(least_position, Seen) else least_position
+    return least or b""

@@ -11,10 +11,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from client_sdk._columns import Column, schema_of
 from client_sdk._exceptions import PsoupError, ServerError
-from client_sdk._rows import to_ipc
-from client_sdk._time import timestamp
+from client_sdk._wire.ipc import to_ipc
+from client_sdk._wire.values import Column, schema_of, timestamp
 from psoup.v1 import psoup_pb2 as pb
 
 # A function of the request, or a script: one item for each call, errors raised.

@@ -1,22 +1,22 @@
-"""Publishing: one batch by itself, or many on one line, numbered."""
+"""Publishing: one batch by itself, or many on one line, numbered so that none is taken twice."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from client_sdk import _flows
-from client_sdk._effects import Finish, Flow, Open, Pause, Read, Write
 from client_sdk._exceptions import InvalidRequest, LimitExceeded, PsoupError
-from client_sdk._models import Published, Stream
-from client_sdk._retry import Attempts, Repeat
-from client_sdk._rows import Rows, payloads, to_ipc, to_table
+from client_sdk._grpc.effects import Attempts, Finish, Flow, Open, Pause, Read, Repeat, Write
 from client_sdk._session import MEBIBYTE, Session
-from client_sdk._time import timestamp
+from client_sdk._wire.ipc import payloads, to_ipc
+from client_sdk._wire.models import Published, Stream
+from client_sdk._wire.rows import Rows, deletes, to_table
+from client_sdk._wire.values import timestamp
 from psoup.v1 import psoup_pb2 as pb
 
 # A batch of publish_many: large enough to be worth a commit, small enough to be four in flight.
@@ -236,3 +236,96 @@ class _Line:
         self.duplicate_rows += published.row_count if published.duplicate else 0
         if self._progress is not None:
             self._progress(published)
+
+
+Run = Callable[[Any], Any]
+AsyncRun = Callable[[Any], Awaitable[Any]]
+
+
+class Publisher:
+    """Numbers its batches from `next_sequence` on. One thread at a time.
+
+    The store takes each number once, for ever. So after an error, whatever it was, publish the
+    same rows again: the number is kept until the store has acknowledged it. A program that starts
+    over publishes everything from sequence 1; what is there already is acknowledged as duplicate.
+    """
+
+    def __init__(self, run: Run, session: Session, numbering: Numbering) -> None:
+        self._run = run
+        self._session = session
+        self._numbering = numbering
+
+    @property
+    def name(self) -> str:
+        return self._numbering.publisher
+
+    @property
+    def next_sequence(self) -> int:
+        """The first number not acknowledged yet."""
+        return self._numbering.next_sequence
+
+    def publish(self, stream: str, rows: Rows) -> Published:
+        """One batch, whole or not at all."""
+        published: Published = self._run(publish(self._session, stream, rows, self._numbering))
+        return published
+
+    def publish_many(
+        self, stream: str, batches: Iterable[Rows], *, progress: Progress | None = None
+    ) -> PublishedMany:
+        """Every batch in order, several in flight, large ones cut to what the server takes.
+
+        `progress` is called for each acknowledged batch. When this raises, what had been
+        acknowledged stays, and `next_sequence` is the first that was not.
+        """
+        many: PublishedMany = self._run(
+            publish_many(self._session, stream, batches, self._numbering, progress)
+        )
+        return many
+
+    def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
+        """One batch that deletes keys of a keyed stream, given as for `Client.delete`."""
+        return self.publish(stream, deletes(keys))
+
+    def heartbeat(self, stream: str, instant: datetime) -> Published:
+        published: Published = self._run(heartbeat(self._session, stream, instant, self._numbering))
+        return published
+
+
+class AsyncPublisher:
+    """The same for `AsyncClient`; one task at a time."""
+
+    def __init__(self, run: AsyncRun, session: Session, numbering: Numbering) -> None:
+        self._run = run
+        self._session = session
+        self._numbering = numbering
+
+    @property
+    def name(self) -> str:
+        return self._numbering.publisher
+
+    @property
+    def next_sequence(self) -> int:
+        return self._numbering.next_sequence
+
+    async def publish(self, stream: str, rows: Rows) -> Published:
+        published: Published = await self._run(
+            publish(self._session, stream, rows, self._numbering)
+        )
+        return published
+
+    async def publish_many(
+        self, stream: str, batches: Iterable[Rows], *, progress: Progress | None = None
+    ) -> PublishedMany:
+        many: PublishedMany = await self._run(
+            publish_many(self._session, stream, batches, self._numbering, progress)
+        )
+        return many
+
+    async def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
+        return await self.publish(stream, deletes(keys))
+
+    async def heartbeat(self, stream: str, instant: datetime) -> Published:
+        published: Published = await self._run(
+            heartbeat(self._session, stream, instant, self._numbering)
+        )
+        return published

@@ -1,11 +1,13 @@
-"""What a client knows between two calls: who it is, how far it has seen, what streams look like."""
+"""What a client knows between two calls, and where its store is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 
-from client_sdk._models import Registered, Registration, Stream
-from client_sdk._retry import Retry
+from client_sdk._grpc.effects import Retry
+from client_sdk._wire.models import Registered, Registration, Stream
 
 HandleLike = bytes | str | Registered | Registration
 
@@ -53,3 +55,38 @@ def handle_bytes(handle: HandleLike) -> bytes:
     if len(handle) != 16:
         raise ValueError(f"a handle has 16 bytes, this one {len(handle)}")
     return handle
+
+
+DEFAULT_PORT = 7181
+DEFAULT_TARGET = f"localhost:{DEFAULT_PORT}"
+
+
+def with_port(target: str) -> str:
+    """The target; a host by itself, as a name or in numbers, gets the port a store has by default.
+
+    What names a scheme, as `unix:/run/psoup` or `dns:///host:1`, is gRPC's alone.
+    """
+    host = f"[{target}]" if target.count(":") > 1 and _is_address(target) else target
+    bare = ":" not in host or host.endswith("]")
+    return f"{host}:{DEFAULT_PORT}" if host and bare else host
+
+
+def _is_address(target: str) -> bool:
+    """Whether it is one of IPv6 by itself."""
+    return all(character in "0123456789abcdefABCDEF:." for character in target)
+
+
+class Closing:
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from client_sdk._columns import Column, schema_of
 from client_sdk._exceptions import FileDamaged, NotSynced
-from client_sdk._time import from_micros
+from client_sdk._wire.values import Column, from_micros, schema_of
 from client_sdk.copies import _tables
 from client_sdk.copies._bases import computation_of
 from client_sdk.copies._computing import ROW_ID

@@ -10,11 +10,11 @@ import sqlite3
 from functools import lru_cache
 
 from client_sdk import _flows
-from client_sdk._effects import Flow
 from client_sdk._exceptions import ConnectionFailed, FileDamaged, PsoupError, Timeout
-from client_sdk._models import Registration, Stream
+from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
-from client_sdk._values import from_value, to_value
+from client_sdk._wire.models import Registration, Stream
+from client_sdk._wire.values import from_value, to_value
 from client_sdk.copies._computing import Computation, prepare
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._records import Declaration

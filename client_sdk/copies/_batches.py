@@ -20,12 +20,12 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from client_sdk._arrow_rows import is_pandas
-from client_sdk._models import StoreLimits, Stream
 from client_sdk._publishing import BATCH_BYTES, BATCH_ROWS, IDENTITY_BYTES
-from client_sdk._rows import Rows, cut, row_too_large, to_ipc, to_table
-from client_sdk._time import moment, timestamp
-from client_sdk._values import from_rows, to_rows
+from client_sdk._wire.ipc import cut, row_too_large, to_ipc
+from client_sdk._wire.models import Stream
+from client_sdk._wire.rows import Rows, is_pandas, to_table
+from client_sdk._wire.status import StoreLimits
+from client_sdk._wire.values import from_rows, moment, timestamp, to_rows
 from psoup.v1 import psoup_pb2 as pb
 
 ARROW, TABLE, VALUES, HEARTBEAT = "arrow", "table", "values", "heartbeat"

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from client_sdk._columns import Column
+from client_sdk._wire.values import Column
 
 ALL = 2**64 - 1
 SINCE_EVER, FOR_EVER = -(2**63), 2**63 - 1

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from client_sdk._time import to_micros
+from client_sdk._wire.values import to_micros
 from client_sdk.copies import _shelf
 from client_sdk.copies._answering import version_of
 from client_sdk.copies._file import BUSY_SECONDS, CopyFile

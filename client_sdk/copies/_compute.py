@@ -18,10 +18,9 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from client_sdk._columns import Column
 from client_sdk._exceptions import ErrorDetail, NotComputable, QueryProblem
-from client_sdk._models import Stream
-from client_sdk._values import Scalar, from_value, to_value
+from client_sdk._wire.models import Stream
+from client_sdk._wire.values import Column, Scalar, from_value, to_value
 from client_sdk.copies._computing import ROW_ID
 from datastem.instants import to_micros
 from datastem.schema import Column as DeclaredColumn

@@ -12,9 +12,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from client_sdk._columns import Column
-from client_sdk._models import Stream
-from client_sdk._values import Scalar
+from client_sdk._wire.models import Stream
+from client_sdk._wire.values import Column, Scalar
 
 # What a table of base rows calls the id of a row.
 ROW_ID = "_row_id"

@@ -11,14 +11,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from client_sdk._async_client import AsyncClient
-from client_sdk._async_driver import async_drive, async_drive_each
 from client_sdk._client import Client
-from client_sdk._closing import Closing
-from client_sdk._driver import drive, drive_each
-from client_sdk._effects import Flow
 from client_sdk._exceptions import LocalQueryProblem
-from client_sdk._session import HandleLike, Session, handle_bytes
-from client_sdk._values import Scalar, to_value
+from client_sdk._grpc.drivers import async_drive, async_drive_each, drive, drive_each
+from client_sdk._grpc.effects import Flow
+from client_sdk._session import Closing, HandleLike, Session, handle_bytes
+from client_sdk._wire.values import Scalar, to_value
 from client_sdk.copies import _shelf
 from client_sdk.copies._clock import Clock, Hands, machine_clock
 from client_sdk.copies._computing import require

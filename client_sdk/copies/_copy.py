@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from client_sdk._answer import python_rows, to_pandas
-from client_sdk._columns import Column
+from client_sdk._wire.answers import python_rows, to_pandas
+from client_sdk._wire.values import Column
 from client_sdk.copies import _shelf
 from client_sdk.copies._answering import answer_at, answer_columns, batches_at, version_of
 from client_sdk.copies._clock import Hands

@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from client_sdk._columns import Column
+from client_sdk._wire.values import Column
 
 NAN = "NaN"
 

@@ -9,12 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 from client_sdk import _flows
-from client_sdk._effects import Flow, Hear, Listen, Pause
 from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError, Timeout
-from client_sdk._retry import Attempts, Repeat
+from client_sdk._grpc.effects import Attempts, Flow, Hear, Listen, Pause, Repeat
 from client_sdk._session import Session
-from client_sdk._time import duration
-from client_sdk._values import from_value
+from client_sdk._wire.values import duration, from_value
 from client_sdk.copies import _shelf
 from client_sdk.copies._apply import promote
 from client_sdk.copies._bases import settle

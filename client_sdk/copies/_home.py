@@ -10,10 +10,10 @@ import sqlite3
 from dataclasses import asdict, dataclass
 
 from client_sdk import _flows
-from client_sdk._effects import Flow
 from client_sdk._exceptions import ErrorDetail, OtherStore
-from client_sdk._models import StoreLimits
+from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
+from client_sdk._wire.status import StoreLimits
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._identity import begin_anew
 from client_sdk.copies._sealed import seal, unseal

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from client_sdk._columns import Column
 from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
-from client_sdk._failures import detail_from, error_for
+from client_sdk._grpc.channels import detail_from, error_for
+from client_sdk._wire.values import Column
 from client_sdk.copies import _shelf, _tables
 from client_sdk.copies._apply import Basis, Mismatch, drop_stage, finish, reason_name, stage
 from client_sdk.copies._bases import sync_window

@@ -9,8 +9,8 @@ import sqlite3
 import threading
 import time
 
-from client_sdk._effects import Flow, Pause
 from client_sdk._exceptions import FileBusy
+from client_sdk._grpc.effects import Flow, Pause
 from client_sdk.copies._file import CopyFile, translated
 
 _LOOK_AGAIN = 0.05

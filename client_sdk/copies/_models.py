@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from client_sdk._columns import Column
 from client_sdk._exceptions import PsoupError
-from client_sdk._time import utc
+from client_sdk._wire.values import Column, utc
 from client_sdk.copies._queued import Sent
 
 Status = Literal["changed", "unchanged", "incomplete", "refused"]

@@ -9,12 +9,12 @@ from typing import Any
 
 from client_sdk._async_client import AsyncClient
 from client_sdk._client import Client
-from client_sdk._effects import Flow
 from client_sdk._exceptions import ConnectionFailed, CopyError, PsoupError, Timeout
-from client_sdk._models import StoreLimits, Stream
-from client_sdk._operations import deletes
-from client_sdk._rows import Rows
+from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
+from client_sdk._wire.models import Stream
+from client_sdk._wire.rows import Rows, deletes
+from client_sdk._wire.status import StoreLimits
 from client_sdk.copies import _batches, _sending
 from client_sdk.copies._batches import Room
 from client_sdk.copies._file import CopyFile

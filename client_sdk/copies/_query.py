@@ -9,9 +9,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from client_sdk._columns import Column
 from client_sdk._exceptions import LocalQueryProblem
-from client_sdk._time import utc
+from client_sdk._wire.values import Column, utc
 from client_sdk.copies import _tables
 from client_sdk.copies._answering import ORDER, answer_at, answer_columns, version_of, visible
 from client_sdk.copies._encoding import quoted, shown, stored

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from client_sdk._exceptions import PsoupError
-from client_sdk._time import from_micros
+from client_sdk._wire.values import from_micros
 from client_sdk.copies._batches import Piece, rows_of
 from client_sdk.copies._sealed import unseal
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from client_sdk._columns import Column, schema_of
 from client_sdk._exceptions import ServerError
-from client_sdk._values import from_value
+from client_sdk._wire.values import Column, from_value, schema_of
 from client_sdk.copies._checksum import Checksums, StoredRow, signed
 from client_sdk.copies._encoding import stored
 from psoup.v1 import psoup_pb2 as pb

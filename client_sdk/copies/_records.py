@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from client_sdk._columns import Column
-from client_sdk._models import columns_of, pattern_name
-from client_sdk._time import from_micros
+from client_sdk._wire.models import columns_of, pattern_name
+from client_sdk._wire.values import Column, from_micros
 from client_sdk.copies._models import CopyState
 from psoup.v1 import psoup_pb2 as pb
 

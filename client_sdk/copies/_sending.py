@@ -21,7 +21,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from client_sdk import _flows
-from client_sdk._effects import Flow
 from client_sdk._exceptions import (
     ErrorDetail,
     InvalidRequest,
@@ -30,10 +29,10 @@ from client_sdk._exceptions import (
     PsoupError,
     RowProblem,
 )
-from client_sdk._models import Stream, is_unverified
-from client_sdk._retry import Repeat
-from client_sdk._rows import row_too_large
+from client_sdk._grpc.effects import Flow, Repeat
 from client_sdk._session import Session
+from client_sdk._wire.ipc import row_too_large
+from client_sdk._wire.models import Stream, is_unverified
 from client_sdk.copies import _batches
 from client_sdk.copies._batches import Room
 from client_sdk.copies._file import CopyFile

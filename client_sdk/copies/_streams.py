@@ -6,8 +6,8 @@ import sqlite3
 from datetime import timedelta
 from typing import Any
 
-from client_sdk._columns import Column
-from client_sdk._models import Stream
+from client_sdk._wire.models import Stream
+from client_sdk._wire.values import Column
 from client_sdk.copies._sealed import seal, unseal
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from client_sdk._columns import Column
+from client_sdk._wire.values import Column
 from client_sdk.copies._checksum import Checksums, StoredRow, digest
 from client_sdk.copies._records import Version
 from client_sdk.copies._sound import Sound

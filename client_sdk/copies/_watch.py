@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from client_sdk._effects import Flow, Give, Hear, Listen, Pause
 from client_sdk._exceptions import PsoupError, Timeout
-from client_sdk._retry import Attempts, Repeat
+from client_sdk._grpc.effects import Attempts, Flow, Give, Hear, Listen, Pause, Repeat
 from client_sdk._session import Session
-from client_sdk._time import duration
+from client_sdk._wire.values import duration
 from client_sdk.copies._apply import Overtaken
 from client_sdk.copies._file import CopyFile
 from client_sdk.copies._flow import (

@@ -13,26 +13,21 @@ writes the output only where the answer is another one. See docs/pulls.md.
 
 from __future__ import annotations
 
-from client_sdk.pulls._clock import Clock, SystemClock
-from client_sdk.pulls._durations import parse_duration, show_duration
-from client_sdk.pulls._errors import (
+from client_sdk._exceptions import (
     BadPull,
     HookFailed,
     Incomplete,
     OutputBusy,
     OutputFailed,
     PullError,
-    hopeless,
-    passes,
 )
+from client_sdk.pulls._deliver import HookRun, PullReport
 from client_sdk.pulls._file import load_pulls
-from client_sdk.pulls._hook import HookRun
 from client_sdk.pulls._pull import Hook, Pull, Store, name_from
-from client_sdk.pulls._puller import Puller, run_pulls
-from client_sdk.pulls._report import PullReport
-from client_sdk.pulls._schedule import Schedule
+from client_sdk.pulls._puller import Puller, hopeless, passes, run_pulls
+from client_sdk.pulls._pulling import pull_many, pull_once
+from client_sdk.pulls._schedule import Clock, Schedule, SystemClock, parse_duration, show_duration
 from client_sdk.pulls._sinks import FORMATS, format_of, sink_for
-from client_sdk.pulls._turn import pull_many, pull_once
 
 __all__ = [
     "FORMATS",

@@ -1,25 +1,32 @@
-"""A copy that is up to date becomes an output that is, and the hook hears of it."""
+"""Delivery: a copy that is up to date becomes an output that is, and the hook is told."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from client_sdk._exceptions import HookFailed, OutputFailed, PsoupError
 from client_sdk.copies import Change, Copy
-from client_sdk.pulls._content import content_of
-from client_sdk.pulls._errors import OutputFailed
-from client_sdk.pulls._hook import run_hook
-from client_sdk.pulls._memory import Memory, MemoryFile
-from client_sdk.pulls._pull import Pull
-from client_sdk.pulls._report import PullReport
+from client_sdk.pulls._pull import Hook, Pull
+from client_sdk.pulls._receipt import Receipt, ReceiptFile, content_of
+from client_sdk.pulls._schedule import show_duration
 from client_sdk.pulls._sinks import Output, Sink, sink_for
 
 
-def deliver(copy: Copy, change: Change, pull: Pull, file: MemoryFile, memory: Memory) -> PullReport:
+def deliver(
+    copy: Copy, change: Change, pull: Pull, file: ReceiptFile, receipt: Receipt
+) -> PullReport:
     """Writes the copy's answer at its NOW, where it is not what the output already has.
 
     The caller holds the copy at one moment. The rows are read twice, to compare and to write, and
-    are never all in memory but for a Delta table. Raises OutputFailed; then the output is as it
+    are never all in receipt but for a Delta table. Raises OutputFailed; then the output is as it
     was.
     """
     state = copy.state
@@ -38,47 +45,47 @@ def deliver(copy: Copy, change: Change, pull: Pull, file: MemoryFile, memory: Me
         now=state.now,
         position=state.position,
     )
-    return _write(output, report, file, memory, f"{pull.format} {content.digest}")
+    return _write(output, report, file, receipt, f"{pull.format} {content.digest}")
 
 
 def _write(
-    output: Output, report: PullReport, file: MemoryFile, memory: Memory, content: str
+    output: Output, report: PullReport, file: ReceiptFile, receipt: Receipt, content: str
 ) -> PullReport:
     pull = report.pull
     sink = sink_for(pull.to, pull.format, pull.name)
-    changed = content != memory.content
+    changed = content != receipt.content
     try:
-        written = changed or pull.always or not memory.still_there(sink)
+        written = changed or pull.always or not receipt.still_there(sink)
         if written:
             sink.write(output)
-        memory = _remembered(replace(memory, content=content), sink)
+        receipt = _stamped(replace(receipt, content=content), sink)
     except sink.failures as error:
         raise OutputFailed(f"{pull.to} could not be written: {error}") from error
-    memory = replace(memory, told=memory.told and not changed)
-    if memory != file.load():
-        file.save(memory)
+    receipt = replace(receipt, told=receipt.told and not changed)
+    if receipt != file.load():
+        file.save(receipt)
     return replace(report, changed=changed, written=written)
 
 
-def _remembered(memory: Memory, sink: Sink) -> Memory:
+def _stamped(receipt: Receipt, sink: Sink) -> Receipt:
     stamp = sink.stamp()
-    if stamp == memory.stamp:
-        return memory
-    return replace(memory, stamp=stamp, fingerprint=sink.fingerprint())
+    if stamp == receipt.stamp:
+        return receipt
+    return replace(receipt, stamp=stamp, fingerprint=sink.fingerprint())
 
 
-def tell(report: PullReport, file: MemoryFile) -> PullReport:
+def tell(report: PullReport, file: ReceiptFile) -> PullReport:
     """Runs the hook where there is a change it has not heard of."""
-    memory, hook = file.load(), report.pull.hook
-    if memory.told:
+    receipt, hook = file.load(), report.pull.hook
+    if receipt.told:
         return report
     if hook is None:
-        file.save(replace(memory, told=True))
+        file.save(replace(receipt, told=True))
         return report
     run = run_hook(hook, facts(report))
     failed = run.error is not None and hook.must_succeed
     if not failed:
-        file.save(replace(memory, told=True))
+        file.save(replace(receipt, told=True))
     return replace(report, hook=run, error=run.error if failed else None)
 
 
@@ -97,3 +104,124 @@ def facts(report: PullReport) -> dict[str, str]:
         "PSOUP_TENANT": pull.store.tenant,
         "PSOUP_OWNER": pull.store.owner,
     }
+
+
+GRACE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class HookRun:
+    """`error` None: it ended with 0 in time."""
+
+    seconds: float
+    error: HookFailed | None = None
+
+
+def run_hook(hook: Hook, facts: Mapping[str, str]) -> HookRun:
+    """Waits for it. What it prints goes to standard error, where it does no harm to a log.
+
+    Past its limit, and where the caller is interrupted, the command and what it started get
+    SIGTERM, and SIGKILL two seconds later.
+    """
+    begun = time.monotonic()
+    try:
+        process = _start(hook, facts)
+    except OSError as error:
+        return HookRun(0.0, HookFailed(f"on_change could not be started: {error}"))
+    try:
+        code = process.wait(hook.limit.total_seconds())
+        failed = None if code == 0 else _ending(code)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        failed = f"took longer than {show_duration(hook.limit)} and was ended"
+    except BaseException:
+        _end(process)
+        raise
+    failure = None if failed is None else HookFailed(f"on_change {failed}: {hook.command}")
+    return HookRun(time.monotonic() - begun, failure)
+
+
+def _start(hook: Hook, facts: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        hook.command,
+        shell=True,
+        cwd=hook.folder,
+        env={**os.environ, **facts},
+        stdin=subprocess.DEVNULL,
+        stdout=2,
+        start_new_session=True,
+    )
+
+
+def _ending(code: int) -> str:
+    return f"ended with {code}" if code > 0 else f"was killed by signal {-code}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+
+
+@dataclass(frozen=True)
+class PullReport:
+    """`changed`: the answer is another one than was last written; `written`: it was written now.
+
+    `rows` are in the answer, which is of `position` and NOW; `received` came over the wire, and
+    `removed` were named as gone. `whole` with its `reason` where all of it was sent. With an
+    `error` the output is as it was, unless the error is a HookFailed. `next_in` is None where
+    there is no next time, and `given_up` says that there was to be one.
+    """
+
+    pull: Pull
+    at: datetime
+    seconds: float = 0.0
+    changed: bool = False
+    written: bool = False
+    rows: int = 0
+    received: int = 0
+    removed: int = 0
+    whole: bool = False
+    reason: str = ""
+    now: datetime | None = None
+    position: bytes = b""
+    error: PsoupError | None = None
+    hook: HookRun | None = None
+    next_in: timedelta | None = None
+    given_up: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.pull.name
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a log: plain values only."""
+        return {
+            "at": self.at.isoformat(),
+            "pull": self.name,
+            "output": str(self.pull.to),
+            "ok": self.ok,
+            "changed": self.changed,
+            "written": self.written,
+            "rows": self.rows,
+            "received": self.received,
+            "removed": self.removed,
+            "whole": self.whole,
+            "reason": self.reason,
+            "now": None if self.now is None else self.now.isoformat(),
+            "position": self.position.hex(),
+            "seconds": round(self.seconds, 3),
+            "error": None if self.error is None else self.error.message,
+            "error_reason": "" if self.error is None else self.error.reason,
+            "hook_error": None
+            if self.hook is None or self.hook.error is None
+            else self.hook.error.message,
+            "given_up": self.given_up,
+            "next_in": None if self.next_in is None else round(self.next_in.total_seconds(), 3),
+        }

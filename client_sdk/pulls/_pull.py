@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from client_sdk._client import DEFAULT_TIMEOUT, Client
-from client_sdk._target import DEFAULT_TARGET
-from client_sdk._values import Scalar
-from client_sdk.pulls._errors import BadPull
+from client_sdk._exceptions import BadPull
+from client_sdk._session import DEFAULT_TARGET
+from client_sdk._wire.values import Scalar
 from client_sdk.pulls._schedule import ZERO, Schedule
 from client_sdk.pulls._sinks import FORMATS, format_of
 
@@ -103,7 +103,7 @@ class Pull:
         return self.state or self.to.with_name(f"{self.to.name}.psoup")
 
     @property
-    def memory_path(self) -> Path:
+    def receipt_path(self) -> Path:
         """Beside the output: what was last written there, and who is writing."""
         place = self.to.resolve()
         own = f".{self.name}" if self.format == "sqlite" else ""

@@ -10,14 +10,24 @@ from datetime import timedelta
 from pathlib import Path
 
 from client_sdk._client import Client
-from client_sdk._closing import Closing
-from client_sdk._exceptions import PsoupError
-from client_sdk.pulls._clock import Clock, SystemClock
-from client_sdk.pulls._errors import BadPull, hopeless, passes
+from client_sdk._exceptions import (
+    BadPull,
+    Conflict,
+    ConnectionFailed,
+    FileBusy,
+    FileFull,
+    Incomplete,
+    InvalidRequest,
+    LimitExceeded,
+    OutputBusy,
+    PsoupError,
+    Timeout,
+)
+from client_sdk._session import Closing
+from client_sdk.pulls._deliver import PullReport
 from client_sdk.pulls._pull import Pull, Store
-from client_sdk.pulls._report import PullReport
-from client_sdk.pulls._schedule import Timetable
-from client_sdk.pulls._turn import pull_many
+from client_sdk.pulls._pulling import pull_many
+from client_sdk.pulls._schedule import Clock, SystemClock, Timetable
 
 Listener = Callable[[PullReport], None]
 Group = tuple[Store, Path]
@@ -154,3 +164,20 @@ def check_together(pulls: tuple[Pull, ...]) -> None:
         other = outputs.setdefault(pull.to.resolve(), pull)
         if other is not pull and {other.format, pull.format} != {"sqlite"}:
             raise BadPull(f"to: {pull.to} is the output of {other.name} too")
+
+
+def passes(error: PsoupError) -> bool:
+    """The same pull may well succeed later, with nothing mended by hand."""
+    if isinstance(error, ConnectionFailed):
+        return True
+    busy = isinstance(error, OutputBusy | FileBusy | FileFull)
+    return busy or isinstance(error, Incomplete | Timeout | LimitExceeded)
+
+
+def hopeless(error: PsoupError) -> bool:
+    """The pull itself is wrong: trying it again, however often, gives the same.
+
+    Of what a server says only a store's own word counts.
+    """
+    said = bool(error.detail.store_id) and isinstance(error, InvalidRequest | Conflict)
+    return said or isinstance(error, BadPull)

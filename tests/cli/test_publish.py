@@ -233,7 +233,7 @@ def test_a_cut_is_said_and_carried_on_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("psoup.cli.readers.csv_reader.BLOCK_BYTES", 2_000)
-    monkeypatch.setattr("client_sdk._retry.Retry.pause", lambda self, made: 0.0)
+    monkeypatch.setattr("client_sdk._grpc.effects.Retry.pause", lambda self, made: 0.0)
     path = tmp_path / "day.csv"
     lines = [f"2026-01-05 09:00:00,IBM,1.5,{n}\n" for n in range(1000)]
     path.write_text("at,symbol,price,size\n" + "".join(lines))

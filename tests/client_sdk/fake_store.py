@@ -26,8 +26,7 @@ from client_sdk import (
     QueryProblem,
     RowProblem,
 )
-from client_sdk._time import duration, moment, timestamp
-from client_sdk._values import from_rows, from_value
+from client_sdk._wire.values import duration, from_rows, from_value, moment, timestamp
 from psoup.v1 import psoup_pb2 as pb
 from tests.client_sdk.fake_stream import FakeStream
 
@@ -170,7 +169,7 @@ class FakeStore:
         )
 
     def _one(self, request: pb.RegisterManyRequest, row: dict[str, Any]) -> pb.RegisterRequest:
-        from client_sdk._values import to_value
+        from client_sdk._wire.values import to_value
 
         key = row.pop("client_key", None) or ""
         return pb.RegisterRequest(

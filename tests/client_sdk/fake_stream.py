@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from client_sdk._columns import Column, schema_of
+from client_sdk._wire.values import Column, schema_of
 from psoup.v1 import psoup_pb2 as pb
 
 

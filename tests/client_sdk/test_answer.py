@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk import ServerError, answer
-from client_sdk._answer import collect
-from client_sdk._pieces import PieceReader
-from client_sdk._rows import to_ipc
-from client_sdk._values import to_rows
+from client_sdk._wire.answers import collect
+from client_sdk._wire.ipc import PieceReader, to_ipc
+from client_sdk._wire.values import to_rows
 from psoup.v1 import psoup_pb2 as pb
 
 COLUMNS = {"n": "BIGINT", "at": "TIMESTAMP", "d": "DECIMAL(10,2)", "t": "TEXT"}

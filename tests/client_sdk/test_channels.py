@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from client_sdk import AsyncClient, Client, ConnectionFailed, Retry, Timeout
-from client_sdk._channels import _SHORTEST_LIFE, Channels, HeldChannel
 from client_sdk._exceptions import ErrorDetail, PsoupError
+from client_sdk._grpc.channels import _SHORTEST_LIFE, Channels, HeldChannel
 from tests.client_sdk.fake_store import FakeStore
 from tests.client_sdk.loopback import serving
 

@@ -22,8 +22,8 @@ from client_sdk import (
     ServerError,
     answer,
 )
-from client_sdk._failures import error_for
-from client_sdk._values import from_value, to_value
+from client_sdk._grpc.channels import error_for
+from client_sdk._wire.values import from_value, to_value
 from psoup.v1 import psoup_pb2 as pb
 
 HANDLE = bytes(range(16))

@@ -20,7 +20,7 @@ from client_sdk import (
     QueryProblem,
     Retry,
 )
-from client_sdk._target import with_port
+from client_sdk._session import with_port
 from psoup.v1 import psoup_pb2 as pb
 from tests.client_sdk.contract import ClientContract, trade, trades
 from tests.client_sdk.fake_store import FakeStore

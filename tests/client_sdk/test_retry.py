@@ -21,7 +21,7 @@ from client_sdk import (
     Timeout,
     answer,
 )
-from client_sdk._retry import Attempts, Repeat
+from client_sdk._grpc.effects import Attempts, Repeat
 from psoup.v1 import psoup_pb2 as pb
 
 HANDLE = bytes(16)

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk import Column, LimitExceeded, RowProblem, Stream
-from client_sdk._rows import payloads, to_ipc, to_table
+from client_sdk._wire.ipc import payloads, to_ipc
+from client_sdk._wire.rows import to_table
 
 COLUMNS = {
     "flag": "BOOLEAN",

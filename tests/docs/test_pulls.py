@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from client_sdk import Pull, PullReport, Store, load_pulls
 from client_sdk.pulls import FORMATS
 from client_sdk.pulls._deliver import facts
-from client_sdk.pulls._fields import OWN, SHARED
+from client_sdk.pulls._file import OWN, SHARED
 from client_sdk.pulls._sinks import SUFFIXES
 from psoup.cli import cli, problems
 from psoup.cli.pull import pull as command

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_sdk._values import from_value, to_value
+from client_sdk._wire.values import from_value, to_value
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.process import ServerProcess, detail, ipc, rows_of
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from client_sdk.pulls._errors import BadPull
-from client_sdk.pulls._sinks._delta import DeltaSink
-from client_sdk.pulls._sinks._files import CsvSink, JsonLinesSink, JsonSink, ParquetSink
-from client_sdk.pulls._sinks._output import Output, Sink, Stamp
-from client_sdk.pulls._sinks._sqlite import ABOUT, SqliteSink
+from client_sdk._exceptions import BadPull
+from client_sdk.pulls._sinks.delta import DeltaSink
+from client_sdk.pulls._sinks.files import (
+    CsvSink,
+    JsonLinesSink,
+    JsonSink,
+    Output,
+    ParquetSink,
+    Sink,
+    Stamp,
+)
+from client_sdk.pulls._sinks.sqlite import ABOUT, SqliteSink
 
 FORMATS = ("parquet", "csv", "json", "jsonl", "sqlite", "delta")
 SUFFIXES = {

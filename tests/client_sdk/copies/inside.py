@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from client_sdk import Client, ConnectionFailed, PsoupError, Retry, ServerError
-from client_sdk._failures import detail_from, error_for
+from client_sdk._grpc.channels import detail_from, error_for
 from datastem.instants import SECOND, from_micros
 from psoup.server.answering import invoke
 from psoup.server.core import Core

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, initialize, multiple, rule
 
 from client_sdk import Client, ConnectionFailed, Copies, Copy, Retry, Synced
-from client_sdk._time import from_micros, to_micros
+from client_sdk._wire.values import from_micros, to_micros
 from psoup.v1 import psoup_pb2 as pb
 from tests.client_sdk.copies.damage import flip_in_rows, flip_in_state, lose_row
 from tests.client_sdk.copies.inside import InsideTransport

@@ -22,8 +22,7 @@ from client_sdk import (
     ServerError,
     Timeout,
 )
-from client_sdk._columns import Column
-from client_sdk._time import from_micros, timestamp
+from client_sdk._wire.values import Column, from_micros, timestamp
 from client_sdk.copies._checksum import Checksums, digest, signed
 from psoup.v1 import psoup_pb2 as pb
 

@@ -23,7 +23,7 @@ from client_sdk import (
     PullReport,
     Timeout,
 )
-from client_sdk.pulls._memory import MemoryFile
+from client_sdk.pulls._receipt import ReceiptFile
 from psoup.cli import cli
 from psoup.cli.pull_reports import code_of_all
 from tests.client_sdk.pulls.conftest import DEAR, Place
@@ -138,7 +138,7 @@ def test_3_no_store(run: Run, place: Place) -> None:
 
 
 def test_4_the_output_is_in_use(run: Run, place: Place) -> None:
-    with MemoryFile(place.folder / "a.csv.pull"):
+    with ReceiptFile(place.folder / "a.csv.pull"):
         result = run("--sql", DEAR, "--to", place.folder / "a.csv", code=4)
     assert "another pull is writing to this output" in result.stderr
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import BadPull, Hook, Pull, Schedule, Store, load_pulls
-from client_sdk.pulls._fields import OWN, SHARED
+from client_sdk.pulls._file import OWN, SHARED
 from client_sdk.pulls._pull import name_from
 
 FULL = """

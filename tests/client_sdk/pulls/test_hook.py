@@ -13,9 +13,9 @@ import pytest
 
 from client_sdk import Hook, HookFailed, OutputBusy, pull_once
 from client_sdk.pulls import _deliver
-from client_sdk.pulls._hook import run_hook
-from client_sdk.pulls._memory import Memory, MemoryFile
-from client_sdk.pulls._sinks._files import CsvSink
+from client_sdk.pulls._deliver import run_hook
+from client_sdk.pulls._receipt import Receipt, ReceiptFile
+from client_sdk.pulls._sinks.files import CsvSink
 from tests.client_sdk.pulls.conftest import Place
 from tests.conftest import ROOT
 
@@ -82,7 +82,7 @@ def test_a_change_it_did_not_hear_of_is_told_by_the_next_pull(
 
 @pytest.mark.process
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize(("of", "verb"), [(CsvSink, "write"), (MemoryFile, "save")])
+@pytest.mark.parametrize(("of", "verb"), [(CsvSink, "write"), (ReceiptFile, "save")])
 def test_cut_off_anywhere_the_next_pull_makes_it_good(
     place: Place, monkeypatch: pytest.MonkeyPatch, of: type, verb: str, after: bool
 ) -> None:
@@ -135,18 +135,18 @@ def test_its_ending_by_a_signal_is_told(tmp_path: Path) -> None:
 
 def test_a_memory_is_kept_and_one_that_was_cut_is_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "answers.csv.pull"
-    memory = Memory("csv 12", [[1, 2, 3]], "abc", False, "k", "00", "ff")
-    with MemoryFile(path) as file:
-        assert file.load() == Memory()
+    memory = Receipt("csv 12", [[1, 2, 3]], "abc", False, "k", "00", "ff")
+    with ReceiptFile(path) as file:
+        assert file.load() == Receipt()
         file.save(memory)
         assert file.load() == memory
-        file.save(Memory())
-        assert file.load() == Memory()
+        file.save(Receipt())
+        assert file.load() == Receipt()
         file.save(memory)
     for spoiled in (path.read_bytes()[:-5], b"", b"[]", b'{"format": 2}', b'{"format": 1, "x": 1}'):
         path.write_bytes(spoiled)
-        with MemoryFile(path) as file:
-            assert file.load() == Memory()
+        with ReceiptFile(path) as file:
+            assert file.load() == Receipt()
 
 
 @pytest.mark.process
@@ -154,15 +154,15 @@ def test_one_process_has_it_at_a_time_and_a_killed_one_gives_it_back(tmp_path: P
     path = tmp_path / "answers.csv.pull"
     holder = (
         "import sys, time; from pathlib import Path\n"
-        "from client_sdk.pulls._memory import MemoryFile\n"
-        "with MemoryFile(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+        "from client_sdk.pulls._receipt import ReceiptFile\n"
+        "with ReceiptFile(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(path)], cwd=ROOT, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None and process.stdout.readline() == b"held\n"
-        with pytest.raises(OutputBusy, match=r"answers\.csv\.pull"), MemoryFile(path):
+        with pytest.raises(OutputBusy, match=r"answers\.csv\.pull"), ReceiptFile(path):
             pass
         os.kill(process.pid, 9)
-    with MemoryFile(path) as file:
-        assert file.load() == Memory()
+    with ReceiptFile(path) as file:
+        assert file.load() == Receipt()

@@ -29,8 +29,8 @@ from client_sdk import (
     pull_once,
     run_pulls,
 )
-from client_sdk._grpc_sync import GrpcTransport
-from client_sdk.pulls._memory import MemoryFile
+from client_sdk._grpc.transports import GrpcTransport
+from client_sdk.pulls._receipt import ReceiptFile
 from tests.client_sdk.portal import PORTALS, portal
 from tests.client_sdk.pulls.conftest import (
     FakeClock,
@@ -88,7 +88,7 @@ def test_an_output_in_use_is_left_alone(place: Place) -> None:
     place.trade(150)
     state = place.folder / "all.psoup"
     pull, other = place.pull(state=state), place.pull("other.csv", state=state)
-    with MemoryFile(pull.memory_path):
+    with ReceiptFile(pull.receipt_path):
         busy, fine = pull_many(place.client, [pull, other])
     assert isinstance(busy.error, OutputBusy) and fine.ok
     assert not pull.to.exists() and other.to.exists()

@@ -84,7 +84,7 @@ def test_a_lost_memory_costs_a_write_and_a_lost_state_a_whole_answer(place: Plac
     pull = place.pull()
     place.trade(150)
     pull_once(place.client, pull)
-    pull.memory_path.write_bytes(b'{"format": 1, "cont')
+    pull.receipt_path.write_bytes(b'{"format": 1, "cont')
     assert came(pull_once(place.client, pull)) == (1, 0, True, True)
     pull.state_path.unlink()
     report = pull_once(place.client, pull)
@@ -143,7 +143,7 @@ def test_after_every_pull_the_output_is_the_answer(server: Server, rounds, outpu
         place.client.define(TRADES)
         registered = place.client.register(DEAR, key="dear")
         pull = place.pull(output, key="dear")
-        lost = {"output": pull.to, "memory": pull.memory_path, "state": pull.state_path}
+        lost = {"output": pull.to, "memory": pull.receipt_path, "state": pull.state_path}
         for minute, events in enumerate(rounds):
             for event in events:
                 if event in ("trade", "later"):

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_sdk.pulls._durations import parse_duration, show_duration
-from client_sdk.pulls._schedule import Schedule, Timetable
+from client_sdk.pulls._schedule import Schedule, Timetable, parse_duration, show_duration
 
 QUARTER = Schedule(timedelta(minutes=15))
 NINE = 1_700_000_100.0  # 22:15 UTC on a day of 2023: a turn of every aligned quarter

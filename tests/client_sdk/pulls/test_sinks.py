@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_sdk.pulls import BadPull
-from client_sdk.pulls._content import content_of
+from client_sdk.pulls._receipt import content_of
 from client_sdk.pulls._sinks import FORMATS, format_of, sink_for
 from tests.client_sdk.pulls.tables import COLUMNS, SCHEMA, holds, output_of, rows, same, table_of
 from tests.conftest import ROOT

@@ -1,4 +1,4 @@
-"""What a store says about itself, as values."""
+"""Streams, registrations, acknowledgements and explanations, as a store tells of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from client_sdk._clocks import StoreClock
-from client_sdk._columns import Column, schema_of
-from client_sdk._losses import LostRows
-from client_sdk._time import moment, optional_moment, span
-from client_sdk._values import Scalar, from_value
+from client_sdk._wire.values import (
+    Column,
+    Scalar,
+    from_value,
+    moment,
+    optional_moment,
+    schema_of,
+    span,
+)
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -191,89 +195,109 @@ def is_unverified(message: pb.PublishResponse) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreLimits:
-    """The largest batch a server takes: bytes of a message, rows, bytes decoded, bytes of a value.
+class Factor:
+    """A condition of WHERE, as the engine's index has it.
 
-    The defaults are those of a server that is told nothing else.
+    `access` is "looked up", "searched", "compared" or "evaluated", from the cheapest on; the last
+    has no `operand`. The operand is compared with `constant_count` constants in all predicates.
     """
 
-    message_bytes: int = 16 << 20
-    batch_rows: int = 1_000_000
-    batch_bytes: int = 64 << 20
-    value_bytes: int = 1 << 20
+    text: str
+    access: str
+    operand: str | None
+    constant_count: int
+    shared_by: int
 
     @classmethod
-    def from_wire(cls, message: pb.Limits) -> StoreLimits:
-        """What a server does not say is as by default."""
-        return cls(**{field.name: value for field, value in message.ListFields()})
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """Whether the store's engine runs, and which one was seen last and when, by the server's clock.
-
-    `host` is empty, `pid` 0 and `seen_at` None where there was none or it ended in order.
-    """
-
-    running: bool
-    host: str
-    pid: int
-    seen_at: datetime | None
-
-    @classmethod
-    def from_wire(cls, message: pb.EngineStatus) -> EngineStatus:
-        seen_at = optional_moment(message, "seen_at")
-        return cls(message.running, message.host, message.pid, seen_at)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStatus:
-    """`epoch` 0: no engine has ever run; answers are complete all the same.
-
-    `clock` None: a server that does not tell of its clock.
-    `engine` is None where the server is of a version that does not say.
-    """
-
-    store_id: str
-    version: str
-    position: bytes
-    now: datetime
-    stream_count: int
-    registration_count: int
-    predicate_count: int
-    epoch: int
-    epoch_at: datetime | None
-    behind_rows: int
-    behind: timedelta
-    backfill_rows: int
-    cache_bytes: int
-    cache_limit_bytes: int
-    uptime: timedelta
-    clock: StoreClock | None = None
-    limits: StoreLimits = StoreLimits()
-    engine: EngineStatus | None = None
-    holes: tuple[LostRows, ...] = ()
-
-    @classmethod
-    def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
+    def from_wire(cls, message: pb.Factor) -> Factor:
+        access = pb.Access.Name(message.access).removeprefix("ACCESS_")
         return cls(
-            store_id=message.store_id,
-            version=message.version,
-            position=message.position,
-            now=moment(message.now),
-            stream_count=message.stream_count,
+            text=message.text,
+            access=access.replace("_", " ").lower(),
+            operand=message.operand or None,
+            constant_count=message.constant_count,
+            shared_by=message.shared_by,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatches:
+    """What the engine has written for one predicate."""
+
+    file_count: int
+    piece_count: int
+    block_count: int
+    byte_count: int
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRun:
+    """One invoke. `stages` are names and durations, in order.
+
+    `current_rows` of a keyed stream were current and in the window; None for other streams.
+    """
+
+    considered_rows: int
+    computed_rows: int
+    answer_rows: int
+    answer_bytes: int
+    stages: tuple[tuple[str, timedelta], ...]
+    current_rows: int | None = None
+
+    @classmethod
+    def from_wire(cls, message: pb.ExplainedRun) -> ExplainedRun:
+        return cls(
+            considered_rows=message.considered_rows,
+            computed_rows=message.computed_rows,
+            answer_rows=message.answer_rows,
+            answer_bytes=message.answer_bytes,
+            stages=tuple((stage.name, span(stage.duration)) for stage in message.stages),
+            current_rows=message.current_rows if message.HasField("current_rows") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a registration is matched, what it shares, what is stored, and where the time goes.
+
+    `matched_rows` of `stream_rows` are precomputed. `factors` is empty where every row matches;
+    what they say of others is about `compared_predicates` of `other_predicates`.
+    """
+
+    predicate_id: int
+    registration_count: int
+    factors: tuple[Factor, ...]
+    other_predicates: int
+    compared_predicates: int
+    stored: StoredMatches
+    matched_rows: int
+    stream_rows: int
+    epoch: int
+    run: ExplainedRun
+    refresh: str
+    trigger_id: int | None
+
+    @classmethod
+    def from_wire(cls, message: pb.Explanation) -> Explanation:
+        stored = message.stored
+        return cls(
+            predicate_id=message.predicate_id,
             registration_count=message.registration_count,
-            predicate_count=message.predicate_count,
+            factors=tuple(map(Factor.from_wire, message.factors)),
+            other_predicates=message.other_predicates,
+            compared_predicates=message.compared_predicates,
+            stored=StoredMatches(
+                stored.file_count,
+                stored.piece_count,
+                stored.block_count,
+                stored.byte_count,
+                stored.row_count,
+            ),
+            matched_rows=message.matched_rows,
+            stream_rows=message.stream_rows,
             epoch=message.epoch,
-            epoch_at=optional_moment(message, "epoch_at"),
-            behind_rows=message.behind_rows,
-            behind=span(message.behind),
-            backfill_rows=message.backfill_rows,
-            cache_bytes=message.cache_bytes,
-            cache_limit_bytes=message.cache_limit_bytes,
-            uptime=span(message.uptime),
-            clock=StoreClock.from_wire(message.clock) if message.HasField("clock") else None,
-            limits=StoreLimits.from_wire(message.limits),
-            engine=EngineStatus.from_wire(message.engine) if message.HasField("engine") else None,
-            holes=tuple(map(LostRows.from_wire, message.holes)),
+            run=ExplainedRun.from_wire(message.run),
+            refresh=message.refresh,
+            trigger_id=message.trigger_id or None,
         )

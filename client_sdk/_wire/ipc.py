@@ -1,12 +1,13 @@
-"""An Arrow IPC stream that arrives in pieces: record batches as soon as they are whole."""
+"""Arrow IPC streams: tables cut into payloads, and streams read back as they arrive in pieces."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from client_sdk._exceptions import ServerError
+from client_sdk._exceptions import ErrorDetail, LimitExceeded, ServerError
 
 _CONTINUATION = b"\xff\xff\xff\xff"
 _BODY_LENGTH_FIELD = 3
@@ -74,3 +75,52 @@ def _body_length(data: bytearray, start: int) -> int:
         return 0
     offset = struct.unpack_from("<H", data, vtable + entry)[0]
     return int(struct.unpack_from("<q", data, table + offset)[0]) if offset else 0
+
+
+def to_ipc(table: pa.Table) -> bytes:
+    """The table as one Arrow IPC stream: the same bytes for the same rows."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    payload: bytes = sink.getvalue().to_pybytes()
+    return payload
+
+
+def payloads(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[bytes]:
+    """The table as IPC streams of at most so many bytes and rows each, in order.
+
+    Where the cuts fall depends on the rows and the two limits alone. Raises LimitExceeded where
+    one row is too large by itself.
+    """
+    for payload, _ in cut(table, max_bytes, max_rows):
+        if len(payload) > max_bytes:
+            raise row_too_large(len(payload), max_bytes)
+        yield payload
+
+
+def cut(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[tuple[bytes, int]]:
+    """The same, each with its count of rows; one row that is too large is a payload of its own."""
+    if table.num_rows > max_rows:
+        yield from _parts(table, max_rows, max_bytes, max_rows)
+        return
+    payload = to_ipc(table)
+    if len(payload) <= max_bytes or table.num_rows <= 1:
+        yield payload, table.num_rows
+        return
+    pieces = -(-len(payload) // max_bytes)
+    yield from _parts(table, max(1, table.num_rows // (pieces + 1)), max_bytes, max_rows)
+
+
+def _parts(
+    table: pa.Table, rows: int, max_bytes: int, max_rows: int
+) -> Iterator[tuple[bytes, int]]:
+    for start in range(0, table.num_rows, rows):
+        yield from cut(table.slice(start, rows), max_bytes, max_rows)
+
+
+def row_too_large(size: int, limit: int) -> LimitExceeded:
+    detail = ErrorDetail(
+        "ROW_TOO_LARGE", expected=f"at most {limit} bytes", got=f"{size} bytes", row=0
+    )
+    message = f"one row takes {size:,} bytes, a message at most {limit:,}"
+    return LimitExceeded(message, detail=detail)

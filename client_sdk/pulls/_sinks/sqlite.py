@@ -16,10 +16,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from client_sdk._columns import Column
-from client_sdk.pulls._sinks._files import stamp_of
-from client_sdk.pulls._sinks._output import Output, Stamp
-from client_sdk.pulls._sinks._plain import plain_values
+from client_sdk._wire.values import Column
+from client_sdk.pulls._sinks.files import Output, Stamp, plain_values, stamp_of
 
 ABOUT = "psoup_pulls"
 PATIENCE = 30.0

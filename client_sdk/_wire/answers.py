@@ -1,4 +1,4 @@
-"""An answer: the rows of a registration at one position and one instant."""
+"""An answer: the rows of a query at one position and one instant."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from client_sdk._columns import Column, schema_of
 from client_sdk._exceptions import ServerError
-from client_sdk._models import columns_of
-from client_sdk._pieces import PieceReader
-from client_sdk._time import optional_moment, span
-from client_sdk._values import from_rows
+from client_sdk._wire.ipc import PieceReader
+from client_sdk._wire.models import columns_of
+from client_sdk._wire.values import Column, from_rows, optional_moment, schema_of, span
 from psoup.v1 import psoup_pb2 as pb
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from client_sdk.pulls._sinks._output import Output, Stamp
+from client_sdk.pulls._sinks.files import Output, Stamp
 
 
 class DeltaSink:

@@ -9,21 +9,26 @@ cut by a crash does not parse, and then nothing is remembered.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
-from client_sdk.pulls._errors import OutputBusy, OutputFailed
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from client_sdk._exceptions import OutputBusy, OutputFailed
 from client_sdk.pulls._sinks import Sink, Stamp
 
 _FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Memory:
+class Receipt:
     """`content` is the digest of the answer, `stamp` and `fingerprint` the output's.
 
     `told` is False while the hook has yet to hear of it. `handle` is the registration that the key
@@ -46,14 +51,14 @@ class Memory:
         return stamp == self.stamp or sink.fingerprint() == self.fingerprint
 
 
-class MemoryFile:
+class ReceiptFile:
     """Held by one process at a time: OutputBusy where another has it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor = -1
 
-    def __enter__(self) -> MemoryFile:
+    def __enter__(self) -> ReceiptFile:
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
@@ -73,17 +78,17 @@ class MemoryFile:
     ) -> None:
         os.close(self._descriptor)
 
-    def load(self) -> Memory:
+    def load(self) -> Receipt:
         size = os.fstat(self._descriptor).st_size
         try:
             said = json.loads(os.pread(self._descriptor, size, 0))
-            return _memory(said)
+            return _receipt(said)
         except (ValueError, TypeError, KeyError):
-            return Memory()
+            return Receipt()
 
-    def save(self, memory: Memory) -> None:
+    def save(self, receipt: Receipt) -> None:
         """Raises OutputFailed; then nothing is remembered, and the next pull writes again."""
-        text = json.dumps({"format": _FORMAT, **dataclasses.asdict(memory)}).encode()
+        text = json.dumps({"format": _FORMAT, **dataclasses.asdict(receipt)}).encode()
         try:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, text, 0)
@@ -92,10 +97,10 @@ class MemoryFile:
             raise OutputFailed(f"{self._path}: {error.strerror}") from error
 
 
-def _memory(said: dict[str, Any]) -> Memory:
+def _receipt(said: dict[str, Any]) -> Receipt:
     if said.pop("format") != _FORMAT:
         raise ValueError("another format")
-    return Memory(**said)
+    return Receipt(**said)
 
 
 def _lock(descriptor: int, path: Path) -> None:
@@ -108,3 +113,58 @@ def _lock(descriptor: int, path: Path) -> None:
         raise OutputBusy(
             f"another pull is writing to this output; it holds {path.name}", code="ABORTED"
         ) from None
+
+
+_ROWS = 65_536
+
+
+class Content(NamedTuple):
+    """The digest is equal for equal names, types and rows, whatever lies under a NULL."""
+
+    digest: str
+    rows: int
+
+
+def content_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Content:
+    digest, rows = hashlib.blake2b(schema.serialize(), digest_size=16), 0
+    for batch in recut(schema, batches, _ROWS):
+        digest.update(_canonical(batch).serialize())
+        rows += batch.num_rows
+    return Content(digest.hexdigest(), rows)
+
+
+def recut(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of exactly so many; the last may have fewer."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        while batch.num_rows:
+            taken = batch.slice(0, rows - count)
+            batch = batch.slice(taken.num_rows)
+            waiting.append(taken)
+            count += taken.num_rows
+            if count == rows:
+                yield _joined(schema, waiting)
+                waiting, count = [], 0
+    if waiting:
+        yield _joined(schema, waiting)
+
+
+def _joined(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches, schema=schema).combine_chunks()
+    return table.to_batches()[0]
+
+
+def _canonical(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = []
+    for array in batch.columns:
+        columns += [pc.is_valid(array), pc.fill_null(array, _zero(array.type))]
+    return pa.RecordBatch.from_arrays(columns, names=[str(n) for n in range(len(columns))])
+
+
+def _zero(type_: pa.DataType) -> pa.Scalar:
+    if pa.types.is_boolean(type_):
+        return pa.scalar(False, type_)
+    return pa.scalar("" if pa.types.is_string(type_) else 0, type_)

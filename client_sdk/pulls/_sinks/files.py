@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from client_sdk.pulls._sinks._output import Output, Stamp
-from client_sdk.pulls._sinks._plain import odd_name, plain_values
+from client_sdk._wire.values import Column, schema_of
 
 
 class FileSink:
@@ -153,3 +157,83 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+Stamp = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An answer on its way out: what it is of, and its rows in order, as often as asked for.
+
+    Batches have exactly `schema`.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    batches: Callable[[], Iterable[pa.RecordBatch]]
+    now: datetime | None = None
+    position: bytes = b""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_of(self.columns)
+
+
+class Sink(Protocol):
+    """One place an answer is written to, by one writer at a time.
+
+    `write` replaces what is there all at once: whoever reads, and whatever is killed, sees the old
+    answer or the new one. Where the output is the trouble it raises one of `failures`.
+    `stamp` is cheap and changes whenever somebody wrote; `fingerprint` is of the content. Both are
+    None where there is nothing that `write` could have written.
+    """
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]: ...
+
+    def write(self, output: Output) -> None: ...
+
+    def stamp(self) -> Stamp | None: ...
+
+    def fingerprint(self) -> str | None: ...
+
+
+Plain = Callable[[float], Any]
+
+
+def plain_values(array: pa.Array, column: Column, odd_double: Plain) -> list[Any]:
+    """`odd_double` says what stands for a DOUBLE that is not finite."""
+    match column.kind:
+        case "DOUBLE":
+            return _doubles(array, odd_double)
+        case "DECIMAL":
+            return [None if value is None else format(value, "f") for value in array.to_pylist()]
+        case "TIMESTAMP":
+            return _instants(array)
+        case "DATE":
+            values: list[Any] = array.cast(pa.string()).to_pylist()
+            return values
+    plain: list[Any] = array.to_pylist()
+    return plain
+
+
+def odd_name(value: float) -> str:
+    """As JSON writers that know no such numbers spell them."""
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _doubles(array: pa.Array, odd_double: Plain) -> list[Any]:
+    values: list[Any] = array.to_pylist()
+    if pc.all(pc.is_finite(array)).as_py() in (True, None):
+        return values
+    return [
+        value if value is None or math.isfinite(value) else odd_double(value) for value in values
+    ]
+
+
+def _instants(array: pa.Array) -> list[Any]:
+    texts = array.cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
+    return [None if text is None else f"{text[:10]}T{text[11:]}Z" for text in texts]

@@ -15,15 +15,22 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from client_sdk._client import Client
-from client_sdk._exceptions import PsoupError
+from client_sdk._exceptions import (
+    BadPull,
+    ErrorDetail,
+    Incomplete,
+    NotFound,
+    OutputFailed,
+    PsoupError,
+)
+from client_sdk._wire.models import Registration
+from client_sdk._wire.values import duration, from_value, span, to_value
 from client_sdk.copies import Change, Copies
-from client_sdk.pulls._deliver import deliver, tell
-from client_sdk.pulls._errors import BadPull, Incomplete, OutputFailed
-from client_sdk.pulls._memory import Memory, MemoryFile
+from client_sdk.pulls._deliver import PullReport, deliver, tell
 from client_sdk.pulls._pull import Pull
-from client_sdk.pulls._report import PullReport
+from client_sdk.pulls._receipt import Receipt, ReceiptFile
 from client_sdk.pulls._sinks import sink_for
-from client_sdk.pulls._source import declare, found_again, keep_handle
+from psoup.v1 import psoup_pb2 as pb
 
 
 @dataclass
@@ -31,8 +38,8 @@ class _Work:
     """A pull under way; with an error it takes no further part."""
 
     pull: Pull
-    file: MemoryFile
-    memory: Memory = field(default_factory=Memory)
+    file: ReceiptFile
+    receipt: Receipt = field(default_factory=Receipt)
     change: Change | None = None
     error: PsoupError | None = None
     report: PullReport | None = None
@@ -61,7 +68,7 @@ def pull_many(client: Client, pulls: Sequence[Pull]) -> list[PullReport]:
     if len({(pull.store, pull.state_path.resolve()) for pull in pulls}) > 1:
         raise ValueError("pulls made together have one store and one state file")
     begun, at = time.monotonic(), datetime.now(UTC)
-    works = [_Work(pull, MemoryFile(pull.memory_path)) for pull in pulls]
+    works = [_Work(pull, ReceiptFile(pull.receipt_path)) for pull in pulls]
     with ExitStack() as stack:
         for work in works:
             work.attempt(lambda work: _take(work, stack))
@@ -80,7 +87,7 @@ def _take(work: _Work, stack: ExitStack) -> None:
     except BadPull as error:
         raise OutputFailed(error.message) from error
     stack.enter_context(work.file)
-    work.memory = work.file.load()
+    work.receipt = work.file.load()
 
 
 def _up_to_date(works: list[_Work], client: Client, stack: ExitStack) -> None:
@@ -101,7 +108,7 @@ def _going(works: list[_Work]) -> list[_Work]:
 
 
 def _declare(work: _Work, copies: Copies, client: Client) -> None:
-    work.memory = declare(copies, client, work.pull, work.memory)
+    work.receipt = declare(copies, client, work.pull, work.receipt)
 
 
 def _sync(works: list[_Work], copies: Copies, client: Client) -> None:
@@ -113,16 +120,16 @@ def _sync(works: list[_Work], copies: Copies, client: Client) -> None:
 
 def _again(work: _Work, copies: Copies, client: Client) -> bool:
     """Whether the registration was gone and another one has been found or made."""
-    before = work.memory
+    before = work.receipt
 
     def find(work: _Work) -> None:
         refusal = None if work.change is None else work.change.error
-        work.memory = found_again(client, work.pull, before, refusal)
-        if work.memory is not before:
-            keep_handle(copies, work.pull, work.memory)
+        work.receipt = found_again(client, work.pull, before, refusal)
+        if work.receipt is not before:
+            keep_handle(copies, work.pull, work.receipt)
 
     work.attempt(find)
-    return work.error is None and work.memory is not before
+    return work.error is None and work.receipt is not before
 
 
 def _deliver(work: _Work, copies: Copies) -> None:
@@ -134,7 +141,7 @@ def _deliver(work: _Work, copies: Copies) -> None:
         raise Incomplete(f"the transfer of {work.pull.name} was cut; the next pull goes on")
     with copies.snapshot():
         copy = copies[work.pull.name]
-        report = deliver(copy, change, work.pull, work.file, work.memory)
+        report = deliver(copy, change, work.pull, work.file, work.receipt)
     work.report = tell(report, work.file)
 
 
@@ -142,3 +149,91 @@ def _report(work: _Work, at: datetime, seconds: float) -> PullReport:
     if work.report is None:
         return PullReport(work.pull, at, seconds, error=work.error)
     return replace(work.report, at=at, seconds=seconds)
+
+
+EXPIRED = "REGISTRATION_EXPIRED"
+_GONE = frozenset({EXPIRED, "UNKNOWN_HANDLE"})
+
+
+def declare(copies: Copies, client: Client, pull: Pull, receipt: Receipt) -> Receipt:
+    """Keeps the pull's copy. Asks the store only where a key or handle is new to the receipt."""
+    if pull.key is None and pull.handle is None:
+        copies.keep(
+            pull.name,
+            pull.sql,
+            parameters=pull.parameters,
+            lease=pull.lease,
+            window=pull.window,
+            priority=pull.priority,
+        )
+        return receipt
+    if receipt.source != _source(pull) or not receipt.handle:
+        receipt = _looked_up(client, pull, receipt)
+    keep_handle(copies, pull, receipt)
+    return receipt
+
+
+def keep_handle(copies: Copies, pull: Pull, receipt: Receipt) -> None:
+    handle = bytes.fromhex(receipt.handle)
+    copies.keep(pull.name, handle=handle, window=pull.window, priority=pull.priority)
+
+
+def found_again(client: Client, pull: Pull, receipt: Receipt, error: PsoupError | None) -> Receipt:
+    """The receipt with another handle, where the one it has is gone; itself where there is none."""
+    if error is None or error.reason not in _GONE or not receipt.handle:
+        return receipt
+    try:
+        if pull.key is not None:
+            return _looked_up(client, pull, receipt)
+    except NotFound:
+        pass
+    if error.reason != EXPIRED or not receipt.registration:
+        return receipt
+    request = pb.RegisterRequest.FromString(bytes.fromhex(receipt.registration))
+    made = client.register(
+        request.sql,
+        key=request.client_key or None,
+        parameters={name: from_value(value) for name, value in request.parameters.items()},
+        lease=span(request.lease),
+    )
+    return replace(receipt, handle=made.hex)
+
+
+def _source(pull: Pull) -> str:
+    """What the receipt's handle stands for; another one is looked up anew."""
+    return "\n".join([pull.store.tenant, pull.store.owner, pull.key or "", pull.handle or ""])
+
+
+def _looked_up(client: Client, pull: Pull, receipt: Receipt) -> Receipt:
+    """Raises NotFound where there is none."""
+    if pull.handle is not None:
+        found = client.registration(pull.handle)
+    elif pull.sql is not None:
+        made = client.register(
+            pull.sql, key=pull.key, parameters=pull.parameters or None, lease=pull.lease
+        )
+        found = client.registration(made.handle)
+    else:
+        found = _of_key(client, pull)
+    return replace(
+        receipt, source=_source(pull), handle=found.hex, registration=_request(found).hex()
+    )
+
+
+def _of_key(client: Client, pull: Pull) -> Registration:
+    for each in client.registrations(owner=pull.store.owner):
+        if each.key == pull.key:
+            return each
+    raise NotFound(
+        f"owner {pull.store.owner} has no registration with key {pull.key!r}",
+        detail=ErrorDetail(hint="`psoup list` shows them; with its SQL too the pull makes it"),
+    )
+
+
+def _request(found: Registration) -> bytes:
+    message = pb.RegisterRequest(
+        sql=found.sql, client_key=found.key or "", lease=duration(found.lease)
+    )
+    for name, value in found.parameters.items():
+        message.parameters[name].CopyFrom(to_value(value))
+    return message.SerializeToString()

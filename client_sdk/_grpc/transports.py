@@ -1,0 +1,258 @@
+"""Transports: the ports a client talks through, and gRPC behind them. They raise PsoupErrors."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message import Message
+
+from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError
+from client_sdk._grpc.channels import Channels, channel_options, from_rpc
+from psoup.v1 import psoup_pb2_grpc
+
+
+class Duplex(Protocol):
+    """A PublishStream under way."""
+
+    def write(self, request: Message) -> None: ...
+
+    def read(self) -> Any:
+        """The next response. Raises ServerError where the server ended the call instead."""
+
+    def finish(self) -> None:
+        """No more requests; returns when the server has ended the call."""
+
+    def cancel(self) -> None:
+        """Ends the call now, whatever is under way; never fails, may be called twice."""
+
+
+class AsyncDuplex(Protocol):
+    async def write(self, request: Message) -> None: ...
+
+    async def read(self) -> Any: ...
+
+    async def finish(self) -> None: ...
+
+    async def cancel(self) -> None: ...
+
+
+class Transport(Protocol):
+    """What `Client` needs. `method` is a name of service psoup.v1.Psoup; timeouts are seconds."""
+
+    def unary(self, method: str, request: Message, timeout: float | None) -> Any: ...
+
+    def stream(
+        self, method: str, request: Message, timeout: float | None
+    ) -> Generator[Any, None, None]:
+        """The responses in order. Closing the generator cancels the call."""
+
+    def duplex(self, method: str, timeout: float | None) -> Duplex: ...
+
+    def close(self) -> None: ...
+
+
+class AsyncTransport(Protocol):
+    """The same for `AsyncClient`."""
+
+    async def async_unary(self, method: str, request: Message, timeout: float | None) -> Any: ...
+
+    def async_stream(
+        self, method: str, request: Message, timeout: float | None
+    ) -> AsyncGenerator[Any, None]: ...
+
+    async def async_duplex(self, method: str, timeout: float | None) -> AsyncDuplex: ...
+
+    async def async_close(self) -> None: ...
+
+
+class GrpcTransport:
+    def __init__(self, target: str, max_message_bytes: int) -> None:
+        self._target = target
+        self._options = channel_options(max_message_bytes)
+        self._channels = Channels(self._make)
+
+    def _make(self) -> tuple[Any, Any]:
+        channel = grpc.insecure_channel(self._target, self._options)
+        return channel, psoup_pb2_grpc.PsoupStub(channel)
+
+    def unary(self, method: str, request: Message, timeout: float | None) -> Any:
+        with self.calling() as stub:
+            return getattr(stub, method)(request, timeout=timeout)
+
+    def stream(
+        self, method: str, request: Message, timeout: float | None
+    ) -> Generator[Any, None, None]:
+        with self.calling() as stub:
+            call = getattr(stub, method)(request, timeout=timeout)
+            try:
+                yield from call
+            finally:
+                call.cancel()
+
+    def duplex(self, method: str, timeout: float | None) -> GrpcDuplex:
+        return GrpcDuplex(self, method, timeout)
+
+    def close(self) -> None:
+        for channel in self._channels.close():
+            channel.close()
+
+    @contextmanager
+    def calling(self) -> Iterator[Any]:
+        """The stub for one call, which ends with the block."""
+        held, failure = self._channels.take(), None
+        try:
+            yield held.stub
+        except grpc.RpcError as error:
+            failure = self._failed(error)
+            raise failure from None
+        finally:
+            unused = self._channels.give_back(held, failure)
+            if unused is not None:
+                unused.close()
+
+    def _failed(self, error: grpc.RpcError) -> PsoupError:
+        """A call that another thread ended by closing the client is not made again."""
+        if self._channels.closed:
+            return ConnectionFailed("the client was closed meanwhile", code="FAILED_PRECONDITION")
+        return from_rpc(error, self._target)
+
+
+class GrpcDuplex:
+    """grpc's own thread takes the requests from a queue; None ends them."""
+
+    def __init__(self, transport: GrpcTransport, method: str, timeout: float | None) -> None:
+        self._held = ExitStack()
+        self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        stub = self._held.enter_context(transport.calling())
+        self._call = getattr(stub, method)(iter(self._requests.get, None), timeout=timeout)
+
+    def write(self, request: Message) -> None:
+        self._requests.put(request)
+
+    def read(self) -> Any:
+        with self._ending():
+            try:
+                return next(self._call)
+            except StopIteration:
+                raise ServerError("the server ended the call before it had answered") from None
+
+    def finish(self) -> None:
+        self._requests.put(None)
+        with self._ending():
+            for _ in self._call:
+                raise ServerError("the server answered more requests than it was sent")
+        self._held.close()
+
+    def cancel(self) -> None:
+        self._requests.put(None)
+        self._call.cancel()
+        self._held.close()
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """What is raised inside ends the call, and is told to its channel."""
+        try:
+            yield
+        except BaseException as error:
+            self._held.__exit__(type(error), error, error.__traceback__)
+            raise
+
+
+_END: Any = vars(grpc.aio)["EOF"]  # the stubs leave it out
+
+
+class AsyncGrpcTransport:
+    """A channel is made by the first call, so that it belongs to the loop that is running."""
+
+    def __init__(self, target: str, max_message_bytes: int) -> None:
+        self._target = target
+        self._options = channel_options(max_message_bytes)
+        self._channels = Channels(self._make)
+
+    def _make(self) -> tuple[Any, Any]:
+        channel = grpc.aio.insecure_channel(self._target, self._options)
+        return channel, psoup_pb2_grpc.PsoupStub(channel)
+
+    async def async_unary(self, method: str, request: Message, timeout: float | None) -> Any:
+        async with self.calling() as stub:
+            return await getattr(stub, method)(request, timeout=timeout)
+
+    async def async_stream(
+        self, method: str, request: Message, timeout: float | None
+    ) -> AsyncGenerator[Any, None]:
+        async with self.calling() as stub:
+            call = getattr(stub, method)(request, timeout=timeout)
+            try:
+                async for message in call:
+                    yield message
+            finally:
+                call.cancel()
+
+    async def async_duplex(self, method: str, timeout: float | None) -> AsyncGrpcDuplex:
+        held = AsyncExitStack()
+        stub = await held.enter_async_context(self.calling())
+        return AsyncGrpcDuplex(getattr(stub, method)(timeout=timeout), held, self._target)
+
+    async def async_close(self) -> None:
+        for channel in self._channels.close():
+            await channel.close()
+
+    @asynccontextmanager
+    async def calling(self) -> AsyncIterator[Any]:
+        """The stub for one call, which ends with the block."""
+        held, failure = self._channels.take(), None
+        try:
+            yield held.stub
+        except grpc.RpcError as error:
+            failure = from_rpc(error, self._target)
+            raise failure from None
+        finally:
+            unused = self._channels.give_back(held, failure)
+            if unused is not None:
+                await unused.close()
+
+
+class AsyncGrpcDuplex:
+    def __init__(self, call: Any, held: AsyncExitStack, target: str) -> None:
+        self._call = call
+        self._held = held
+        self._target = target
+
+    async def write(self, request: Message) -> None:
+        """A call that has ended can't be written to; grpc.aio then no longer says why it ended."""
+        try:
+            await self._call.write(request)
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            raise ConnectionFailed(f"the line to {self._target} was cut") from None
+
+    async def read(self) -> Any:
+        async with self._ending():
+            response = await self._call.read()
+            if response is _END:
+                raise ServerError("the server ended the call before it had answered")
+            return response
+
+    async def finish(self) -> None:
+        async with self._ending():
+            await self._call.done_writing()
+            if await self._call.read() is not _END:
+                raise ServerError("the server answered more requests than it was sent")
+        await self._held.aclose()
+
+    async def cancel(self) -> None:
+        self._call.cancel()
+        await self._held.aclose()
+
+    @asynccontextmanager
+    async def _ending(self) -> AsyncIterator[None]:
+        """What is raised inside ends the call, and is told to its channel."""
+        try:
+            yield
+        except BaseException as error:
+            await self._held.__aexit__(type(error), error, error.__traceback__)
+            raise

@@ -1,0 +1,291 @@
+"""Rows a caller has, as the Arrow table a stream takes.
+
+Rows are dicts, Arrow or pandas. All of them are checked here, before anything is sent: the first
+value that does not fit is a RowProblem that names its row, counted from 0, and its column.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from client_sdk._exceptions import ErrorDetail, RowProblem
+from client_sdk._wire.models import Stream
+from client_sdk._wire.values import Column, schema_of, utc
+
+
+def first_failure(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> int:
+    """The index of the first value `cast` refuses; there must be one. A binary search."""
+    low, high = 0, len(array)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            cast(array.slice(low, middle - low))
+        except ValueError:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def wrong_fields(number: int, got: Iterable[str], names: set[str]) -> RowProblem:
+    fields = list(got)
+    missing, extra = sorted(names - set(fields)), sorted(set(map(str, fields)) - names)
+    said = [f"missing {', '.join(missing)}"] if missing else []
+    said += [f"unknown {', '.join(extra)}"] if extra else []
+    where = f"row {number}" if number >= 0 else "columns"
+    detail = ErrorDetail(
+        reason="WRONG_COLUMNS",
+        row=number,
+        field=(missing + extra + [""])[0],
+        expected=", ".join(sorted(names)),
+        got=", ".join(map(str, fields)),
+        hint="Give every column of the stream, None where it is NULL, and no other.",
+    )
+    return RowProblem(f"{where}: {'; '.join(said) or 'a column is there twice'}", detail=detail)
+
+
+def bad_value(number: int, column: Column, value: Any, error: Exception) -> RowProblem:
+    shown = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
+    detail = ErrorDetail(
+        reason="BAD_VALUE", row=number, field=column.name, expected=column.type, got=shown
+    )
+    message = f"row {number}, column {column.name} {column.type}: {shown} does not fit ({error})"
+    return RowProblem(message, detail=detail)
+
+
+def null_time(number: int, name: str) -> RowProblem:
+    message = f"row {number}, column {name}: the event time can't be NULL"
+    detail = ErrorDetail(reason="NULL_EVENT_TIME", row=number, field=name, got="NULL")
+    return RowProblem(message, detail=detail)
+
+
+def null_key(number: int, name: str) -> RowProblem:
+    message = f"row {number}, column {name}: a column of the key can't be NULL"
+    detail = ErrorDetail(reason="NULL_KEY", row=number, field=name, got="NULL")
+    return RowProblem(message, detail=detail)
+
+
+OP = "_op"
+DELETE = "delete"
+OP_COLUMN = Column(OP, "TEXT")
+
+Row = Mapping[str, Any]
+
+
+def deletes(keys: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rows that delete these keys."""
+    return [{**key, OP: DELETE} for key in keys]
+
+
+def needed(stream: Stream) -> set[str]:
+    """What a delete can't do without."""
+    return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
+
+
+def completed(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], list[Any] | None]:
+    """Rows of exactly the stream's columns, and what each does; None where none says.
+
+    A delete may leave out what it does not need. Raises RowProblem.
+    """
+    names = {column.name for column in stream.columns}
+    if all(row.keys() == names for row in rows):
+        return rows, None
+    optional = dict.fromkeys(names - needed(stream)) if stream.key else {}
+    whole = []
+    for number, row in enumerate(rows):
+        filled = {**optional, **row} if row.get(OP) == DELETE else dict(row)
+        filled.pop(OP, None)
+        if filled.keys() != names:
+            raise wrong_fields(number, [name for name in row if name != OP], names)
+        whole.append(filled)
+    ops = [row.get(OP) for row in rows]
+    return whole, ops if any(OP in row for row in rows) else None
+
+
+def with_optional(table: pa.Table, stream: Stream) -> pa.Table:
+    """The same, with NULLs for what a table of nothing but deletes may leave out."""
+    if OP not in table.column_names or not stream.key or not table.num_rows:
+        return table
+    ops = table.column(OP)
+    if pa.types.is_null(ops.type) or not pc.all(pc.equal(ops, DELETE), skip_nulls=False).as_py():
+        return table
+    for column in stream.columns:
+        if column.name not in table.column_names and column.name not in needed(stream):
+            table = table.append_column(column.name, pa.nulls(table.num_rows, column.arrow))
+    return table
+
+
+_NONE = type(None)
+# Types whose values pyarrow itself converts exactly or refuses.
+_PLAIN: dict[str, frozenset[type]] = {
+    "BOOLEAN": frozenset({bool, _NONE}),
+    "BIGINT": frozenset({int, _NONE}),
+    "DOUBLE": frozenset({float, int, _NONE}),
+    "DECIMAL": frozenset({decimal.Decimal, int, _NONE}),
+    "TEXT": frozenset({str, _NONE}),
+    "TIMESTAMP": frozenset({datetime.datetime, _NONE}),
+    "DATE": frozenset({datetime.date, _NONE}),
+}
+_BASES: dict[str, tuple[type, ...]] = {
+    kind: tuple(types - {_NONE}) for kind, types in _PLAIN.items()
+}
+_WANTED = {
+    "BOOLEAN": "bool",
+    "BIGINT": "int",
+    "DOUBLE": "float or int",
+    "DECIMAL": "decimal.Decimal or int",
+    "TEXT": "str",
+    "TIMESTAMP": "datetime.datetime",
+    "DATE": "datetime.date",
+}
+_WRONG = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError)
+
+
+def from_dicts(rows: Sequence[Mapping[str, Any]], stream: Stream) -> pa.Table:
+    """With a column `_op` where a row says what it does."""
+    rows, ops = completed(rows, stream)
+    columns = stream.columns
+    arrays = [column_of([row[column.name] for row in rows], column) for column in columns]
+    if ops is not None:
+        columns = (*columns, OP_COLUMN)
+        arrays.append(column_of(ops, OP_COLUMN))
+    return pa.Table.from_arrays(arrays, schema=schema_of(columns))
+
+
+def column_of(values: list[Any], column: Column) -> pa.Array:
+    if set(map(type, values)) <= _PLAIN[column.kind]:
+        try:
+            return pa.array(values, column.arrow)
+        except _WRONG:
+            pass
+    return pa.array(
+        [_value(value, column, number) for number, value in enumerate(values)], column.arrow
+    )
+
+
+def _value(value: Any, column: Column, number: int) -> Any:
+    """The value as pyarrow takes it for certain, or a RowProblem."""
+    if value is None:
+        return None
+    if hasattr(value, "item"):  # a numpy scalar
+        value = value.item()
+    try:
+        if not isinstance(value, _BASES[column.kind]) or _is_lookalike(value, column.kind):
+            wanted = _WANTED[column.kind]
+            raise TypeError(f"{type(value).__name__} is not {column.type}; use {wanted}")
+        if isinstance(value, datetime.datetime):
+            value = utc(value)
+        pa.array([value], column.arrow)
+    except _WRONG as error:
+        raise bad_value(number, column, value, error) from None
+    return value
+
+
+def _is_lookalike(value: Any, kind: str) -> bool:
+    """A bool is an int to Python and a datetime is a date; not here."""
+    if isinstance(value, bool):
+        return kind != "BOOLEAN"
+    return kind == "DATE" and isinstance(value, datetime.datetime)
+
+
+def from_arrow(table: pa.Table, stream: Stream) -> pa.Table:
+    """With a column `_op` where the table has one."""
+    table = with_optional(table, stream)
+    columns = (*stream.columns, *([OP_COLUMN] if OP in table.column_names else []))
+    names = {column.name for column in columns}
+    if len(table.column_names) != len(names) or set(table.column_names) != names:
+        raise wrong_fields(-1, table.column_names, names)
+    arrays = [_cast(_one_chunk(table.column(column.name)), column) for column in columns]
+    return pa.Table.from_arrays(arrays, schema=schema_of(columns))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _cast(array: pa.Array, column: Column) -> pa.Array:
+    try:
+        return column.cast(array)
+    except TypeError as error:
+        detail = ErrorDetail(
+            reason="WRONG_TYPE", field=column.name, expected=column.type, got=str(array.type)
+        )
+        raise RowProblem(str(error), detail=detail) from None
+    except ValueError as error:
+        number = first_failure(array, column.cast)
+        raise bad_value(number, column, array[number], error) from None
+
+
+def is_pandas(rows: Any) -> bool:
+    return type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns")
+
+
+def pandas_table(frame: Any, stream: Stream) -> pa.Table:
+    """NaN, NaT and None are NULL, as pandas means them; whole floats may be BIGINT."""
+    kinds = {column.name: column for column in (*stream.columns, OP_COLUMN)}
+    arrays = []
+    for name in frame.columns:
+        column = kinds.get(name)
+        arrays.append(_pandas_column(frame[name], column))
+    return pa.Table.from_arrays(arrays, names=[str(name) for name in frame.columns])
+
+
+def _pandas_column(series: Any, column: Column | None) -> pa.Array:
+    if column is None:
+        return pa.nulls(len(series))  # an extra column: refused by name, whatever it holds
+    if series.dtype == object:
+        return column_of([None if _is_missing(value) else value for value in series], column)
+    array = pa.array(series, from_pandas=True)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if column.kind == "BIGINT" and pa.types.is_floating(array.type):
+        try:
+            return array.cast(pa.int64(), safe=True)
+        except pa.ArrowInvalid as error:
+            number = first_failure(array, lambda part: part.cast(pa.int64(), safe=True))
+            raise bad_value(number, column, array[number], error) from None
+    return array
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, NaT and pandas.NA: the last is not even equal to itself as a bool."""
+    if value is None or type(value).__name__ in {"NAType", "NaTType"}:
+        return True
+    return isinstance(value, float) and value != value
+
+
+# A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame; of a keyed stream with
+# `_op` "delete" for rows that delete their key.
+Rows: TypeAlias = Any
+
+
+def to_table(rows: Rows, stream: Stream) -> pa.Table:
+    """The rows with exactly the stream's columns, in its order, and `_op` where it was given.
+
+    Raises RowProblem.
+    """
+    table = _convert(rows, stream)
+    times = [(stream.ordered_by, null_time)] if stream.ordered_by else []
+    for name, problem in (*times, *((name, null_key) for name in stream.key)):
+        if table.column(name).null_count:
+            raise problem(table.column(name).is_null().index(True).as_py(), name)
+    return table
+
+
+def _convert(rows: Rows, stream: Stream) -> pa.Table:
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return from_arrow(rows, stream)
+    if is_pandas(rows):
+        return from_arrow(pandas_table(rows, stream), stream)
+    if isinstance(rows, Mapping | str | bytes):
+        raise TypeError("rows: give a list of dicts, an Arrow table or a pandas DataFrame")
+    return from_dicts(list(rows), stream)

@@ -1,0 +1,176 @@
+"""What a store tells of itself: its state, its limits, its engine and its servers' clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from client_sdk._wire.values import moment, optional_moment, span
+from psoup.v1 import psoup_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJump:
+    """A step of the store's time that nothing accounted for, by the clock of the machine `server`.
+
+    `confirmed` is "operator", "time" or the machine that agreed; empty while nobody has.
+    """
+
+    number: int
+    before: datetime
+    to: datetime
+    server: str
+    confirmed: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreClock:
+    """`problem` says why the server that answers appends nothing; it is empty where it does.
+
+    `unconfirmed` is how much of the store's time stands on unconfirmed jumps. `others` are the
+    other machines heard of lately, and by how much the server that answers is ahead of each.
+    """
+
+    server: str
+    clock: datetime
+    stamp: datetime | None
+    problem: str
+    unconfirmed: timedelta
+    jumps: tuple[ClockJump, ...] = ()
+    others: Mapping[str, timedelta] = field(default_factory=dict)
+
+    @classmethod
+    def from_wire(cls, message: pb.ClockState) -> StoreClock:
+        return cls(
+            server=message.server,
+            clock=moment(message.clock),
+            stamp=optional_moment(message, "stamp"),
+            problem=message.problem,
+            unconfirmed=span(message.unconfirmed),
+            jumps=tuple(
+                ClockJump(one.number, moment(one.before), moment(one.to), one.server, one.confirmed)
+                for one in message.jumps
+            ),
+            others={one.server: span(one.ahead) for one in message.others},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """The largest batch a server takes: bytes of a message, rows, bytes decoded, bytes of a value.
+
+    The defaults are those of a server that is told nothing else.
+    """
+
+    message_bytes: int = 16 << 20
+    batch_rows: int = 1_000_000
+    batch_bytes: int = 64 << 20
+    value_bytes: int = 1 << 20
+
+    @classmethod
+    def from_wire(cls, message: pb.Limits) -> StoreLimits:
+        """What a server does not say is as by default."""
+        return cls(**{field.name: value for field, value in message.ListFields()})
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """Whether the store's engine runs, and which one was seen last and when, by the server's clock.
+
+    `host` is empty, `pid` 0 and `seen_at` None where there was none or it ended in order.
+    """
+
+    running: bool
+    host: str
+    pid: int
+    seen_at: datetime | None
+
+    @classmethod
+    def from_wire(cls, message: pb.EngineStatus) -> EngineStatus:
+        seen_at = optional_moment(message, "seen_at")
+        return cls(message.running, message.host, message.pid, seen_at)
+
+
+@dataclass(frozen=True, slots=True)
+class LostRows:
+    """Rows of a stream that were accepted and whose `file` is damaged or gone.
+
+    `begin` and `end` are their least and greatest ts. Answers that would need them fail until the
+    operator has `accepted` the loss.
+    """
+
+    tenant: str
+    stream: str
+    first_row_id: int
+    row_count: int
+    begin: datetime | None
+    end: datetime | None
+    file: str
+    accepted: bool
+
+    @classmethod
+    def from_wire(cls, message: pb.Hole) -> LostRows:
+        return cls(
+            tenant=message.tenant,
+            stream=message.stream,
+            first_row_id=message.first_row_id,
+            row_count=message.row_count,
+            begin=optional_moment(message, "begin"),
+            end=optional_moment(message, "end"),
+            file=message.file,
+            accepted=message.accepted,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """`epoch` 0: no engine has ever run; answers are complete all the same.
+
+    `clock` None: a server that does not tell of its clock.
+    `engine` is None where the server is of a version that does not say.
+    """
+
+    store_id: str
+    version: str
+    position: bytes
+    now: datetime
+    stream_count: int
+    registration_count: int
+    predicate_count: int
+    epoch: int
+    epoch_at: datetime | None
+    behind_rows: int
+    behind: timedelta
+    backfill_rows: int
+    cache_bytes: int
+    cache_limit_bytes: int
+    uptime: timedelta
+    clock: StoreClock | None = None
+    limits: StoreLimits = StoreLimits()
+    engine: EngineStatus | None = None
+    holes: tuple[LostRows, ...] = ()
+
+    @classmethod
+    def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
+        return cls(
+            store_id=message.store_id,
+            version=message.version,
+            position=message.position,
+            now=moment(message.now),
+            stream_count=message.stream_count,
+            registration_count=message.registration_count,
+            predicate_count=message.predicate_count,
+            epoch=message.epoch,
+            epoch_at=optional_moment(message, "epoch_at"),
+            behind_rows=message.behind_rows,
+            behind=span(message.behind),
+            backfill_rows=message.backfill_rows,
+            cache_bytes=message.cache_bytes,
+            cache_limit_bytes=message.cache_limit_bytes,
+            uptime=span(message.uptime),
+            clock=StoreClock.from_wire(message.clock) if message.HasField("clock") else None,
+            limits=StoreLimits.from_wire(message.limits),
+            engine=EngineStatus.from_wire(message.engine) if message.HasField("engine") else None,
+            holes=tuple(map(LostRows.from_wire, message.holes)),
+        )

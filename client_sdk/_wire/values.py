@@ -1,0 +1,212 @@
+"""Columns, values and instants, between Python, Arrow and the wire.
+
+Conversion is strict: a value arrives as it is or not at all. Integers widen, text stays text,
+instants become UTC microseconds, decimals are never rounded. A datetime without a zone is UTC.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from psoup.v1 import psoup_pb2 as pb
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+_ARROW = {
+    "BOOLEAN": pa.bool_(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "TIMESTAMP": TIMESTAMP,
+    "DATE": pa.date32(),
+}
+_DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
+
+_Test = Callable[[pa.DataType], bool]
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_string_view(type_)
+    )
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
+
+
+def _is_exact(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_decimal(type_))
+
+
+# Which Arrow types a column of each kind takes. Whether the values fit is the cast's to say.
+_ACCEPTS: dict[str, _Test] = {
+    "BOOLEAN": pa.types.is_boolean,
+    "BIGINT": pa.types.is_integer,
+    "DOUBLE": _is_number,
+    "DECIMAL": _is_exact,
+    "TEXT": _is_text,
+    "TIMESTAMP": pa.types.is_timestamp,
+    "DATE": pa.types.is_date,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A name and a type as SQL writes it: BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s), TEXT, …"""
+
+    name: str
+    type: str
+
+    @property
+    def kind(self) -> str:
+        """The type without its precision."""
+        return self.type.partition("(")[0]
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """Raises ValueError for a type this version of the SDK does not know."""
+        if match := _DECIMAL.fullmatch(self.type):
+            return pa.decimal128(int(match[1]), int(match[2]))
+        if self.type not in _ARROW:
+            raise ValueError(f"column {self.name}: type {self.type} is newer than this SDK")
+        return _ARROW[self.type]
+
+    def cast(self, array: pa.Array) -> pa.Array:
+        """The array as this column's type, value for value.
+
+        Raises TypeError where the array's type can't be meant for this column, and ValueError
+        where a value does not fit; neither says which value.
+        """
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if array.type == self.arrow:
+            return array
+        if pa.types.is_null(array.type):
+            return array.cast(self.arrow)
+        if not _ACCEPTS[self.kind](array.type):
+            raise TypeError(f"{array.type} values can't go into {self.name} {self.type}")
+        if self.kind == "TIMESTAMP" and array.type.tz is None:
+            array = array.cast(pa.timestamp(array.type.unit, tz="UTC"))
+        return pc.cast(array, self.arrow, safe=True)
+
+
+def schema_of(columns: tuple[Column, ...]) -> pa.Schema:
+    return pa.schema([(column.name, column.arrow) for column in columns])
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def utc(moment: datetime) -> datetime:
+    """The same instant in UTC. Raises ValueError for digits finer than a microsecond."""
+    if getattr(moment, "nanosecond", 0):
+        raise ValueError(f"{moment} is finer than a microsecond; round it first")
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def timestamp(moment: datetime) -> Timestamp:
+    seconds, rest = divmod(to_micros(moment), 1_000_000)
+    return Timestamp(seconds=seconds, nanos=rest * 1000)
+
+
+def moment(stamp: Timestamp) -> datetime:
+    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+
+
+def optional_moment(message: Message, field: str) -> datetime | None:
+    return moment(getattr(message, field)) if message.HasField(field) else None
+
+
+def to_micros(instant: datetime) -> int:
+    """Microseconds since 1970."""
+    return (utc(instant) - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def duration(span: timedelta) -> Duration:
+    message = Duration()
+    message.FromTimedelta(span)
+    return message
+
+
+def span(message: Duration) -> timedelta:
+    return timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+
+
+Scalar: TypeAlias = bool | int | float | decimal.Decimal | str | datetime | date | None
+
+
+def to_value(value: Scalar) -> pb.Value:
+    """Raises TypeError for any other type, ValueError for an int or decimal that does not fit."""
+    match value:
+        case None:
+            return pb.Value()
+        case bool():
+            return pb.Value(boolean=value)
+        case int():
+            return pb.Value(bigint=value)
+        case float():
+            return pb.Value(double=value)
+        case decimal.Decimal() if value.is_finite():
+            return pb.Value(decimal=format(value, "f"))
+        case str():
+            return pb.Value(text=value)
+        case datetime():
+            return pb.Value(timestamp=timestamp(value))
+        case date():
+            return pb.Value(date=value.isoformat())
+        case decimal.Decimal():
+            raise ValueError(f"a DECIMAL is finite; {value} is not")
+    raise TypeError(f"{type(value).__name__} has no type in the language")
+
+
+def from_value(value: pb.Value) -> Scalar:
+    match value.WhichOneof("kind"):
+        case "boolean":
+            return value.boolean
+        case "bigint":
+            return value.bigint
+        case "double":
+            return value.double
+        case "decimal":
+            return decimal.Decimal(value.decimal)
+        case "text":
+            return value.text
+        case "timestamp":
+            return moment(value.timestamp)
+        case "date":
+            return date.fromisoformat(value.date)
+    return None
+
+
+def to_rows(table: Sequence[Mapping[str, Scalar]]) -> pb.Rows:
+    """A table of values; every row must have the keys of the first."""
+    names = list(table[0]) if table else []
+    rows = []
+    for number, row in enumerate(table):
+        if row.keys() != set(names):
+            raise ValueError(f"row {number} has {sorted(row)}, the first row has {sorted(names)}")
+        rows.append(pb.Row(values=[to_value(row[name]) for name in names]))
+    return pb.Rows(columns=names, rows=rows)
+
+
+def from_rows(message: pb.Rows, names: Sequence[str]) -> list[dict[str, Scalar]]:
+    return [dict(zip(names, map(from_value, row.values), strict=True)) for row in message.rows]
