@@ -13,10 +13,12 @@ over effects as everything in the SDK. `_apply` puts what came into the file in 
 from __future__ import annotations
 
 from client_sdk.copies._copies import Copies
-from client_sdk.copies._copy import Copy
-from client_sdk.copies._models import Change, CopyState, Synced
-from client_sdk.copies._queued import Doubtful, Queued, Rejected, Sent
-from client_sdk.copies._recover import Recovered
+from client_sdk.copies._file.catalog import Recovered
+from client_sdk.copies._file.records import CopyState
+from client_sdk.copies._query.reading import Copy
+from client_sdk.copies._queue.batches import Doubtful, Queued, Rejected, Sent
+from client_sdk.copies._sync.flow import Synced
+from client_sdk.copies._sync.items import Change
 
 __all__ = [
     "Change",

@@ -17,21 +17,17 @@ from client_sdk._grpc.drivers import async_drive, async_drive_each, drive, drive
 from client_sdk._grpc.effects import Flow
 from client_sdk._session import Closing, HandleLike, Session, handle_bytes
 from client_sdk._wire.values import Scalar, to_value
-from client_sdk.copies import _shelf
-from client_sdk.copies._clock import Clock, Hands, machine_clock
-from client_sdk.copies._computing import require
-from client_sdk.copies._copy import Copy
-from client_sdk.copies._file import CopyFile
-from client_sdk.copies._flow import SyncRun, Wish, new_key
-from client_sdk.copies._lock import SyncLock
-from client_sdk.copies._models import Synced
-from client_sdk.copies._outbox import Outbox
-from client_sdk.copies._query import Parameters, run_query
-from client_sdk.copies._queue import QUEUE_BYTES
-from client_sdk.copies._queued import Sent
-from client_sdk.copies._records import Declaration
-from client_sdk.copies._recover import Recovered, recover
-from client_sdk.copies._watch import WatchRun
+from client_sdk.copies._file import catalog
+from client_sdk.copies._file.catalog import Recovered, recover
+from client_sdk.copies._file.file import CopyFile, SyncLock
+from client_sdk.copies._file.records import Declaration
+from client_sdk.copies._query.answers import Clock, CopyClock, machine_clock
+from client_sdk.copies._query.base_rows import require
+from client_sdk.copies._query.reading import Copy, Parameters, run_query
+from client_sdk.copies._queue.batches import Sent
+from client_sdk.copies._queue.outbox import Outbox
+from client_sdk.copies._queue.queue import QUEUE_BYTES
+from client_sdk.copies._sync.flow import Synced, SyncRun, WatchRun, Wish, new_key
 
 
 class Copies(Outbox, Closing):
@@ -78,7 +74,7 @@ class Copies(Outbox, Closing):
 
     def _open(self, file: CopyFile, clock: Clock, queue_bytes: int) -> None:
         super().__init__(file, queue_bytes)
-        self._hands = Hands(file, clock)
+        self._hands = CopyClock(file, clock)
         self._lock = SyncLock(file)
 
     # ---- what is kept
@@ -119,23 +115,23 @@ class Copies(Outbox, Closing):
             handle=b"" if handle is None else handle_bytes(handle),
         )
         with self._file.writing(durable=True) as connection:
-            _shelf.declare(connection, declared)
+            catalog.declare(connection, declared)
         return Copy(self._file, self._hands, name)
 
     def forget(self, name: str) -> None:
         """Drops the copy. Its registration stays until its lease ends, or it is unregistered."""
         with self._file.writing(durable=True) as connection:
-            _shelf.forget(connection, name)
+            catalog.forget(connection, name)
 
     @property
     def names(self) -> list[str]:
         with self._file.reading() as connection:
-            return [record.name for record in _shelf.records(connection)]
+            return [record.name for record in catalog.records(connection)]
 
     def __getitem__(self, name: str) -> Copy:
         """Raises UnknownCopy, which is a KeyError too."""
         with self._file.reading() as connection:
-            _shelf.find(connection, name)
+            catalog.find(connection, name)
         return Copy(self._file, self._hands, name)
 
     def __contains__(self, name: object) -> bool:
@@ -244,7 +240,7 @@ class Copies(Outbox, Closing):
     ) -> list[dict[str, Any]]:
         """One SELECT of SQLite's; every copy that has been synced is a table of its name."""
         with self._file.reading() as connection:
-            records = _shelf.records(connection)
+            records = catalog.records(connection)
             there = [record for record in records if record.version is not None]
             copies = [(record, self._hands.now(record, now)) for record in there]
             try:
@@ -260,7 +256,7 @@ class Copies(Outbox, Closing):
         self._file.close()
 
 
-def _explained(problem: LocalQueryProblem, records: Sequence[_shelf.Record]) -> LocalQueryProblem:
+def _explained(problem: LocalQueryProblem, records: Sequence[catalog.Record]) -> LocalQueryProblem:
     """A table that is not there may be a copy that has not come."""
     missing = problem.message.removeprefix("no such table: ")
     if any(missing == record.name and record.version is None for record in records):

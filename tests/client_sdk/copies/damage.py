@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from client_sdk import Copies
-from client_sdk.copies._shelf import find
+from client_sdk.copies._file.catalog import find
 
 
 def rows_table(copies: Copies, name: str) -> str | None:

@@ -13,7 +13,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from client_sdk import NotComputable, QueryProblem
-from client_sdk.copies._computing import ROW_ID, Computation, prepare
+from client_sdk.copies._query.base_rows import ROW_ID, Computation, prepare
 from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
 from querystem.identity import base_query, slides

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from client_sdk import Copies, CopyError, FileDamaged
-from client_sdk.copies._records import Declaration
+from client_sdk.copies._file.records import Declaration
 from tests.client_sdk.copies.damage import (
     columns_of,
     flip_in_rows,

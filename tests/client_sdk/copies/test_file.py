@@ -19,7 +19,7 @@ from client_sdk import (
     UnknownCopy,
     WrongFile,
 )
-from client_sdk.copies._file import APPLICATION_ID, FORMAT
+from client_sdk.copies._file.file import APPLICATION_ID, FORMAT
 from tests.client_sdk.copies.inside import InsideStore
 from tests.client_sdk.copies.trades import COUNTS, DEAR, TRADES, check, trade
 

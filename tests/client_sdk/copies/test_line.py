@@ -23,7 +23,7 @@ from client_sdk import (
     Timeout,
 )
 from client_sdk._wire.values import Column, from_micros, timestamp
-from client_sdk.copies._checksum import Checksums, digest, signed
+from client_sdk.copies._file.checksums import Checksums, digest, signed
 from psoup.v1 import psoup_pb2 as pb
 
 COLUMNS = (Column("t", "TEXT"),)

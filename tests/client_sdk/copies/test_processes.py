@@ -52,15 +52,14 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
 _SLOW_SYNC = """
 import sys, time
 from client_sdk import Client, Copies
-from client_sdk.copies import _items
+from client_sdk.copies._sync import flow, items
 
-class Slow(_items.Item):
+class Slow(items.Item):
     def _stage(self, resume):
         super()._stage(resume)
         print("staged", flush=True)
         time.sleep(0.05)
 
-import client_sdk.copies._flow as flow
 flow.Item = Slow
 address, tenant, path = sys.argv[1:]
 with Client(address, tenant=tenant) as client, Copies(path) as copies:

@@ -33,8 +33,8 @@ from client_sdk import (
     RowProblem,
     Timeout,
 )
-from client_sdk.copies._file import CopyFile
-from client_sdk.copies._outbox import Outbox
+from client_sdk.copies._file.file import CopyFile
+from client_sdk.copies._queue.outbox import Outbox
 from psoup.v1 import psoup_pb2 as pb
 from tests.client_sdk.fake_store import FakeStore
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Client, ConnectionFailed, Retry
-from client_sdk.copies._file import CopyFile
-from client_sdk.copies._outbox import Outbox
+from client_sdk.copies._file.file import CopyFile
+from client_sdk.copies._queue.outbox import Outbox
 from tests.server.process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.process
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.process
 SENDER = """
 import sys
 from client_sdk import Client
-from client_sdk.copies._file import CopyFile
-from client_sdk.copies._outbox import Outbox
+from client_sdk.copies._file.file import CopyFile
+from client_sdk.copies._queue.outbox import Outbox
 print("ready", flush=True)
 sys.stdin.readline()
 with Client(sys.argv[2]) as client:

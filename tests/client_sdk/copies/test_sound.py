@@ -9,8 +9,8 @@ import pytest
 
 from client_sdk import Copies
 from client_sdk._wire.values import Column
-from client_sdk.copies._checksum import Checksums, StoredRow, signed
-from client_sdk.copies._sound import Sound, runs
+from client_sdk.copies._file.checksums import Checksums, StoredRow, signed
+from client_sdk.copies._sync.verified import Sound, runs
 from tests.client_sdk.copies.damage import flip_in_rows, flip_in_state, flipped
 from tests.client_sdk.copies.inside import InsideStore
 

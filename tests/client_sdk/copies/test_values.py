@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk._wire.values import Column, schema_of
-from client_sdk.copies._checksum import Checksums, digest, signed, sum_of_bytes
-from client_sdk.copies._encoding import restored, shown, stored
+from client_sdk.copies._file.checksums import Checksums, digest, signed, sum_of_bytes
+from client_sdk.copies._file.tables import restored, shown, stored
 from datastem.types import parse_type
 from tests.oracle import checksums
 

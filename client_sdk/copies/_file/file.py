@@ -10,10 +10,12 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from client_sdk._exceptions import CopyError, FileBusy, FileDamaged, FileFull, WrongFile
+from client_sdk._grpc.effects import Flow, Pause
 
 APPLICATION_ID = 0x50536F75
 FORMAT = 2
@@ -218,3 +220,57 @@ def _damaged(name: str, what: str) -> FileDamaged:
     return FileDamaged(
         f"{name} is damaged: {what}. Copies.recover(path) makes a new file of what can be read"
     )
+
+
+_LOOK_AGAIN = 0.05
+_DEFAULT_PATIENCE = 60.0
+
+
+class SyncLock:
+    def __init__(self, file: CopyFile) -> None:
+        self._path = None if file.path is None else f"{file.path}-sync"
+        self._name = file.name
+        self._within = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def acquire(self, patience: float | None) -> Flow[None]:
+        """Raises FileBusy when patience, in seconds, is at its end."""
+        seconds = _DEFAULT_PATIENCE if patience is None else patience
+        end = time.monotonic() + seconds
+        while not self._try():
+            if time.monotonic() >= end:
+                raise FileBusy(f"another sync of {self._name} has been under way for {seconds:g} s")
+            yield Pause(_LOOK_AGAIN)
+
+    def release(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._within.release()
+
+    def _try(self) -> bool:
+        if not self._within.acquire(blocking=False):
+            return False
+        try:
+            taken = self._path is None or self._try_file(self._path)
+        except BaseException:
+            self._within.release()
+            raise
+        if not taken:
+            self._within.release()
+        return taken
+
+    def _try_file(self, path: str) -> bool:
+        with translated(path):
+            connection = sqlite3.connect(
+                path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                connection.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                connection.close()
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                return False
+        self._connection = connection
+        return True

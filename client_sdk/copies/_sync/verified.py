@@ -12,7 +12,7 @@ import marshal
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 
-from client_sdk.copies._checksum import HEAD, Checksums, StoredRow
+from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow
 
 _EDGE = (1 << 10) - 1
 _LONGEST = 1 << 14

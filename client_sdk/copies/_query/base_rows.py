@@ -7,19 +7,22 @@ when it is registered anew; from then on no connection is needed.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
+from datetime import datetime
 from functools import lru_cache
+from typing import Protocol
+
+import pyarrow as pa
 
 from client_sdk import _flows
 from client_sdk._exceptions import ConnectionFailed, FileDamaged, PsoupError, Timeout
 from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
 from client_sdk._wire.models import Registration, Stream
-from client_sdk._wire.values import from_value, to_value
-from client_sdk.copies._computing import Computation, prepare
-from client_sdk.copies._file import CopyFile
-from client_sdk.copies._records import Declaration
-from client_sdk.copies._sealed import seal, unseal
-from client_sdk.copies._streams import remember, stream_content, stream_from
+from client_sdk._wire.values import Column, Scalar, from_value, to_value
+from client_sdk.copies._file.file import CopyFile
+from client_sdk.copies._file.home import remember, stream_content, stream_from
+from client_sdk.copies._file.records import Declaration, seal, unseal
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -103,3 +106,55 @@ def _keep(file: CopyFile, declaration: Declaration, found: Registration, stream:
             "INSERT OR REPLACE INTO _psoup_computed VALUES (?, ?)",
             (declaration.copy_id, seal(content)),
         )
+
+
+# What a table of base rows calls the id of a row.
+ROW_ID = "_row_id"
+
+_NEEDED = ("numpy", "sqlglot")
+
+
+class Computation(Protocol):
+    """One registered query, bound."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Those of the answer."""
+
+    @property
+    def sync_window(self) -> str:
+        """The window whose base rows are to be synced; empty for the registered one."""
+
+    def answer(self, rows: pa.Table, now: datetime | None) -> pa.Table:
+        """What the store would answer at NOW, given no new data, in its order and types.
+
+        `rows` are those of the copy that are visible at NOW, in any order: `_row_id` and the
+        columns the store sent. Raises ValueError where these are not the columns of this query.
+        """
+
+
+def prepare(
+    sql: str, parameters: Mapping[str, Scalar] | None, stream: Stream, window: str | None
+) -> Computation:
+    """`window` is the copy's own, where it is another than the registered one.
+
+    Raises NotComputable, QueryProblem for a text that is none, and ModuleNotFoundError where
+    numpy or sqlglot are missing.
+    """
+    require()
+    from client_sdk.copies._query.compute import computation
+
+    return computation(sql, parameters or {}, stream, window or "")
+
+
+def require() -> None:
+    """Raises ModuleNotFoundError, with what to install, where `prepare` can't work."""
+    try:
+        for name in _NEEDED:
+            __import__(name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"base rows are computed with {' and '.join(_NEEDED)}, and {error.name} is missing: "
+            "pip install 'psoup[offline]', or keep the copy without base_rows",
+            name=error.name,
+        ) from error

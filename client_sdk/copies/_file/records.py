@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from client_sdk._wire.models import columns_of, pattern_name
-from client_sdk._wire.values import Column, from_micros
-from client_sdk.copies._models import CopyState
+from client_sdk._wire.values import Column, from_micros, utc
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -177,3 +179,51 @@ def _moment(micros: int | None) -> Any:
         return None if micros is None else from_micros(micros)
     except OverflowError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyState:
+    """A copy is the answer at `position` and `now`, and where it `slides` at every later instant.
+
+    `now` is None where an event-time stream had no rows. Without new data the copy is what the
+    store would answer before `good_until`; None: always. The registration may end if nobody syncs
+    until `lease_until`. `row_count` counts rows that are yet to enter too.
+    """
+
+    columns: tuple[Column, ...]
+    position: bytes
+    now: datetime | None
+    slides: bool
+    pattern: str
+    good_until: datetime | None
+    lease_until: datetime | None
+    notes: tuple[str, ...]
+    row_count: int
+    base_rows: bool
+
+    def fresh(self, now: datetime | None = None) -> bool:
+        """Whether the copy is still right at `now` (None: by this machine's clock), as long as
+        there is no new data."""
+        moment = datetime.now().astimezone() if now is None else now
+        return self.good_until is None or utc(moment) < self.good_until
+
+
+def seal(content: Mapping[str, Any]) -> str:
+    """JSON after its checksum. Bytes are written in hexadecimal."""
+    text = json.dumps(content, separators=(",", ":"), sort_keys=True, default=bytes.hex)
+    return f"{_sum(text)} {text}"
+
+
+def unseal(sealed: Any) -> dict[str, Any] | None:
+    """None where it is not what was sealed."""
+    if not isinstance(sealed, str):
+        return None
+    checksum, _, text = sealed.partition(" ")
+    if checksum != _sum(text):
+        return None
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def _sum(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -5,20 +5,30 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
 from client_sdk._grpc.channels import detail_from, error_for
 from client_sdk._wire.values import Column
-from client_sdk.copies import _shelf, _tables
-from client_sdk.copies._apply import Basis, Mismatch, drop_stage, finish, reason_name, stage
-from client_sdk.copies._bases import sync_window
-from client_sdk.copies._file import CopyFile
-from client_sdk.copies._models import Change, Status
-from client_sdk.copies._receive import Inbox, arrow_rows, ids_of, typed_rows
-from client_sdk.copies._records import Declaration, Shape
-from client_sdk.copies._repair import SOUND, WHOLE, Repair, compare, examine
-from client_sdk.copies._shelf import Record
-from client_sdk.copies._sound import Sound
+from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.file import CopyFile
+from client_sdk.copies._file.records import Declaration, Shape
+from client_sdk.copies._query.base_rows import sync_window
+from client_sdk.copies._sync.repair import SOUND, WHOLE, Repair, compare, examine
+from client_sdk.copies._sync.transfer import (
+    Basis,
+    Inbox,
+    Mismatch,
+    arrow_rows,
+    drop_stage,
+    finish,
+    ids_of,
+    reason_name,
+    stage,
+    typed_rows,
+)
+from client_sdk.copies._sync.verified import Sound
 from psoup.v1 import psoup_pb2 as pb
 
 # gRPC's numbers, which a refusal carries.
@@ -110,12 +120,12 @@ class Item:
         """Goes on from what the file has now. What had come since the last token is of no use."""
         self.inbox = Inbox()
         with self.file.writing() as connection:
-            record = _shelf.by_id(connection, self.declaration.copy_id)
+            record = catalog.by_id(connection, self.declaration.copy_id)
             if record is None:
                 self.error = UnknownCopy(f"{self.name} was forgotten, or kept anew, meanwhile")
                 return
             if not record.intact:
-                _shelf.redeclare(connection, record.declaration)
+                catalog.redeclare(connection, record.declaration)
             staged = record.stage
             if staged is not None and not self._goes_on(record):
                 drop_stage(connection, record)
@@ -131,7 +141,7 @@ class Item:
         if staged.repair != self.repair.mark:
             return False
         with self.file.reading() as connection:
-            return not staged.table or _tables.exists(connection, staged.table)
+            return not staged.table or tables.exists(connection, staged.table)
 
     def _expect(self, record: Record, shape: Shape | None) -> None:
         if shape is not None:
@@ -229,7 +239,7 @@ class Item:
             )
             return
         with self.file.writing() as connection:
-            record = _shelf.by_id(connection, self.declaration.copy_id)
+            record = catalog.by_id(connection, self.declaration.copy_id)
             if record is None:
                 return
             drop_stage(connection, record)
@@ -243,3 +253,24 @@ def _refusal(refused: pb.SyncRefused) -> PsoupError:
     known = 0 <= refused.code < len(_CODES)
     code = _CODES[refused.code] if known else "UNKNOWN"
     return error_for(code, refused.message, detail_from(refused.detail))
+
+
+Status = Literal["changed", "unchanged", "incomplete", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a sync did to one copy.
+
+    "incomplete": the byte budget, or a transfer of one position, left the rest for the next sync;
+    the copy is as it was. "refused": `error` says why; the copy is as it was. `whole` is True
+    where all rows were sent, and `reason` says why. `repaired` rows were found damaged.
+    """
+
+    status: Status
+    whole: bool = False
+    reason: str = ""
+    rows: int = 0
+    removed: int = 0
+    repaired: int = 0
+    error: PsoupError | None = None

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from client_sdk._exceptions import FileDamaged, NotSynced
-from client_sdk._wire.values import Column, from_micros, schema_of
-from client_sdk.copies import _tables
-from client_sdk.copies._bases import computation_of
-from client_sdk.copies._computing import ROW_ID
-from client_sdk.copies._encoding import restored
-from client_sdk.copies._records import Version
-from client_sdk.copies._shelf import Record
+from client_sdk._wire.values import Column, from_micros, schema_of, to_micros
+from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.file import BUSY_SECONDS, CopyFile
+from client_sdk.copies._file.records import Version
+from client_sdk.copies._file.tables import restored
+from client_sdk.copies._query.base_rows import ROW_ID, computation_of
 
 _ROWS = 65_536
 ORDER = "sort_key, visible_from, row_id"
@@ -51,7 +52,7 @@ def batches_at(
 ) -> Iterator[pa.RecordBatch]:
     """The same, so many rows at a time."""
     columns = version_of(record).shape.columns
-    stored = _tables.value_names(columns)
+    stored = tables.value_names(columns)
     computation = computation_of(connection, record.declaration)
     if computation is None:
         yield from _rows_at(connection, record, now, columns, stored, rows)
@@ -84,3 +85,62 @@ def _rows_at(
                 f"{record.name} holds values that are none: {error}. The next sync repairs it"
             ) from error
         yield pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+
+
+Clock = Callable[[], datetime]
+
+_SECOND = 1_000_000
+
+
+def machine_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+class CopyClock:
+    """What NOW each copy was last seen at. The file is told every second, if it has time."""
+
+    def __init__(self, file: CopyFile, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._seen: dict[tuple[int, bytes], int] = {}
+
+    def now(self, record: Record, asked: datetime | None) -> int | None:
+        """Raises ValueError for an instant before the copy's own: rows of then may be gone."""
+        version = version_of(record)
+        if asked is not None:
+            now = to_micros(asked)
+            if version.now is not None and now < version.now:
+                raise ValueError(
+                    f"{record.name} is of {version.state.now}: rows of {asked} may be gone"
+                )
+            return now
+        if not version.shape.slides:
+            return version.now
+        shown = max(record.shown or 0, self._seen.get(_key(record), 0))
+        return max(to_micros(self._clock()), version.now or 0, shown)
+
+    def note(self, record: Record, now: int | None) -> None:
+        """It was seen at that NOW, and is not to be seen at an earlier one.
+
+        A new version begins at the store's NOW, so that a clock that was wrong is put right.
+        """
+        if now is None or not version_of(record).shape.slides:
+            return
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != record.copy_id}
+        self._seen[_key(record)] = now
+        if now >= (record.shown or 0) + _SECOND:
+            self._tell(record.copy_id, now)
+
+    def _tell(self, copy_id: int, now: int) -> None:
+        with self._file.alone() as connection:
+            connection.execute("PRAGMA busy_timeout = 0")
+            try:
+                catalog.put_shown(connection, copy_id, now)
+            except sqlite3.OperationalError:
+                pass
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+
+
+def _key(record: Record) -> tuple[int, bytes]:
+    return record.copy_id, version_of(record).token

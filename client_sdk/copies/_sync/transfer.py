@@ -1,20 +1,25 @@
-"""Putting what came into the file: one transaction for each resume token and each end."""
+"""A transfer: parts of a Sync as rows, checked as they come, and put into the file by transactions."""
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from client_sdk._exceptions import PsoupError
-from client_sdk.copies import _shelf, _tables
-from client_sdk.copies._checksum import Checksums, StoredRow, signed
-from client_sdk.copies._file import CopyFile
-from client_sdk.copies._receive import Inbox
-from client_sdk.copies._records import Shape, Stage, Version
-from client_sdk.copies._repair import Repair
-from client_sdk.copies._shelf import Record
-from client_sdk.copies._sound import Sound
+import pyarrow as pa
+
+from client_sdk._exceptions import PsoupError, ServerError
+from client_sdk._wire.values import Column, from_value, schema_of
+from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.checksums import Checksums, StoredRow, signed
+from client_sdk.copies._file.file import CopyFile
+from client_sdk.copies._file.records import Shape, Stage, Version
+from client_sdk.copies._file.tables import stored
+from client_sdk.copies._sync.repair import Repair
+from client_sdk.copies._sync.verified import Sound
 from psoup.v1 import psoup_pb2 as pb
 
 Basis = tuple[bytes, bytes]
@@ -45,7 +50,7 @@ def stage(
         if staged.begun:
             staged = _put(connection, record, staged, inbox)
         staged = replace(staged, resume=resume)
-        _shelf.put_versions(connection, copy_id, record.version, record.following, staged)
+        catalog.put_versions(connection, copy_id, record.version, record.following, staged)
         return replace(record, stage=staged).basis
 
 
@@ -76,8 +81,8 @@ def finish(
             table = _changed(connection, record, staged, inbox, repair, hidden)
         shape = staged.shape or _base(record).shape
         version = Version.from_wire(end, table, shape, before, record.declaration.base_rows)
-        _tables.expire(connection, table, version.now)
-        if not _tables.is_sound(connection, table, version):
+        tables.expire(connection, table, version.now)
+        if not tables.is_sound(connection, table, version):
             raise Mismatch(f"{record.name}: count and digest are not those that were told")
         seen, following = (record.version, version) if hidden else (version, None)
         _put_versions(connection, record, seen, following)
@@ -88,7 +93,7 @@ def promote(file: CopyFile, copy_ids: Sequence[int]) -> None:
     """The versions that follow are seen, all at once."""
     with file.writing() as connection:
         for copy_id in copy_ids:
-            record = _shelf.by_id(connection, copy_id)
+            record = catalog.by_id(connection, copy_id)
             if record is not None and record.following is not None:
                 _put_versions(connection, record, record.following, None)
 
@@ -105,19 +110,19 @@ def _put_versions(
     Where another version is seen than before, its NOW begins anew.
     """
     copy_id = record.copy_id
-    _shelf.put_versions(connection, copy_id, seen, following, None)
+    catalog.put_versions(connection, copy_id, seen, following, None)
     if seen is not record.version:
-        _shelf.put_shown(connection, copy_id, None)
+        catalog.put_shown(connection, copy_id, None)
     connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
     kept = [version.table for version in (seen, following) if version is not None]
-    _tables.drop_but(connection, copy_id, kept)
+    tables.drop_but(connection, copy_id, kept)
 
 
 # ---- the steps
 
 
 def _expected(connection: sqlite3.Connection, copy_id: int, basis: Basis) -> Record:
-    record = _shelf.by_id(connection, copy_id)
+    record = catalog.by_id(connection, copy_id)
     if record is None:
         raise Overtaken("the copy was forgotten, or kept anew, while it was synced")
     if record.basis != basis:
@@ -155,9 +160,9 @@ def reason_name(reason: pb.SyncReason) -> str:
 def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: Inbox) -> Stage:
     """Stages rows, and what is removed."""
     copy_id, shape = record.copy_id, staged.shape or _base(record).shape
-    table = staged.table or _tables.new(connection, copy_id, shape.columns)
-    _tables.put(connection, table, inbox.rows)
-    _tables.put(connection, table, _ended(connection, record, inbox))
+    table = staged.table or tables.new(connection, copy_id, shape.columns)
+    tables.put(connection, table, inbox.rows)
+    tables.put(connection, table, _ended(connection, record, inbox))
     connection.executemany(
         "INSERT OR IGNORE INTO _psoup_removed VALUES (?, ?)",
         ((copy_id, row_id) for row_id in inbox.removed),
@@ -173,7 +178,7 @@ def _ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> list
     base = _base(record)
     found: list[StoredRow] = []
     sums = Checksums(base.shape.columns)
-    for row in _tables.rows_of(connection, base.table, list(untils)):
+    for row in tables.rows_of(connection, base.table, list(untils)):
         row_id, begin, _, key, _, *values = row
         ended = (row_id, begin, untils[row_id], key, 0, *values)
         found.append((*ended[:4], signed(sums.of([ended])[0]), *values))
@@ -183,7 +188,7 @@ def _ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> list
 def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> Sound:
     """What was staged is as it was left."""
     columns, sound = (staged.shape or _base(record).shape).columns, Sound()
-    if staged.table and _tables.damaged(connection, staged.table, columns, sound):
+    if staged.table and tables.damaged(connection, staged.table, columns, sound):
         raise Mismatch(f"{record.name}: rows that were staged are damaged")
     return sound
 
@@ -200,13 +205,103 @@ def _changed(
     base = _base(record)
     table = base.table
     if hidden and record.following is None:
-        table = _tables.new(connection, record.copy_id, base.shape.columns)
-        _tables.pour(connection, base.table, table)
+        table = tables.new(connection, record.copy_id, base.shape.columns)
+        tables.pour(connection, base.table, table)
     gone = "SELECT row_id FROM _psoup_removed WHERE copy_id = ?"
     connection.execute(f"DELETE FROM {table} WHERE row_id IN ({gone})", (record.copy_id,))
-    _tables.remove(connection, table, [*inbox.removed, *repair.damaged])
+    tables.remove(connection, table, [*inbox.removed, *repair.damaged])
     if staged.table:
-        _tables.pour(connection, staged.table, table)
-    _tables.put(connection, table, _ended(connection, record, inbox))
-    _tables.put(connection, table, inbox.rows)
+        tables.pour(connection, staged.table, table)
+    tables.put(connection, table, _ended(connection, record, inbox))
+    tables.put(connection, table, inbox.rows)
     return table
+
+
+# A call that failed with it may be made again.
+GARBLED = "ABORTED"
+
+
+@dataclass
+class Inbox:
+    """What came since the last transaction: at most what is between two resume tokens."""
+
+    begin: pb.SyncBegin | None = None
+    removed: list[int] = field(default_factory=list)
+    endings: list[tuple[int, int]] = field(default_factory=list)
+    rows: list[StoredRow] = field(default_factory=list)
+
+
+def typed_rows(rows: Sequence[pb.SyncRow], columns: Sequence[Column]) -> list[StoredRow]:
+    """Raises ServerError with the code GARBLED where a row is not what its checksum says."""
+    values = [[from_value(value) for value in row.values] for row in rows]
+    if any(len(row) != len(columns) for row in values):
+        raise ServerError("a row came with other columns than were told", code=GARBLED)
+    names = [column.name for column in columns]
+    with _values_that_fit():
+        made = [dict(zip(names, row, strict=True)) for row in values]
+        batch = pa.RecordBatch.from_pylist(made, schema=schema_of(tuple(columns)))
+    heads = [
+        (
+            row.row_id,
+            row.visible_from if row.HasField("visible_from") else None,
+            row.visible_until if row.HasField("visible_until") else None,
+            row.sort_key,
+            signed(row.checksum),
+        )
+        for row in rows
+    ]
+    return _checked(list(zip(*heads, strict=True)), batch, columns) if heads else []
+
+
+def arrow_rows(content: bytes, columns: Sequence[Column]) -> list[StoredRow]:
+    """Raises ServerError as `typed_rows` does."""
+    with _values_that_fit():
+        table = pa.ipc.open_stream(content).read_all().combine_chunks()
+        ids, begins, ends, checksums, keys = (table.column(name) for name in _HEAD)
+        heads = [
+            ids.to_pylist(),
+            begins.cast(pa.int64()).to_pylist(),
+            ends.cast(pa.int64()).to_pylist(),
+            keys.to_pylist(),
+            [signed(checksum) for checksum in checksums.to_pylist()],
+        ]
+        rows = table.select(range(len(_HEAD), table.num_columns))
+        rows = rows.cast(schema_of(tuple(columns)))
+    return _checked(heads, rows, columns)
+
+
+_HEAD = ("_row_id", "_visible_from", "_visible_until", "_checksum", "_sort_key")
+
+
+def _checked(
+    heads: Sequence[Sequence[Any]], rows: Any, columns: Sequence[Column]
+) -> list[StoredRow]:
+    values = [
+        stored(_one(array), column) for array, column in zip(rows.columns, columns, strict=True)
+    ]
+    made: list[StoredRow] = list(zip(*heads, *values, strict=True))
+    wrong = Checksums(columns).wrong(made)
+    if wrong:
+        raise ServerError(f"row {wrong[0]} came with a wrong checksum", code=GARBLED)
+    return made
+
+
+def _one(array: Any) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+@contextlib.contextmanager
+def _values_that_fit() -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        raise ServerError(f"rows came that can't be read: {error}", code=GARBLED) from error
+
+
+def ids_of(ids: pb.Ids) -> list[int]:
+    found: list[int] = []
+    place = 0
+    for skip, take in zip(ids.runs[::2], ids.runs[1::2], strict=True):
+        found.extend(range(place + skip, place + skip + take))
+        place += skip + take
+    return found

@@ -1,26 +1,25 @@
-"""Sync as a flow: one call for all copies, and further ones for what was cut, refused or wrong."""
+"""Sync and watch as flows."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from client_sdk import _flows
 from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError, Timeout
-from client_sdk._grpc.effects import Attempts, Flow, Hear, Listen, Pause, Repeat
+from client_sdk._grpc.effects import Attempts, Flow, Give, Hear, Listen, Pause, Repeat
 from client_sdk._session import Session
 from client_sdk._wire.values import duration, from_value
-from client_sdk.copies import _shelf
-from client_sdk.copies._apply import promote
-from client_sdk.copies._bases import settle
-from client_sdk.copies._file import CopyFile
-from client_sdk.copies._home import home_of, visit
-from client_sdk.copies._items import Item, Step
-from client_sdk.copies._models import Synced
-from client_sdk.copies._sending import learn
+from client_sdk.copies._file import catalog
+from client_sdk.copies._file.file import CopyFile
+from client_sdk.copies._file.home import home_of, learn, visit
+from client_sdk.copies._query.base_rows import settle
+from client_sdk.copies._queue.batches import Sent
+from client_sdk.copies._sync.items import Change, Item, Step
+from client_sdk.copies._sync.transfer import Overtaken, promote
 from psoup.v1 import psoup_pb2 as pb
 
 # A server takes no more in one call.
@@ -61,9 +60,9 @@ def open_items(file: CopyFile, wish: Wish) -> list[Item]:
     """The most important first. Raises UnknownCopy."""
     with file.reading() as connection:
         if wish.only is None:
-            records = _shelf.records(connection)
+            records = catalog.records(connection)
         else:
-            records = [_shelf.find(connection, name) for name in wish.only]
+            records = [catalog.find(connection, name) for name in wish.only]
     if wish.one_position and len(records) > MOST_ITEMS:
         raise ValueError(f"one position is for {MOST_ITEMS:,} copies at most, not {len(records):,}")
     records.sort(key=lambda record: -record.declaration.priority)
@@ -135,7 +134,7 @@ def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
 
 def _amend(file: CopyFile, item: Item, **fields: Any) -> None:
     with file.writing(durable=True) as connection:
-        _shelf.amend(connection, item.declaration.copy_id, **fields)
+        catalog.amend(connection, item.declaration.copy_id, **fields)
 
 
 class SyncRun:
@@ -231,3 +230,115 @@ class SyncRun:
             self._attempts.reset()
             return
         yield Pause(self._attempts.pause_after(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Synced(Mapping[str, Change]):
+    """The changes by the names of the copies, and what was sent of the queue before.
+
+    `received_bytes` are those of the messages of the sync, as they came over the line.
+    """
+
+    changes: dict[str, Change]
+    sent: Sent = Sent()
+    received_bytes: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Every copy has come to its end."""
+        return all(one.status in ("changed", "unchanged") for one in self.changes.values())
+
+    @property
+    def changed(self) -> list[str]:
+        return [name for name, one in self.changes.items() if one.status == "changed"]
+
+    def __getitem__(self, name: str) -> Change:
+        return self.changes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+
+# A call lives so long; then it is made anew, so that a line that is dead is noticed.
+_CALL_SECONDS = 1800.0
+
+
+class WatchRun:
+    """Gives a Synced for each copy that came to an end, or was refused; ends when none is left.
+
+    It holds no lock: where another sync has moved a copy on, it goes on from there.
+    """
+
+    def __init__(
+        self, file: CopyFile, session: Session, wish: Wish, every: timedelta | None
+    ) -> None:
+        self._file = file
+        self._session = session
+        self._wish = wish
+        self._every = every
+        self._attempts = Attempts(session.retry, Repeat.READ, None)
+        self._heard = False
+
+    def flow(self) -> Flow[None]:
+        self._items = open_items(self._file, self._wish)
+        if len(self._items) > MOST_ITEMS:
+            raise ValueError(f"a watch is of {MOST_ITEMS:,} copies at most")
+        while True:
+            yield from self._register()
+            live = [item for item in self._items if item.error is None]
+            if not live:
+                return
+            yield from learn_streams(self._file, self._session, live)
+            try:
+                yield from self._call(live)
+                yield Pause(self._session.retry.pause(1))
+            except Overtaken:
+                pass
+            except PsoupError as error:
+                if not (isinstance(error, Timeout) and self._heard):
+                    yield Pause(self._attempts.pause_after(error))
+            for item in live:
+                if item.error is None:
+                    item.reopen()
+
+    def _register(self) -> Flow[None]:
+        yield from meet(self._file, self._session, self._items)
+        for item in self._items:
+            if item.must_register:
+                yield from register(self._file, self._session, item)
+                if item.error is not None:
+                    yield Give(_told(item))
+            if item.error is None:
+                yield from prepare_item(self._file, self._session, item)
+                if item.error is not None:
+                    yield Give(_told(item))
+
+    def _call(self, live: list[Item]) -> Flow[None]:
+        """Until the call ends, or has to be made anew."""
+        request = pb.WatchRequest(
+            sync=self._wish.request(self._session, live, 0),
+            every=None if self._every is None else duration(self._every),
+        )
+        self._heard = False
+        yield Listen("Watch", request, _CALL_SECONDS)
+        while (part := (yield Hear())) is not None:
+            self._heard = True
+            self._attempts.reset()
+            if part.HasField("beat"):
+                continue
+            item = live[part.item]
+            step = item.take(part)
+            if step is Step.ENDED:
+                yield Give(_told(item))
+                item.next_round()
+            elif step is Step.WRONG or item.must_register:
+                return
+            elif step is Step.REFUSED:
+                yield Give(_told(item))
+
+
+def _told(item: Item) -> Synced:
+    return Synced({item.name: item.change})

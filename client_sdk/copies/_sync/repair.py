@@ -7,11 +7,10 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from client_sdk.copies import _tables
-from client_sdk.copies._receive import to_ids
-from client_sdk.copies._records import Version
-from client_sdk.copies._shelf import Record
-from client_sdk.copies._sound import Sound
+from client_sdk.copies._file import tables
+from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.records import Version
+from client_sdk.copies._sync.verified import Sound
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -60,18 +59,18 @@ def examine(connection: sqlite3.Connection, record: Record, sound: Sound) -> Rep
     version = record.base
     if version is None:
         return SOUND
-    if not _tables.exists(connection, version.table):
+    if not tables.exists(connection, version.table):
         return WHOLE
-    damaged = _tables.damaged(connection, version.table, version.shape.columns, sound)
+    damaged = tables.damaged(connection, version.table, version.shape.columns, sound)
     sendable = all(row_id >= 0 for row_id in damaged)
-    if sendable and _tables.is_sound(connection, version.table, version):
+    if sendable and tables.is_sound(connection, version.table, version):
         return _resend(damaged, version.row_count)
     return compare(connection, version, damaged)
 
 
 def compare(connection: sqlite3.Connection, version: Version, damaged: Sequence[int]) -> Repair:
     """The store is told what is there, and finds out what differs."""
-    ids = _tables.ids_of(connection, version.table)
+    ids = tables.ids_of(connection, version.table)
     broken = {*damaged, *(row_id for row_id in ids if row_id < 0)}
     have = [row_id for row_id in ids if row_id not in broken]
     if len(have) * 2 < len(ids):
@@ -81,3 +80,16 @@ def compare(connection: sqlite3.Connection, version: Version, damaged: Sequence[
 
 def _resend(damaged: Sequence[int], count: int) -> Repair:
     return WHOLE if len(damaged) * 2 > max(count, 2) else Repair(tuple(damaged))
+
+
+def to_ids(ids: Sequence[int]) -> pb.Ids:
+    """`ids` ascend, each once, from 0 upwards."""
+    runs: list[int] = []
+    place = 0
+    for one in ids:
+        if runs and one == place:
+            runs[-1] += 1
+        else:
+            runs += [one - place, 1]
+        place = one + 1
+    return pb.Ids(runs=runs)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from client_sdk._exceptions import ErrorDetail, NotComputable, QueryProblem
 from client_sdk._wire.models import Stream
 from client_sdk._wire.values import Column, Scalar, from_value, to_value
-from client_sdk.copies._computing import ROW_ID
+from client_sdk.copies._query.base_rows import ROW_ID
 from datastem.instants import to_micros
 from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema

@@ -1,0 +1,195 @@
+"""The store a file belongs to: whose word counts about what waits, and how much it takes at once.
+
+A file belongs to the first store it meets. While anything of it waits there, or was put aside, only
+`move` makes it another's: edits must not end in whatever answers at an address.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from client_sdk import _flows
+from client_sdk._exceptions import ErrorDetail, OtherStore
+from client_sdk._grpc.effects import Flow
+from client_sdk._session import Session
+from client_sdk._wire.models import Stream
+from client_sdk._wire.status import StoreLimits
+from client_sdk._wire.values import Column
+from client_sdk.copies._file.file import CopyFile
+from client_sdk.copies._file.records import seal, unseal
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """`limits` are those of the server that was last asked."""
+
+    store_id: str
+    limits: StoreLimits
+
+
+def home_of(connection: sqlite3.Connection) -> Home | None:
+    """None before the first contact, and where it can't be read any more."""
+    row = connection.execute("SELECT store FROM _psoup_store").fetchone()
+    content = unseal(row[0]) if row else None
+    if content is None:
+        return None
+    return Home(content["store_id"], StoreLimits(**content["limits"]))
+
+
+def visit(session: Session, file: CopyFile, *, move: bool = False) -> Flow[Home]:
+    """Asks the store who it is and what it takes, and keeps that.
+
+    Raises OtherStore where the file belongs to another one, unless it is to `move`.
+    """
+    status = yield from _flows.status(session, None)
+    found = Home(status.store_id, status.limits)
+    with file.writing(durable=True) as connection:
+        before = home_of(connection)
+        if before is not None and before.store_id != found.store_id:
+            if not move and _is_waited_for(connection):
+                raise _other(file.name, before, found)
+            connection.execute("DELETE FROM _psoup_streams")
+            begin_anew(connection)
+        if before != found:
+            connection.execute("DELETE FROM _psoup_store")
+            content = {"store_id": found.store_id, "limits": asdict(found.limits)}
+            connection.execute("INSERT INTO _psoup_store VALUES (?)", (seal(content),))
+    return found
+
+
+def _is_waited_for(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM _psoup_queue LIMIT 1").fetchone() is not None
+
+
+def _other(name: str, before: Home, found: Home) -> OtherStore:
+    detail = ErrorDetail(
+        "OTHER_STORE",
+        expected=before.store_id,
+        got=found.store_id,
+        store_id=found.store_id,
+        hint="connect to its store, or move the file: Copies.move(client), psoup copy move",
+    )
+    message = (
+        f"{name} belongs to store {before.store_id}, and store {found.store_id} answers here; "
+        "what waits in the file was not sent"
+    )
+    return OtherStore(message, detail=detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`last_batch` None: the name is for every batch."""
+
+    name: str
+    next_sequence: int
+    next_batch: int
+    last_batch: int | None = None
+
+
+def identity(connection: sqlite3.Connection) -> Identity:
+    """Made where there is none."""
+    select = "SELECT name, next_sequence, next_batch, last_batch FROM _psoup_publisher"
+    row = connection.execute(select).fetchone()
+    if row is None:
+        row = (_random_name(), 1, 1, None)
+        connection.execute("INSERT INTO _psoup_publisher VALUES (?, ?, ?, ?)", row)
+    return Identity(*row)
+
+
+def identity_for(connection: sqlite3.Connection, batch: int) -> Identity:
+    """A new one, where that of the file ends before the batch."""
+    found = identity(connection)
+    if found.last_batch is None or batch <= found.last_batch:
+        return found
+    begin_anew(connection)
+    return identity(connection)
+
+
+def new_batch(connection: sqlite3.Connection) -> int:
+    """The number of one more batch."""
+    number = identity(connection).next_batch
+    connection.execute("UPDATE _psoup_publisher SET next_batch = next_batch + 1")
+    return number
+
+
+def begin_anew(connection: sqlite3.Connection) -> None:
+    """Another name, from 1."""
+    connection.execute(
+        "UPDATE _psoup_publisher SET name = ?, next_sequence = 1, last_batch = NULL",
+        (_random_name(),),
+    )
+
+
+def use_up(connection: sqlite3.Connection, name: str, sequence: int, *, end: bool = False) -> None:
+    """The next has the next sequence. With `end` the name is for no batch that is queued later."""
+    until = "coalesce(last_batch, next_batch - 1)" if end else "last_batch"
+    connection.execute(
+        f"UPDATE _psoup_publisher SET next_sequence = ?, last_batch = {until} "
+        "WHERE name = ? AND next_sequence = ?",
+        (sequence + 1, name, sequence),
+    )
+
+
+def _random_name() -> str:
+    return f"copies-{secrets.token_hex(12)}"
+
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def remember(connection: sqlite3.Connection, stream: Stream) -> None:
+    """In place of what was known of it."""
+    sealed = seal(stream_content(stream))
+    connection.execute("INSERT OR REPLACE INTO _psoup_streams VALUES (?, ?)", (stream.name, sealed))
+
+
+def remembered(connection: sqlite3.Connection, name: str) -> Stream | None:
+    """None where nothing is known, or it can't be read any more. Counts are of no meaning.
+
+    The store does not tell names apart by case either.
+    """
+    rows = connection.execute("SELECT stream FROM _psoup_streams WHERE name = ?", (name.lower(),))
+    content = unseal((rows.fetchone() or [None])[0])
+    return None if content is None else stream_from(content)
+
+
+def stream_content(stream: Stream) -> dict[str, Any]:
+    return {
+        "name": stream.name,
+        "id": stream.id,
+        "columns": [[column.name, column.type] for column in stream.columns],
+        "ordered_by": stream.ordered_by,
+        "retain": None if stream.retain is None else stream.retain // _MICROSECOND,
+        "ahead": stream.ahead // _MICROSECOND,
+        "sql": stream.sql,
+        "key": list(stream.key),
+    }
+
+
+def stream_from(content: dict[str, Any]) -> Stream:
+    retain = content["retain"]
+    return Stream(
+        name=content["name"],
+        id=content["id"],
+        columns=tuple(Column(*pair) for pair in content["columns"]),
+        ordered_by=content["ordered_by"],
+        retain=None if retain is None else retain * _MICROSECOND,
+        ahead=content["ahead"] * _MICROSECOND,
+        row_count=0,
+        now=None,
+        sql=content["sql"],
+        registration_count=0,
+        key=tuple(content["key"]),
+    )
+
+
+def learn(session: Session, file: CopyFile, name: str) -> Flow[Stream]:
+    """Asks for a stream and keeps what it is like."""
+    stream = yield from _flows.stream(session, name)
+    with file.writing() as connection:
+        remember(connection, stream)
+    return stream

@@ -1,0 +1,1 @@
+"""Reading offline: the answer of a copy at an instant, computed from base rows or not, and SQL."""

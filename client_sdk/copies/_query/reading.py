@@ -1,0 +1,252 @@
+"""Reading offline: one copy as a program sees it, and SQL over all of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from client_sdk._exceptions import LocalQueryProblem
+from client_sdk._wire.answers import python_rows, to_pandas
+from client_sdk._wire.values import Column, utc
+from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.file import CopyFile
+from client_sdk.copies._file.records import CopyState
+from client_sdk.copies._file.tables import quoted, shown, stored
+from client_sdk.copies._query.answers import (
+    ORDER,
+    CopyClock,
+    answer_at,
+    answer_columns,
+    batches_at,
+    version_of,
+    visible,
+)
+
+
+class Copy:
+    """The answer of one registration, offline.
+
+    Where `state.slides`, the answer is that at this machine's NOW: rows leave and enter by
+    themselves. Else it stays at `state.now`. An explicit `now` may be later than that, not earlier;
+    results that have no intervals (groups, DISTINCT, LIMIT) are the same at any.
+    """
+
+    def __init__(self, file: CopyFile, hands: CopyClock, name: str) -> None:
+        self._file = file
+        self._hands = hands
+        self.name = name
+
+    @property
+    def state(self) -> CopyState:
+        """Raises NotSynced before the first sync."""
+        with self._file.reading() as connection:
+            record = catalog.find(connection, self.name)
+            state = version_of(record).state
+            return replace(state, columns=answer_columns(connection, record))
+
+    @property
+    def synced(self) -> bool:
+        """Whether there is an answer."""
+        with self._file.reading() as connection:
+            return catalog.find(connection, self.name).version is not None
+
+    @property
+    def staged(self) -> bool:
+        """Whether a part of the next answer has come, and the rest is for the next sync."""
+        with self._file.reading() as connection:
+            record = catalog.find(connection, self.name)
+            return record.stage is not None or record.following is not None
+
+    @property
+    def handle(self) -> bytes | None:
+        """Of its registration; None before it is registered."""
+        with self._file.reading() as connection:
+            return catalog.find(connection, self.name).declaration.handle or None
+
+    @property
+    def stream(self) -> str | None:
+        """The stream its query reads; None before a sync has learnt it."""
+        with self._file.reading() as connection:
+            return catalog.find(connection, self.name).declaration.stream or None
+
+    def to_arrow(self, now: datetime | None = None) -> pa.Table:
+        return self._answer(now)[0]
+
+    def _answer(self, now: datetime | None) -> tuple[pa.Table, tuple[Column, ...]]:
+        with self._file.reading() as connection:
+            record = catalog.find(connection, self.name)
+            moment = self._hands.now(record, now)
+            table = answer_at(connection, record, moment)
+            columns = answer_columns(connection, record)
+        if now is None:
+            self._hands.note(record, moment)
+        return table, columns
+
+    def batches(
+        self, now: datetime | None = None, *, rows: int = 65_536
+    ) -> Iterator[pa.RecordBatch]:
+        """The same a batch at a time, for answers larger than memory.
+
+        The file is held open at one moment until the last batch, so take them all, in one thread.
+        """
+        with self._file.reading() as connection:
+            record = catalog.find(connection, self.name)
+            yield from batches_at(connection, record, self._hands.now(record, now), rows)
+
+    def rows(self, now: datetime | None = None) -> list[dict[str, Any]]:
+        """Timestamps are aware datetimes in UTC, decimals are Decimal, NULL is None."""
+        return python_rows(*self._answer(now))
+
+    def to_pandas(self, now: datetime | None = None) -> Any:
+        """A pandas DataFrame; pandas is not part of the base install."""
+        return to_pandas(self.to_arrow(now))
+
+    def query(
+        self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
+    ) -> list[dict[str, Any]]:
+        """One SELECT of SQLite's over the answer, a table of the copy's name."""
+        with self._file.reading() as connection:
+            record = catalog.find(connection, self.name)
+            moment = self._hands.now(record, now)
+            found = run_query(connection, sql, parameters, [(record, moment)])
+        if now is None:
+            self._hands.note(record, moment)
+        return found
+
+    def __len__(self) -> int:
+        return int(self.to_arrow().num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows())
+
+    def __repr__(self) -> str:
+        return f"<Copy {self.name} in {self._file.name}>"
+
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+_READS = frozenset(
+    {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+    }
+)
+
+
+def run_query(
+    connection: sqlite3.Connection,
+    sql: str,
+    parameters: Parameters,
+    copies: Iterable[tuple[Record, int | None]],
+) -> list[dict[str, Any]]:
+    """`copies` are those that have been synced, each with its NOW. Raises LocalQueryProblem."""
+    with _views(connection, copies), _read_only(connection):
+        try:
+            cursor = connection.execute(sql, _adapted(parameters))
+            names = [column[0] for column in cursor.description or ()]
+            rows = cursor.fetchall()
+        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+            raise LocalQueryProblem(f"{error}") from error
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+@contextmanager
+def _views(
+    connection: sqlite3.Connection, copies: Iterable[tuple[Record, int | None]]
+) -> Iterator[None]:
+    made: list[str] = []
+    try:
+        for record, now in copies:
+            made.append(f"VIEW temp.{quoted(record.name)}")
+            select = _select(record, now)
+            if record.declaration.base_rows:
+                made.append(f"TABLE temp.{_computed_table(record)}")
+                select = _select_computed(connection, record, now)
+            connection.execute(f"CREATE TEMP VIEW {quoted(record.name)} AS {select}")
+        yield
+    finally:
+        for one in made:
+            connection.execute(f"DROP {one.replace(' ', ' IF EXISTS ', 1)}")
+
+
+def _select(record: Record, now: int | None) -> str:
+    version = version_of(record)
+    values = _values(version.shape.columns)
+    return f"SELECT {values} FROM main.{version.table} WHERE {visible(now)} ORDER BY {ORDER}"
+
+
+def _select_computed(connection: sqlite3.Connection, record: Record, now: int | None) -> str:
+    """The answer that is computed from base rows, as a table for as long as it is asked."""
+    columns, table = answer_columns(connection, record), _computed_table(record)
+    answer = answer_at(connection, record, now).combine_chunks()
+    series = (
+        [
+            stored(array, column)
+            for array, column in zip(answer.to_batches()[0].columns, columns, strict=True)
+        ]
+        if answer.num_rows
+        else [[] for _ in columns]
+    )
+    names = tables.value_names(columns)
+    connection.execute(f"CREATE TEMP TABLE {table} ({', '.join(names)})")
+    places = ", ".join("?" * len(names))
+    connection.executemany(f"INSERT INTO temp.{table} VALUES ({places})", zip(*series, strict=True))
+    return f"SELECT {_values(columns)} FROM temp.{table} ORDER BY rowid"
+
+
+def _computed_table(record: Record) -> str:
+    return f"_psoup_computed_{record.copy_id}"
+
+
+def _values(columns: Sequence[Column]) -> str:
+    names = zip(tables.value_names(columns), columns, _distinct(columns), strict=True)
+    return ", ".join(f"{shown(place, one)} AS {quoted(name)}" for place, one, name in names)
+
+
+def _distinct(columns: Sequence[Column]) -> list[str]:
+    """Names that SQLite tells apart: it does not look at case."""
+    made: list[str] = []
+    for column in columns:
+        name, number = column.name, 2
+        while name.lower() in {one.lower() for one in made}:
+            name, number = f"{column.name}_{number}", number + 1
+        made.append(name)
+    return made
+
+
+@contextmanager
+def _read_only(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.set_authorizer(_authorize)
+    try:
+        yield
+    finally:
+        connection.set_authorizer(None)
+
+
+def _authorize(action: int, *_: str | None) -> int:
+    return sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY
+
+
+def _adapted(parameters: Parameters) -> Any:
+    if isinstance(parameters, Mapping):
+        return {name: _value(value) for name, value in parameters.items()}
+    return [_value(value) for value in parameters]
+
+
+def _value(value: Any) -> Any:
+    """As a query sees such a value in a copy."""
+    if isinstance(value, datetime):
+        return utc(value).strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
+    if isinstance(value, date):
+        return value.isoformat()
+    return float(value) if isinstance(value, Decimal) else value
