@@ -83,6 +83,7 @@ from client_sdk.copies import (
     Rejected,
     Sent,
     Synced,
+    Verified,
 )
 from client_sdk.pulls import (
     BadPull,
@@ -181,6 +182,7 @@ __all__ = [
     "Timeout",
     "Transport",
     "UnknownCopy",
+    "Verified",
     "WrongFile",
     "answer",
     "load_pulls",

@@ -16,7 +16,7 @@ from client_sdk._exceptions import LocalQueryProblem
 from client_sdk._grpc.drivers import async_drive, async_drive_each, drive, drive_each
 from client_sdk._grpc.effects import Flow
 from client_sdk._session import Closing, HandleLike, Session, handle_bytes
-from client_sdk._wire.values import Scalar, to_value
+from client_sdk._wire.values import Scalar, to_micros, to_value
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.catalog import Recovered, recover
 from client_sdk.copies._file.file import CopyFile, SyncLock
@@ -28,6 +28,7 @@ from client_sdk.copies._queue.batches import Sent
 from client_sdk.copies._queue.outbox import Outbox
 from client_sdk.copies._queue.queue import QUEUE_BYTES
 from client_sdk.copies._sync.flow import Synced, SyncRun, WatchRun, Wish, new_key
+from client_sdk.copies._sync.verify import Verified, verify_copies
 
 
 class Copies(Outbox, Closing):
@@ -74,7 +75,8 @@ class Copies(Outbox, Closing):
 
     def _open(self, file: CopyFile, clock: Clock, queue_bytes: int) -> None:
         super().__init__(file, queue_bytes)
-        self._hands = CopyClock(file, clock)
+        self._clock = clock
+        self._now = CopyClock(file, clock)
         self._lock = SyncLock(file)
 
     # ---- what is kept
@@ -116,7 +118,7 @@ class Copies(Outbox, Closing):
         )
         with self._file.writing(durable=True) as connection:
             catalog.declare(connection, declared)
-        return Copy(self._file, self._hands, name)
+        return Copy(self._file, self._now, name)
 
     def forget(self, name: str) -> None:
         """Drops the copy. Its registration stays until its lease ends, or it is unregistered."""
@@ -132,7 +134,7 @@ class Copies(Outbox, Closing):
         """Raises UnknownCopy, which is a KeyError too."""
         with self._file.reading() as connection:
             catalog.find(connection, name)
-        return Copy(self._file, self._hands, name)
+        return Copy(self._file, self._now, name)
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
@@ -158,8 +160,9 @@ class Copies(Outbox, Closing):
         """Brings the copies up to date, in one round trip where nothing is new or wrong.
 
         What waits in the queue is sent first, unless `send` is False; `Synced.sent` tells of it.
-        What is not registered is registered; every row is checked first, and what is damaged is
-        repaired. A connection that is lost is taken up where it was, with the client's retries;
+        What is not registered is registered. Rows that come are checked, and so are count and
+        digest of each copy; on doubt, and once a day, every row is read first, and what is damaged
+        is repaired. A connection that is lost is taken up where it was, with the client's retries;
         whatever is raised, each copy is an answer, the old or the new.
 
         `byte_budget` ends it after about so many bytes: the most important copies first, the rest
@@ -188,7 +191,7 @@ class Copies(Outbox, Closing):
         yield from self._lock.acquire(session.timeout)
         try:
             sent = (yield from self._sent(session)) if wish.send else Sent()
-            synced = yield from SyncRun(self._file, session, wish).flow()
+            synced = yield from SyncRun(self._file, session, wish, self._clock).flow()
             return replace(synced, sent=sent)
         finally:
             self._lock.release()
@@ -225,7 +228,16 @@ class Copies(Outbox, Closing):
                 yield synced
 
     def _watch(self, session: Session, wish: Wish, every: timedelta | None) -> Flow[None]:
-        return WatchRun(self._file, session, wish, every).flow()
+        return WatchRun(self._file, session, wish, self._clock, every).flow()
+
+    def verify(self, only: Sequence[str] | None = None) -> dict[str, Verified]:
+        """Reads every row of the copies that have been synced, and says of each what was found.
+
+        Needs no connection and repairs nothing: the next sync does that. Raises FileDamaged where
+        SQLite finds the file itself broken, and UnknownCopy.
+        """
+        _check_names(only)
+        return verify_copies(self._file, only, to_micros(self._clock()))
 
     # ---- reading
 
@@ -242,13 +254,13 @@ class Copies(Outbox, Closing):
         with self._file.reading() as connection:
             records = catalog.records(connection)
             there = [record for record in records if record.version is not None]
-            copies = [(record, self._hands.now(record, now)) for record in there]
+            copies = [(record, self._now.now(record, now)) for record in there]
             try:
                 found = run_query(connection, sql, parameters, copies)
             except LocalQueryProblem as problem:
                 raise _explained(problem, records) from problem.__cause__
         for record, moment in copies if now is None else ():
-            self._hands.note(record, moment)
+            self._now.note(record, moment)
         return found
 
     def close(self) -> None:
@@ -282,8 +294,12 @@ def _wish(
     away: timedelta | None,
     send: bool = False,
 ) -> Wish:
-    if isinstance(only, str):
-        raise TypeError("only is a list of names")
+    _check_names(only)
     if byte_budget is not None and byte_budget <= 0:
         raise ValueError(f"a byte budget is 1 or more, not {byte_budget}")
     return Wish(only, byte_budget, one_position, away, send)
+
+
+def _check_names(only: Sequence[str] | None) -> None:
+    if isinstance(only, str):
+        raise TypeError("only is a list of names")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from client_sdk import Change, Copies, Sent, Synced
+from client_sdk import Change, Copies, Sent, Synced, Verified
 from psoup.cli.copy_aside import discard, doubtful, rejected, requeue, resend
 from psoup.cli.copy_file import COPIES, connection_of, opened
 from psoup.cli.copy_queue import move, publish, send, tell_sent
@@ -208,6 +209,42 @@ def status(file: Path, as_json_: bool) -> None:
         note(f"{queued.rejected:,} batches were refused; psoup copy rejected {file} shows them")
     if queued.doubtful:
         note(f"{queued.doubtful:,} batches are doubtful; psoup copy doubtful {file} shows them")
+
+
+@copy.command()
+@click.argument("file", type=COPIES)
+@click.argument("names", nargs=-1)
+@click.option("--json", "as_json_", is_flag=True, help="For programs: one object.")
+@click.pass_context
+def verify(context: click.Context, file: Path, names: tuple[str, ...], as_json_: bool) -> None:
+    """Read every row of the copies of FILE (or only NAMES), and tell what is damaged.
+
+    Needs no connection. A sync does this by itself once a day and whenever it has a doubt; what
+    is damaged is repaired by the next sync. Ends with 1 where anything is.
+
+    \b
+    psoup copy verify phone.db
+    psoup copy verify phone.db dear --json
+    """
+    with opened(file) as copies:
+        found = copies.verify(list(names) or None)
+    sound = all(one.sound for one in found.values())
+    if as_json_:
+        click.echo(
+            as_json({name: {**asdict(one), "sound": one.sound} for name, one in found.items()})
+        )
+    else:
+        lines = [[name, f"{one.rows:,}", _verdict(one)] for name, one in found.items()]
+        grid(["copy", "rows", ""], lines, empty="no copy has been synced yet")
+    if not sound:
+        note(f"psoup copy sync {file} repairs what is damaged")
+        context.exit(REFUSED)
+
+
+def _verdict(found: Verified) -> str:
+    said = [f"{found.damaged:,} rows are damaged"] if found.damaged else []
+    said += [] if found.complete else ["rows are missing, or not those that were sent"]
+    return "; ".join(said) or "every row is as it was sent"
 
 
 def _status(copies: Copies, name: str) -> dict[str, Any]:

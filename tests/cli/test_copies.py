@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,6 +81,23 @@ def test_keep_sync_and_read_without_a_connection(run: Run, file: str, client: Cl
     asked = run(*offline("copy", "query", file, "SELECT max(price) AS most FROM dear", "--json"))
     assert json.loads(asked.stdout) == {"most": 200.0}
     assert "No answer from a store" in run(*offline("copy", "sync", file), code=3).stderr
+
+
+def test_verify_tells_what_is_damaged_and_a_sync_repairs_it(run: Run, file: str) -> None:
+    run("copy", "keep", file, "all", "SELECT * FROM trades")
+    assert "no copy has been synced" in run(*offline("copy", "verify", file)).output
+    run("copy", "sync", file)
+    assert "every row is as it was sent" in run(*offline("copy", "verify", file, "all")).stdout
+    with closing(sqlite3.connect(file)) as raw:
+        raw.execute("UPDATE _psoup_rows_1_1 SET c1 = 5.0 WHERE row_id = 1")
+        raw.commit()
+    told = run(*offline("copy", "verify", file), code=1)
+    assert "1 rows are damaged" in told.stdout and "psoup copy sync" in told.stderr
+    found = json.loads(run(*offline("copy", "verify", file, "--json"), code=1).stdout)
+    assert found["all"]["damaged"] == 1 and found["all"]["complete"] and not found["all"]["sound"]
+    synced = json.loads(run("copy", "sync", file, "--json").stdout)
+    assert synced["copies"]["all"]["repaired"] == 1
+    run(*offline("copy", "verify", file))
 
 
 def test_status_says_what_is_kept_and_what_waits(run: Run, file: str, tmp_path: Path) -> None:

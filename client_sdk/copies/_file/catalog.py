@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +19,7 @@ from client_sdk.copies._file.records import Declaration, Stage, Version, seal, u
 
 T = TypeVar("T")
 
-_FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown"
+_FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown, sound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,9 @@ class Record:
     """A copy as the file has it.
 
     `version` is what is seen. `following` is the next one, complete but not to be seen before those
-    of other copies are complete too. `shown` is the greatest NOW it was seen at. `intact` is False
-    where the declaration has to be written again, from the one of the two that is left.
+    of other copies are complete too. `shown` is the greatest NOW it was seen at. `verified` is when
+    every row was last found right; None where that is in doubt. `intact` is False where the
+    declaration has to be written again, from the one of the two that is left.
     """
 
     declaration: Declaration
@@ -34,6 +37,7 @@ class Record:
     following: Version | None
     stage: Stage | None
     shown: int | None
+    verified: int | None
     intact: bool
 
     @property
@@ -91,7 +95,7 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Rec
         raise FileDamaged(
             f"what was kept as {name!r} can't be read any more: forget it and keep it again"
         )
-    version, following, stage, shown = rest
+    version, following, stage, shown, sound = rest
     moment = unseal(shown)
     declaration = Declaration.from_content(content)
     said = (declaration.name, declaration.copy_id)
@@ -101,6 +105,7 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Rec
         _unsealed(following, Version.from_content),
         _unsealed(stage, Stage.from_content),
         moment["now"] if moment else None,
+        _verified(sound),
         intact=first == second and said == (name, copy_id),
     )
 
@@ -157,6 +162,29 @@ def put_versions(
 def put_shown(connection: sqlite3.Connection, copy_id: int, now: int | None) -> None:
     sealed = None if now is None else seal({"now": now})
     connection.execute("UPDATE _psoup_copies SET shown = ? WHERE copy_id = ?", (sealed, copy_id))
+
+
+def put_verified(connection: sqlite3.Connection, copy_id: int, now: int | None) -> None:
+    """Notes that every row of the copy was found right; None: that this is in doubt."""
+    sealed = None if now is None else seal({"at": now, "by": _sdk_version()})
+    connection.execute("UPDATE _psoup_copies SET sound = ? WHERE copy_id = ?", (sealed, copy_id))
+
+
+def _verified(sealed: Any) -> int | None:
+    """What another version of the SDK has verified is in doubt."""
+    content = unseal(sealed)
+    if content is None or content.get("by") != _sdk_version():
+        return None
+    at: int = content["at"]
+    return at
+
+
+@functools.cache
+def _sdk_version() -> str:
+    try:
+        return importlib.metadata.version("psoup")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:

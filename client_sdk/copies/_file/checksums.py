@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from operator import mul
 from typing import Any, TypeAlias
@@ -26,6 +27,7 @@ _STEP = 0x9E3779B97F4A7C15
 _LANES = (_STEP, 0xC2B2AE3D27D4EB4F)
 _NAN = 0x7FF8000000000000
 _DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<Q")
+_PACK_LANES, _UNPACK_LANES = struct.Struct("<2Q").pack, struct.Struct("<2Q").unpack
 
 StoredRow: TypeAlias = Sequence[Any]
 _Cells: TypeAlias = list[Iterable[int]]
@@ -121,6 +123,35 @@ def digest(numbers: Sequence[int]) -> bytes:
         return bytes(16)
     content = pa.array(numbers, pa.int64()).view(pa.uint64())
     return b"".join(_lane(content, lane).to_bytes(8, "little") for lane in _LANES)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Count and digest of an answer's rows, which follow from those before as rows come and go.
+
+    `numbers` are the row ids or the checksums of the rows, whichever the answer's digest is of.
+    """
+
+    count: int
+    digest: bytes
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> Sums:
+        return cls(len(numbers), digest(numbers))
+
+    def plus(self, numbers: Sequence[int]) -> Sums:
+        return self._changed(numbers, 1)
+
+    def minus(self, numbers: Sequence[int]) -> Sums:
+        return self._changed(numbers, -1)
+
+    def _changed(self, numbers: Sequence[int], sign: int) -> Sums:
+        lanes = zip(_UNPACK_LANES(self.digest), _UNPACK_LANES(digest(numbers)), strict=True)
+        changed = [(kept + sign * more) & ALL for kept, more in lanes]
+        return Sums(self.count + sign * len(numbers), _PACK_LANES(*changed))
+
+
+NO_ROWS = Sums(0, bytes(16))
 
 
 def _lane(numbers: pa.Array, lane: int) -> int:

@@ -39,6 +39,9 @@ CREATE TABLE _psoup_queue (
 CREATE TABLE _psoup_store (store);
 """
 
+# A copy whose rows are in doubt is verified by the next sync.
+_DOUBT = "UPDATE _psoup_copies SET sound = NULL"
+
 # What makes a file of each format one of the next.
 _UPGRADES = {
     1: """
@@ -55,6 +58,8 @@ class CopyFile:
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         """Raises CopyError where it can't be opened, or is something else."""
         self.path = None if path is None else Path(path)
+        self._left_open = self._has_log()
+        self._met_damage = False
         self._turn = threading.RLock()
         self._closed = False
         with translated(self.name):
@@ -78,8 +83,40 @@ class CopyFile:
     def close(self) -> None:
         """May be called twice."""
         with self._turn:
-            self._closed = True
-            self._connection.close()
+            if not self._closed:
+                self._closed = True
+                self._connection.close()
+                self._leave_doubt()
+
+    # ---- doubt about the rows
+
+    def take_doubt(self) -> None:
+        """Has the rows of every copy verified by the next sync, where there is a reason to.
+
+        Either the file was not closed in order by who had it open before, or damage was met in it.
+        """
+        if self._left_open or self._met_damage:
+            with self.writing() as connection:
+                connection.execute(_DOUBT)
+            self._left_open = self._met_damage = False
+
+    def _leave_doubt(self) -> None:
+        """Lets another process take the doubt that this one has not.
+
+        A log that is still there belongs to a process that is: then nothing was left open.
+        """
+        if self._met_damage or (self._left_open and not self._has_log()):
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(sqlite3.connect(self.path or _MEMORY)) as connection,
+            ):
+                connection.execute(_DOUBT)
+                connection.commit()
+
+    def _has_log(self) -> bool:
+        """SQLite removes its log when the last process closes the file in order."""
+        log = None if self.path is None else Path(f"{self.path}-wal")
+        return log is not None and log.is_file() and log.stat().st_size > 0
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -102,7 +139,7 @@ class CopyFile:
 
     @contextlib.contextmanager
     def _transaction(self, begin: str, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        with self._turn, translated(self.name):
+        with self._turn, self._noting_damage(), translated(self.name):
             self._check_open()
             connection = self._connection
             if connection.in_transaction:
@@ -121,6 +158,14 @@ class CopyFile:
             finally:
                 if durable:
                     connection.execute("PRAGMA synchronous = NORMAL")
+
+    @contextlib.contextmanager
+    def _noting_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except FileDamaged:
+            self._met_damage = True
+            raise
 
     def _check_open(self) -> None:
         if self._closed:
@@ -182,6 +227,13 @@ def _execute_all(connection: sqlite3.Connection, script: str) -> None:
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
     number: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
     return number
+
+
+def check_pages(connection: sqlite3.Connection, name: str) -> None:
+    """Raises FileDamaged where SQLite's own check of all pages finds something."""
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise _damaged(name, str(found))
 
 
 def _tables(connection: sqlite3.Connection) -> int:

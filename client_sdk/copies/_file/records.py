@@ -11,6 +11,7 @@ from typing import Any
 
 from client_sdk._wire.models import columns_of, pattern_name
 from client_sdk._wire.values import Column, from_micros, utc
+from client_sdk.copies._file.checksums import Sums
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -122,6 +123,10 @@ class Version:
         fields["shape"] = Shape.from_content(fields["shape"])
         fields["notes"] = tuple(fields["notes"])
         return cls(**fields)
+
+    @property
+    def sums(self) -> Sums:
+        return Sums(self.row_count, self.digest)
 
     @property
     def state(self) -> CopyState:

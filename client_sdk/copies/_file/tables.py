@@ -9,16 +9,15 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from client_sdk._wire.values import Column
-from client_sdk.copies._file.checksums import Checksums, StoredRow, digest
-from client_sdk.copies._file.records import Version
-from client_sdk.copies._sync.verified import Sound
+from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow, Sums
+from client_sdk.copies._file.records import Shape
 
 _HEAD = ("row_id", "visible_from", "visible_until", "sort_key", "checksum")
 # Rows that are read at a time.
@@ -70,13 +69,62 @@ def pour(connection: sqlite3.Connection, source: str, table: str) -> None:
     connection.execute(f"INSERT OR REPLACE INTO {table} SELECT * FROM {source}")
 
 
-def remove(connection: sqlite3.Connection, table: str, ids: Sequence[int]) -> None:
-    connection.executemany(f"DELETE FROM {table} WHERE row_id = ?", ((one,) for one in ids))
+class Changes:
+    """Changes of the rows of one table, and what becomes of its count and digest.
 
+    Both follow from those the table had `before`: only rows that come and go are read.
+    """
 
-def expire(connection: sqlite3.Connection, table: str, now: int | None) -> None:
-    if now is not None:
-        connection.execute(f"DELETE FROM {table} WHERE visible_until <= ?", (now,))
+    def __init__(
+        self, connection: sqlite3.Connection, table: str, shape: Shape, before: Sums
+    ) -> None:
+        self._connection = connection
+        self._table = table
+        self._place = HEAD - 1 if shape.by_checksum else 0
+        self._number = _HEAD[self._place]
+        self._before = before
+        self._came: list[int] = []
+        self._gone: list[int] = []
+
+    @property
+    def sums(self) -> Sums | None:
+        """None where a row that went had no number to sum, being damaged."""
+        if not all(isinstance(number, int) for number in self._gone):
+            return None
+        return self._before.plus(self._came).minus(self._gone)
+
+    def remove(self, ids: Iterable[int]) -> None:
+        """Removes the rows that have these ids."""
+        for row_id in ids:
+            self._remove("row_id = ?", row_id)
+
+    def remove_all(self, ids: str, *parameters: Any) -> None:
+        """Removes the rows whose ids the SELECT `ids` gives."""
+        self._remove(f"row_id IN ({ids})", *parameters)
+
+    def expire(self, now: int | None) -> None:
+        if now is not None:
+            self._remove("visible_until <= ?", now)
+
+    def put(self, rows: Sequence[StoredRow]) -> None:
+        """Puts rows into the table, each in place of the one that has its id."""
+        last = {row[0]: row for row in rows}
+        self.remove(last)
+        put(self._connection, self._table, list(last.values()))
+        self._came += [row[self._place] for row in last.values()]
+
+    def put_all(self, source: str) -> None:
+        """Puts all rows of the table `source` into this one, as `put` does."""
+        self.remove_all(f"SELECT row_id FROM {source}")
+        pour(self._connection, source, self._table)
+        found = self._connection.execute(f"SELECT {self._number} FROM {source}")
+        self._came += [number for (number,) in found]
+
+    def _remove(self, where: str, *parameters: Any) -> None:
+        found = self._connection.execute(
+            f"DELETE FROM {self._table} WHERE {where} RETURNING {self._number}", parameters
+        )
+        self._gone += [number for (number,) in found.fetchall()]
 
 
 def ids_of(connection: sqlite3.Connection, table: str) -> list[int]:
@@ -93,20 +141,23 @@ def rows_of(connection: sqlite3.Connection, table: str, ids: Sequence[int]) -> l
 # ---- checking
 
 
-def is_sound(connection: sqlite3.Connection, table: str, version: Version) -> bool:
-    """Whether count and digest are those of the version's end."""
-    what = "checksum" if version.shape.by_checksum else "row_id"
+def count_of(connection: sqlite3.Connection, table: str) -> int:
+    """Counts the rows of a table, which SQLite does by its pages, a hundred rows at a time."""
+    count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    return count
+
+
+def sums_of(connection: sqlite3.Connection, table: str, shape: Shape) -> Sums | None:
+    """Computes count and digest from all rows; None where a row has no number to sum."""
+    what = "checksum" if shape.by_checksum else "row_id"
     numbers = [number for (number,) in connection.execute(f"SELECT {what} FROM {table}")]
-    if len(numbers) != version.row_count or not all(isinstance(one, int) for one in numbers):
-        return False
-    return digest(numbers) == version.digest
+    return Sums.of(numbers) if all(isinstance(one, int) for one in numbers) else None
 
 
-def damaged(
-    connection: sqlite3.Connection, table: str, columns: Sequence[Column], sound: Sound
-) -> list[int]:
-    """The ids of rows that are not what their checksum says, ascending."""
-    return sound.wrong(_batches(connection, table), Checksums(columns))
+def damaged(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> list[int]:
+    """Reads every row and finds the ids of those that are not what their checksum says."""
+    sums = Checksums(columns)
+    return [row_id for rows in _batches(connection, table) for row_id in sums.wrong(rows)]
 
 
 def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[StoredRow]]:

@@ -39,9 +39,9 @@ class Copy:
     results that have no intervals (groups, DISTINCT, LIMIT) are the same at any.
     """
 
-    def __init__(self, file: CopyFile, hands: CopyClock, name: str) -> None:
+    def __init__(self, file: CopyFile, now: CopyClock, name: str) -> None:
         self._file = file
-        self._hands = hands
+        self._now = now
         self.name = name
 
     @property
@@ -83,11 +83,11 @@ class Copy:
     def _answer(self, now: datetime | None) -> tuple[pa.Table, tuple[Column, ...]]:
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
-            moment = self._hands.now(record, now)
+            moment = self._now.now(record, now)
             table = answer_at(connection, record, moment)
             columns = answer_columns(connection, record)
         if now is None:
-            self._hands.note(record, moment)
+            self._now.note(record, moment)
         return table, columns
 
     def batches(
@@ -99,7 +99,7 @@ class Copy:
         """
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
-            yield from batches_at(connection, record, self._hands.now(record, now), rows)
+            yield from batches_at(connection, record, self._now.now(record, now), rows)
 
     def rows(self, now: datetime | None = None) -> list[dict[str, Any]]:
         """Timestamps are aware datetimes in UTC, decimals are Decimal, NULL is None."""
@@ -115,10 +115,10 @@ class Copy:
         """One SELECT of SQLite's over the answer, a table of the copy's name."""
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
-            moment = self._hands.now(record, now)
+            moment = self._now.now(record, now)
             found = run_query(connection, sql, parameters, [(record, moment)])
         if now is None:
-            self._hands.note(record, moment)
+            self._now.note(record, moment)
         return found
 
     def __len__(self) -> int:

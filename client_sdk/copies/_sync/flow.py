@@ -16,6 +16,7 @@ from client_sdk._wire.values import duration, from_value
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import home_of, learn, visit
+from client_sdk.copies._query.answers import Clock
 from client_sdk.copies._query.base_rows import settle
 from client_sdk.copies._queue.batches import Sent
 from client_sdk.copies._sync.items import Change, Item, Step
@@ -56,8 +57,9 @@ def new_key(name: str) -> str:
     return f"{short}@{secrets.token_hex(8)}"
 
 
-def open_items(file: CopyFile, wish: Wish) -> list[Item]:
+def open_items(file: CopyFile, wish: Wish, clock: Clock) -> list[Item]:
     """The most important first. Raises UnknownCopy."""
+    file.take_doubt()
     with file.reading() as connection:
         if wish.only is None:
             records = catalog.records(connection)
@@ -66,7 +68,7 @@ def open_items(file: CopyFile, wish: Wish) -> list[Item]:
     if wish.one_position and len(records) > MOST_ITEMS:
         raise ValueError(f"one position is for {MOST_ITEMS:,} copies at most, not {len(records):,}")
     records.sort(key=lambda record: -record.declaration.priority)
-    return [Item.open(file, record, wish.one_position) for record in records]
+    return [Item.open(file, record, wish.one_position, clock) for record in records]
 
 
 def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
@@ -140,8 +142,9 @@ def _amend(file: CopyFile, item: Item, **fields: Any) -> None:
 class SyncRun:
     """One sync. The caller holds the lock of the file."""
 
-    def __init__(self, file: CopyFile, session: Session, wish: Wish) -> None:
+    def __init__(self, file: CopyFile, session: Session, wish: Wish, clock: Clock) -> None:
         self._file = file
+        self._clock = clock
         self._session = session
         self._wish = wish
         self._left = wish.byte_budget
@@ -150,7 +153,7 @@ class SyncRun:
         self._received = 0
 
     def flow(self) -> Flow[Synced]:
-        self._items = open_items(self._file, self._wish)
+        self._items = open_items(self._file, self._wish, self._clock)
         yield from self._register()
         while due := self._due():
             try:
@@ -273,9 +276,15 @@ class WatchRun:
     """
 
     def __init__(
-        self, file: CopyFile, session: Session, wish: Wish, every: timedelta | None
+        self,
+        file: CopyFile,
+        session: Session,
+        wish: Wish,
+        clock: Clock,
+        every: timedelta | None,
     ) -> None:
         self._file = file
+        self._clock = clock
         self._session = session
         self._wish = wish
         self._every = every
@@ -283,7 +292,7 @@ class WatchRun:
         self._heard = False
 
     def flow(self) -> Flow[None]:
-        self._items = open_items(self._file, self._wish)
+        self._items = open_items(self._file, self._wish, self._clock)
         if len(self._items) > MOST_ITEMS:
             raise ValueError(f"a watch is of {MOST_ITEMS:,} copies at most")
         while True:

@@ -9,13 +9,13 @@ from typing import Literal
 
 from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
 from client_sdk._grpc.channels import detail_from, error_for
-from client_sdk._wire.values import Column
+from client_sdk._wire.values import Column, to_micros
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import Declaration, Shape
+from client_sdk.copies._query.answers import Clock
 from client_sdk.copies._query.base_rows import sync_window
-from client_sdk.copies._sync.repair import SOUND, WHOLE, Repair, compare, examine
 from client_sdk.copies._sync.transfer import (
     Basis,
     Inbox,
@@ -28,7 +28,7 @@ from client_sdk.copies._sync.transfer import (
     stage,
     typed_rows,
 )
-from client_sdk.copies._sync.verified import Sound
+from client_sdk.copies._sync.verify import NO_REPAIR, WHOLE, Repair, compare, is_due, verify
 from psoup.v1 import psoup_pb2 as pb
 
 # gRPC's numbers, which a refusal carries.
@@ -59,13 +59,15 @@ class Item:
     file: CopyFile
     declaration: Declaration
     hidden: bool
+    clock: Clock
     basis: Basis = (b"", b"")
     columns: Sequence[Column] = ()
-    repair: Repair = SOUND
+    repair: Repair = NO_REPAIR
     inbox: Inbox = field(default_factory=Inbox)
     ended: bool = False
     error: PsoupError | None = None
     registered: bool = False
+    verified: bool = False
     attempts: int = 0
     whole: bool = False
     reason: str = ""
@@ -74,15 +76,8 @@ class Item:
     repaired: int = 0
 
     @classmethod
-    def open(cls, file: CopyFile, record: Record, hidden: bool) -> Item:
-        """Looks for damaged rows first."""
-        item = cls(file, record.declaration, hidden)
-        with file.reading() as connection:
-            sound = Sound.read(connection, record.copy_id)
-            item.repair = examine(connection, record, sound)
-        if sound.changed:
-            with file.writing() as connection:
-                sound.put(connection, record.copy_id)
+    def open(cls, file: CopyFile, record: Record, hidden: bool, clock: Clock) -> Item:
+        item = cls(file, record.declaration, hidden, clock)
         item.reopen()
         return item
 
@@ -119,6 +114,7 @@ class Item:
     def reopen(self) -> None:
         """Goes on from what the file has now. What had come since the last token is of no use."""
         self.inbox = Inbox()
+        self._verify()
         with self.file.writing() as connection:
             record = catalog.by_id(connection, self.declaration.copy_id)
             if record is None:
@@ -133,6 +129,26 @@ class Item:
             self.declaration = record.declaration
             self.basis = record.basis if staged is not None else (record.basis[0], b"")
             self._expect(record, staged.shape if staged is not None else None)
+
+    def _verify(self) -> None:
+        """Reads every row where that is due, and finds out what is to be repaired."""
+        with self.file.reading() as connection:
+            record = catalog.by_id(connection, self.declaration.copy_id)
+            if self.verified or record is None or record.base is None:
+                return
+            if not is_due(record, self._now()):
+                return
+            _, self.repair = verify(connection, record.base)
+        self.verified = True
+        if not self.repair.needed:
+            self._note_verified()
+
+    def _note_verified(self) -> None:
+        with self.file.writing() as connection:
+            catalog.put_verified(connection, self.declaration.copy_id, self._now())
+
+    def _now(self) -> int:
+        return to_micros(self.clock())
 
     def _goes_on(self, record: Record) -> bool:
         """Whether what is staged belongs to what is asked for now."""
@@ -221,11 +237,13 @@ class Item:
         self.basis = finish(self.file, copy_id, self.basis, inbox, end, repair, self.hidden)
         self._count()
         self.repaired += len(repair.damaged)
-        self.repair, self.ended = SOUND, True
+        if self.whole or repair.needed:
+            self._note_verified()
+        self.repair, self.ended = NO_REPAIR, True
 
     def next_round(self) -> None:
         """Counts from here."""
-        self.ended, self.registered, self.attempts = False, False, 0
+        self.ended, self.registered, self.verified, self.attempts = False, False, False, 0
         self.whole, self.reason = False, ""
         self.rows = self.removed = self.repaired = 0
 
@@ -243,8 +261,10 @@ class Item:
             if record is None:
                 return
             drop_stage(connection, record)
+            catalog.put_verified(connection, record.copy_id, None)
+            self.verified = True
             if self.attempts == 1 and record.base is not None:
-                self.repair = compare(connection, record.base, self.repair.damaged)
+                self.repair = compare(connection, record.base)
             else:
                 self.repair = WHOLE
 

@@ -1,4 +1,7 @@
-"""A transfer: parts of a Sync as rows, checked as they come, and put into the file by transactions."""
+"""A transfer: the parts of a Sync, checked as they come and put into the file in transactions.
+
+There is one transaction for each resume token, which stages what came, and one for each end.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,11 @@ from client_sdk._exceptions import PsoupError, ServerError
 from client_sdk._wire.values import Column, from_value, schema_of
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
-from client_sdk.copies._file.checksums import Checksums, StoredRow, signed
+from client_sdk.copies._file.checksums import NO_ROWS, Checksums, StoredRow, signed
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import Shape, Stage, Version
-from client_sdk.copies._file.tables import stored
-from client_sdk.copies._sync.repair import Repair
-from client_sdk.copies._sync.verified import Sound
+from client_sdk.copies._file.tables import Changes, stored
+from client_sdk.copies._sync.verify import Repair
 from psoup.v1 import psoup_pb2 as pb
 
 Basis = tuple[bytes, bytes]
@@ -72,17 +74,22 @@ def finish(
         staged = _begun(connection, record, inbox, repair)
         if not staged.begun:
             raise Mismatch(f"{record.name}: a transfer ended that had not begun")
-        sound = _check_staged(connection, record, staged)
+        _check_staged(connection, record, staged)
         before = None if staged.shape is not None else _base(record)
         if before is None:
             table = _put(connection, record, staged, inbox).table
-            sound.put(connection, copy_id)
         else:
-            table = _changed(connection, record, staged, inbox, repair, hidden)
+            table = _table_to_change(connection, record, hidden)
         shape = staged.shape or _base(record).shape
         version = Version.from_wire(end, table, shape, before, record.declaration.base_rows)
-        tables.expire(connection, table, version.now)
-        if not tables.is_sound(connection, table, version):
+        sums = NO_ROWS if before is None else before.sums
+        changes = Changes(connection, table, shape, sums)
+        if before is not None:
+            _change(connection, record, staged, inbox, repair, changes)
+        changes.expire(version.now)
+        all_read = before is None or repair.needed
+        after = tables.sums_of(connection, table, shape) if all_read else changes.sums
+        if after != version.sums or tables.count_of(connection, table) != version.row_count:
             raise Mismatch(f"{record.name}: count and digest are not those that were told")
         seen, following = (record.version, version) if hidden else (version, None)
         _put_versions(connection, record, seen, following)
@@ -179,42 +186,47 @@ def _ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> list
     found: list[StoredRow] = []
     sums = Checksums(base.shape.columns)
     for row in tables.rows_of(connection, base.table, list(untils)):
+        if sums.wrong([row]):
+            raise Mismatch(f"{record.name}: a row that ends sooner is damaged")
         row_id, begin, _, key, _, *values = row
         ended = (row_id, begin, untils[row_id], key, 0, *values)
         found.append((*ended[:4], signed(sums.of([ended])[0]), *values))
     return found
 
 
-def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> Sound:
-    """What was staged is as it was left."""
-    columns, sound = (staged.shape or _base(record).shape).columns, Sound()
-    if staged.table and tables.damaged(connection, staged.table, columns, sound):
+def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> None:
+    """Raises Mismatch where a row that was staged is not as it was left."""
+    columns = (staged.shape or _base(record).shape).columns
+    if staged.table and tables.damaged(connection, staged.table, columns):
         raise Mismatch(f"{record.name}: rows that were staged are damaged")
-    return sound
 
 
-def _changed(
+def _table_to_change(connection: sqlite3.Connection, record: Record, hidden: bool) -> str:
+    """Gives the copy's table; a copy of it where the changes are not to be seen yet."""
+    base = _base(record)
+    if not hidden or record.following is not None:
+        return base.table
+    table = tables.new(connection, record.copy_id, base.shape.columns)
+    tables.pour(connection, base.table, table)
+    return table
+
+
+def _change(
     connection: sqlite3.Connection,
     record: Record,
     staged: Stage,
     inbox: Inbox,
     repair: Repair,
-    hidden: bool,
-) -> str:
-    """The copy with all changes, in a table of its own where it is not to be seen."""
-    base = _base(record)
-    table = base.table
-    if hidden and record.following is None:
-        table = tables.new(connection, record.copy_id, base.shape.columns)
-        tables.pour(connection, base.table, table)
-    gone = "SELECT row_id FROM _psoup_removed WHERE copy_id = ?"
-    connection.execute(f"DELETE FROM {table} WHERE row_id IN ({gone})", (record.copy_id,))
-    tables.remove(connection, table, [*inbox.removed, *repair.damaged])
+    changes: Changes,
+) -> None:
+    """Applies what was staged and what came since. Damaged rows go, unless they came again."""
+    ended = _ended(connection, record, inbox)
+    changes.remove_all("SELECT row_id FROM _psoup_removed WHERE copy_id = ?", record.copy_id)
+    changes.remove([*inbox.removed, *repair.damaged])
     if staged.table:
-        tables.pour(connection, staged.table, table)
-    tables.put(connection, table, _ended(connection, record, inbox))
-    tables.put(connection, table, inbox.rows)
-    return table
+        changes.put_all(staged.table)
+    changes.put(ended)
+    changes.put(inbox.rows)
 
 
 # A call that failed with it may be made again.

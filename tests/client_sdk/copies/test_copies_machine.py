@@ -192,9 +192,10 @@ class Offline(World):
         ),
     )
     def damage(self, server: int, one: Kept, cuts: list[int | None], kind: str) -> None:
-        """The next sync finds it and puts it right."""
+        """The next sync puts it right; it finds by itself what is not a value of a row."""
         if kind == "row":
             flip_in_rows(self.copies, one.name, self.chance)
+            self.copies.verify([one.name])
         elif kind == "lost":
             lose_row(self.copies, one.name, self.chance)
         else:

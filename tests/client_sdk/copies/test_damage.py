@@ -1,4 +1,4 @@
-"""A bit that flips anywhere is found by the next sync, and put right as cheaply as can be."""
+"""A bit that flips anywhere is found by `verify`, and put right by a sync as cheaply as can be."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def test_every_column_of_the_rows(store: InsideStore, kept: Copies, name: str) -
         said = flip_in_rows(kept, name, chance, column)
         if turn % 2:
             store.client.publish("s", [row(100 + turn)])
+        assert not kept.verify()[name].sound, said
         synced = kept.sync(store.client)
         assert synced.complete, said
         if column != "row_id":
@@ -90,6 +91,7 @@ def test_every_column_of_the_rows(store: InsideStore, kept: Copies, name: str) -
 def test_a_damaged_row_alone_is_sent_again(store: InsideStore, kept: Copies) -> None:
     chance = random.Random(1)
     flip_in_rows(kept, "rows", chance, "c4")
+    kept.verify()
     change = kept.sync(store.client)["rows"]
     assert (change.rows, change.repaired, change.whole) == (1, 1, False)
     lose_row(kept, "rows", chance)
@@ -104,6 +106,7 @@ def test_a_whole_answer_that_repairs_is_taken_up_where_it_was_cut(
     table = rows_table(kept, "rows")
     with kept._file.writing() as connection:
         connection.execute(f"UPDATE {table} SET sort_key = x'00'")
+    kept.verify()
     store.line.cuts = [9, 9, 9]
     change = kept.sync(store.client, only=["rows"])["rows"]
     assert (change.rows, change.whole, change.status) == (60, True, "changed")
@@ -125,6 +128,7 @@ def test_a_row_that_was_never_there(store: InsideStore, kept: Copies) -> None:
 def test_all_rows_damaged_are_sent_whole(store: InsideStore, kept: Copies) -> None:
     with kept._file.writing() as connection:
         connection.execute(f"UPDATE {rows_table(kept, 'rows')} SET c1 = c1 + 1")
+    kept.verify()
     change = kept.sync(store.client)["rows"]
     assert change.whole and change.reason == "ASKED"
     check(store, kept)
@@ -169,6 +173,7 @@ def test_a_row_broken_while_a_transfer_is_staged(store: InsideStore, kept: Copie
     store.client.publish("s", [row(number) for number in range(200, 260)])
     assert not kept.sync(store.client, only=["rows"], byte_budget=700).complete
     flip_in_rows(kept, "rows", random.Random(4), "c1")
+    kept.verify()
     calls = 0
     while not kept.sync(store.client, byte_budget=900).complete:
         calls += 1
@@ -177,7 +182,7 @@ def test_a_row_broken_while_a_transfer_is_staged(store: InsideStore, kept: Copie
 
 
 def test_bytes_of_the_file(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
-    """Any byte: the sync repairs it, or the file says that it is damaged and is recovered."""
+    """Any byte: a sync repairs it, or the file says that it is damaged and is recovered."""
     path = tmp_path / "copies.db"
     kept.close()
     whole = path.read_bytes()
@@ -197,6 +202,7 @@ def _after(store: InsideStore, path: Path, content: bytes) -> str:
     try:
         with Copies(path, clock=store.now) as copies:
             assert set(copies.names) == set(QUERIES)
+            copies.verify()
             assert copies.sync(store.client).complete
             check(store, copies)
         return "repaired"

@@ -1,0 +1,160 @@
+"""Verification of a copy's rows, and the cheapest repair of what it finds.
+
+Every row has a checksum of the store's making, and every answer a count and a digest. A sync checks
+the rows that come, and compares count and digest of the copy with those the store tells. Only
+reading all rows shows whether each is still what its checksum says. They are read where that is
+due: on doubt, a day after the last time, and when a program asks for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.file import CopyFile, check_pages
+from client_sdk.copies._file.records import Version
+from psoup.v1 import psoup_pb2 as pb
+
+_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What reading every row of a copy has found.
+
+    `damaged` of the `rows` are not what their checksums say. `complete` is False where rows are
+    missing, or there are others than the store has sent.
+    """
+
+    rows: int
+    damaged: int
+    complete: bool
+
+    @property
+    def sound(self) -> bool:
+        """True where the copy is what the store has sent, row by row."""
+        return self.complete and not self.damaged
+
+
+def is_due(record: Record, now: int) -> bool:
+    """Tells whether every row of the copy is to be read before the copy is synced.
+
+    A verification in the future was noted by a clock that was wrong, and does not count.
+    """
+    return record.verified is None or not 0 <= now - record.verified < _DAY
+
+
+def verify(connection: sqlite3.Connection, version: Version) -> tuple[Verified, Repair]:
+    """Reads every row of a version; gives what was found, and what puts it right.
+
+    Where the ids are right, rows that are damaged are sent again. Where they are not, the store
+    compares. Where most is damaged, or the table is gone, the whole answer is sent.
+    """
+    if not tables.exists(connection, version.table):
+        return Verified(0, 0, False), WHOLE
+    damaged = tables.damaged(connection, version.table, version.shape.columns)
+    complete = tables.sums_of(connection, version.table, version.shape) == version.sums
+    found = Verified(tables.count_of(connection, version.table), len(damaged), complete)
+    sendable = all(row_id >= 0 for row_id in damaged)
+    if complete and sendable:
+        return found, _resend(damaged, version.row_count)
+    return found, _compare(connection, version, damaged)
+
+
+def compare(connection: sqlite3.Connection, version: Version) -> Repair:
+    """Reads every row; the store is told which are there and whole, and finds out what differs."""
+    if not tables.exists(connection, version.table):
+        return WHOLE
+    damaged = tables.damaged(connection, version.table, version.shape.columns)
+    return _compare(connection, version, damaged)
+
+
+def verify_copies(file: CopyFile, only: Sequence[str] | None, now: int) -> dict[str, Verified]:
+    """Verifies what is seen of the copies of a file, of all or of `only` these names.
+
+    A copy that is not sound is in doubt, so that the next sync repairs it. Copies that have not
+    been synced are left out. Raises UnknownCopy, and FileDamaged where SQLite's own check fails.
+    """
+    with file.reading() as connection:
+        check_pages(connection, file.name)
+        known = catalog.records(connection)
+        asked = known if only is None else [catalog.find(connection, name) for name in only]
+        found = [
+            (record, verify(connection, record.version)[0])
+            for record in asked
+            if record.version is not None
+        ]
+    with file.writing() as connection:
+        for record, verified in found:
+            if not verified.sound:
+                catalog.put_verified(connection, record.copy_id, None)
+            elif record.following is None:
+                catalog.put_verified(connection, record.copy_id, now)
+    return {record.name: verified for record, verified in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a sync asks for besides what is new.
+
+    `damaged` rows leave the copy unless they are sent again. `have` are the ids of all other rows,
+    where the store is to find out what differs. `whole` asks for everything.
+    """
+
+    damaged: Sequence[int] = ()
+    have: Sequence[int] | None = None
+    whole: bool = False
+
+    @property
+    def needed(self) -> bool:
+        return self.whole or self.have is not None or bool(self.damaged)
+
+    @property
+    def mark(self) -> str:
+        """A text that is equal for equal repairs; empty where none is needed."""
+        if not self.needed:
+            return ""
+        content = f"{self.whole} {self.damaged} {self.have}".encode()
+        return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+    def ask(self, item: pb.SyncItem) -> None:
+        if self.whole:
+            item.whole = True
+        elif self.have is not None:
+            item.have.CopyFrom(_to_runs(self.have))
+        elif self.damaged:
+            item.resend.CopyFrom(_to_runs(self.damaged))
+
+
+NO_REPAIR = Repair()
+WHOLE = Repair(whole=True)
+
+
+def _compare(connection: sqlite3.Connection, version: Version, damaged: Sequence[int]) -> Repair:
+    ids = tables.ids_of(connection, version.table)
+    broken = {*damaged, *(row_id for row_id in ids if row_id < 0)}
+    have = [row_id for row_id in ids if row_id not in broken]
+    if len(have) * 2 < len(ids):
+        return WHOLE
+    return Repair(tuple(sorted(broken)), tuple(have))
+
+
+def _resend(damaged: Sequence[int], count: int) -> Repair:
+    return WHOLE if len(damaged) * 2 > max(count, 2) else Repair(tuple(damaged))
+
+
+def _to_runs(ids: Sequence[int]) -> pb.Ids:
+    """Writes ids, which ascend from 0 upwards, as the wire has them: skip, take, skip, take, …"""
+    runs: list[int] = []
+    place = 0
+    for one in ids:
+        if runs and one == place:
+            runs[-1] += 1
+        else:
+            runs += [one - place, 1]
+        place = one + 1
+    return pb.Ids(runs=runs)

@@ -1,0 +1,278 @@
+"""When every row of a copy is read, what a sync notices without that, and how damage ends."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from client_sdk import Copies, FileDamaged, UnknownCopy, Verified
+from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file.checksums import NO_ROWS, Sums, digest
+from tests.client_sdk.copies.damage import flip_in_rows, flip_in_state, lose_row, rows_table
+from tests.client_sdk.copies.inside import InsideStore
+
+ROWS = 60
+DAY = timedelta(days=1).total_seconds()
+DAMAGED = Verified(rows=ROWS, damaged=1, complete=True)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tables whose rows were all read and held against their checksums."""
+    found: list[str] = []
+    damaged = tables.damaged
+
+    def noted(connection, table, columns):
+        found.append(table)
+        return damaged(connection, table, columns)
+
+    monkeypatch.setattr(tables, "damaged", noted)
+    return found
+
+
+@pytest.fixture
+def kept(store: InsideStore, filed: Copies) -> Copies:
+    store.client.define("CREATE STREAM s (i BIGINT, t TEXT) RETAIN 30 DAYS")
+    store.client.publish("s", [{"i": n, "t": f"text {n}"} for n in range(ROWS)])
+    filed.keep("rows", "SELECT * FROM s RANGE 20 DAYS")
+    assert filed.sync(store.client).complete
+    return filed
+
+
+def flip(copies: Copies, column: str = "c1") -> None:
+    assert flip_in_rows(copies, "rows", random.Random(2), column)
+
+
+def check(store: InsideStore, copies: Copies) -> None:
+    handle = copies["rows"].handle
+    assert handle and copies["rows"].to_arrow().equals(store.client.invoke(handle).to_arrow())
+
+
+def test_sums_follow_from_those_before() -> None:
+    chance = random.Random(5)
+    there: list[int] = []
+    sums = NO_ROWS
+    for _ in range(50):
+        came = [chance.randrange(-(2**63), 2**63) for _ in range(chance.randrange(9))]
+        gone = chance.sample(there, chance.randrange(len(there) + 1))
+        there = [number for number in [*there, *came] if number not in gone]
+        sums = sums.plus(came).minus(gone)
+        assert sums == Sums(len(there), digest(there)) == Sums.of(there)
+
+
+# ---- what a sync looks at
+
+
+def test_a_sync_reads_no_row_that_was_there(
+    store: InsideStore, kept: Copies, read: list[str]
+) -> None:
+    kept.sync(store.client)
+    store.client.publish("s", [{"i": 1000, "t": "new"}])
+    change = kept.sync(store.client)["rows"]
+    assert (change.rows, read) == (1, [])
+    check(store, kept)
+
+
+def test_a_value_that_changes_is_found_by_verify_and_repaired_by_the_next_sync(
+    store: InsideStore, kept: Copies
+) -> None:
+    flip(kept)
+    assert kept.sync(store.client)["rows"].repaired == 0
+    assert kept.verify() == {"rows": DAMAGED}
+    assert not DAMAGED.sound
+    assert kept.sync(store.client)["rows"].repaired == 1
+    check(store, kept)
+    assert kept.verify()["rows"].sound
+    assert kept.sync(store.client)["rows"].repaired == 0
+
+
+def test_a_row_that_is_lost_is_noticed_by_its_sync(store: InsideStore, kept: Copies) -> None:
+    assert lose_row(kept, "rows", random.Random(1))
+    change = kept.sync(store.client)["rows"]
+    assert (change.rows, change.whole) == (1, False)
+    check(store, kept)
+
+
+def test_a_sync_that_notices_reads_everything(store: InsideStore, kept: Copies) -> None:
+    """So what it could not have noticed is repaired with what it has."""
+    flip(kept)
+    assert lose_row(kept, "rows", random.Random(3))
+    change = kept.sync(store.client)["rows"]
+    assert change.repaired == 1 and not change.whole
+    check(store, kept)
+
+
+def test_what_was_noticed_is_not_forgotten_when_the_line_is_cut(
+    store: InsideStore, kept: Copies, read: list[str]
+) -> None:
+    flip(kept)
+    assert lose_row(kept, "rows", random.Random(3))
+    store.line.cuts = [None, 0, 0, 0]
+    with pytest.raises(Exception, match="cut"):
+        kept.sync(store.client)
+    read.clear()
+    assert kept.sync(store.client)["rows"].repaired == 1
+    assert len(read) == 1
+    check(store, kept)
+
+
+# ---- when it is due
+
+
+def test_once_a_day(store: InsideStore, kept: Copies, read: list[str]) -> None:
+    store.wait(DAY - 60)
+    kept.sync(store.client)
+    assert read == []
+    flip(kept)
+    store.wait(120)
+    assert kept.sync(store.client)["rows"].repaired == 1
+    assert len(read) == 1
+    store.wait(DAY - 60)
+    kept.sync(store.client)
+    assert len(read) == 1
+
+
+def test_a_clock_that_was_ahead_does_not_put_it_off(
+    store: InsideStore, kept: Copies, tmp_path: Path
+) -> None:
+    kept.close()
+    ahead = store.now() + timedelta(days=900)
+    with Copies(tmp_path / "copies.db", clock=lambda: ahead) as wrong:
+        assert wrong.verify()["rows"].sound
+        flip(wrong)
+    with Copies(tmp_path / "copies.db", clock=store.now) as right:
+        assert right.sync(store.client)["rows"].repaired == 1
+
+
+def test_another_version_of_the_sdk(
+    store: InsideStore, kept: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip(kept)
+    monkeypatch.setattr(catalog, "_sdk_version", lambda: "9.9")
+    assert kept.sync(store.client)["rows"].repaired == 1
+
+
+@pytest.mark.parametrize("content", [None, 5, "text", b"", b"odd", bytes(16), bytes(40)])
+def test_what_is_noted_may_be_anything(store: InsideStore, kept: Copies, content: object) -> None:
+    """Also what versions before this one have written there."""
+    for turn in range(2):
+        with kept._file.writing() as connection:
+            connection.execute("UPDATE _psoup_copies SET sound = ?", (content,))
+        if turn:
+            flip(kept, "c0")
+        assert kept.sync(store.client)["rows"].repaired == turn
+
+
+def test_a_note_that_is_damaged_is_doubt(store: InsideStore, kept: Copies) -> None:
+    for turn in range(6):
+        flip(kept)
+        assert flip_in_state(kept, "rows", random.Random(turn), "sound")
+        assert kept.sync(store.client)["rows"].repaired == 1
+        check(store, kept)
+
+
+def test_damage_that_a_reader_met(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+    """The next sync repairs it, in this process or in another one."""
+    for again in (False, True):
+        table = rows_table(kept, "rows")
+        with kept._file.writing() as connection:
+            connection.execute(f"UPDATE {table} SET c0 = 'none' WHERE row_id = 7")
+        with pytest.raises(FileDamaged, match="next sync repairs"):
+            kept["rows"].rows()
+        if again:
+            kept.close()
+            kept = Copies(tmp_path / "copies.db", clock=store.now)
+        assert kept.sync(store.client)["rows"].repaired == 1
+        check(store, kept)
+    kept.close()
+
+
+# ---- a file that was not closed in order
+
+
+@pytest.fixture
+def left_open(kept: Copies, tmp_path: Path) -> Iterator[Path]:
+    """A file as a process leaves it that is killed, with a value that was damaged."""
+    flip(kept)
+    path = tmp_path / "left" / "copies.db"
+    path.parent.mkdir()
+    for name in ("copies.db", "copies.db-wal"):
+        shutil.copy(tmp_path / name, path.parent / name)
+    yield path
+
+
+def test_a_file_left_open_is_verified(store: InsideStore, left_open: Path) -> None:
+    with Copies(left_open, clock=store.now) as copies:
+        assert copies.sync(store.client)["rows"].repaired == 1
+        flip(copies)
+        assert copies.sync(store.client)["rows"].repaired == 0
+
+
+def test_a_file_left_open_is_verified_also_when_others_only_read_it_first(
+    store: InsideStore, left_open: Path
+) -> None:
+    for _ in range(2):
+        with Copies(left_open, clock=store.now) as copies:
+            assert len(copies["rows"]) == ROWS
+    with Copies(left_open, clock=store.now) as copies:
+        assert copies.sync(store.client)["rows"].repaired == 1
+
+
+def test_a_file_that_another_has_open_was_not_left_open(
+    store: InsideStore, kept: Copies, tmp_path: Path, read: list[str]
+) -> None:
+    with Copies(tmp_path / "copies.db", clock=store.now) as other:
+        assert len(other["rows"]) == ROWS
+    kept.sync(store.client)
+    assert read == []
+
+
+def test_a_file_closed_in_order_is_not_read_again(
+    store: InsideStore, kept: Copies, tmp_path: Path, read: list[str]
+) -> None:
+    kept.close()
+    with Copies(tmp_path / "copies.db", clock=store.now) as copies:
+        copies.sync(store.client)
+    assert read == []
+
+
+# ---- verify
+
+
+def test_verify_asks_for_names(store: InsideStore, kept: Copies) -> None:
+    kept.keep("never", "SELECT i FROM s RANGE 1 MINUTE")
+    assert kept.verify() == {"rows": Verified(ROWS, 0, True)} == kept.verify(["rows"])
+    assert kept.verify(["never"]) == {}
+    with pytest.raises(UnknownCopy):
+        kept.verify(["other"])
+    with pytest.raises(TypeError):
+        kept.verify("rows")
+
+
+def test_verify_tells_of_rows_that_are_missing(store: InsideStore, kept: Copies) -> None:
+    lose_row(kept, "rows", random.Random(1))
+    assert kept.verify() == {"rows": Verified(ROWS - 1, 0, False)}
+    with kept._file.writing() as connection:
+        connection.execute(f"DROP TABLE {rows_table(kept, 'rows')}")
+    assert kept.verify() == {"rows": Verified(0, 0, False)}
+    assert kept.sync(store.client)["rows"].whole
+    check(store, kept)
+
+
+def test_verify_finds_pages_that_are_broken(
+    store: InsideStore, kept: Copies, tmp_path: Path
+) -> None:
+    with kept._file.reading() as connection:
+        select = "SELECT rootpage FROM sqlite_master WHERE name = '_psoup_queue'"
+        (page,) = connection.execute(select).fetchone()
+    kept.close()
+    content = bytearray((tmp_path / "copies.db").read_bytes())
+    content[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
+    (tmp_path / "copies.db").write_bytes(content)
+    with Copies(tmp_path / "copies.db") as damaged, pytest.raises(FileDamaged, match="recover"):
+        damaged.verify()
