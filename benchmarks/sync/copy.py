@@ -58,4 +58,5 @@ def _calls(client: Client, copies: Copies, count: int) -> dict[str, Callable[[],
         "reading it as dicts": lambda: list(copies[NAME].rows()),
         "a sync with nothing new": lambda: copies.sync(client),
         "publishing one row, and its sync": one_new_row,
+        "verifying it": lambda: copies.verify(),
     }

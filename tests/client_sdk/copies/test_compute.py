@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from tests.oracle.queries import LAST_TS, timelines
 from tests.oracle.refresh import Event, History
 from tests.oracle.strategies import Row, schemas
 from tests.oracle.written import Scale, written_queries
+from tests.server.process import ROOT
 
 SCALE = Scale(1_700_000_000 * SECOND, SECOND)
 
@@ -183,3 +185,26 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ModuleNotFoundError, match=r"sqlglot is missing: pip install 'psoup\[offline"
     ):
         prepare("SELECT count(*) AS n FROM s", None, wire(ARRIVALS), None)
+
+
+_FRESH = """
+import subprocess
+import sys
+from datetime import timedelta
+import pyarrow as pa
+from client_sdk import Column, Stream
+from client_sdk.copies._query.base_rows import prepare
+stream = Stream("s", 1, (Column("a", "BIGINT"),), None, None, timedelta(), 0, None, "", 0)
+found = prepare("SELECT a, count(*) AS n FROM s GROUP BY a UNBOUNDED", {}, stream, "")
+held = {column.name: pa.array([7, 7], column.arrow) for column in found.held}
+print(found.answer(pa.table({"_row_id": pa.array([1, 2], pa.int64()), **held}), None).to_pylist())
+print([name for name in sys.argv[1].split() if name in sys.modules])
+"""
+
+
+@pytest.mark.process
+def test_computing_loads_nothing_of_the_store() -> None:
+    foreign = "psoup.store psoup.server psoup.engine deltalake pyspark pyroaring"
+    command = [sys.executable, "-c", _FRESH, foreign]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[{'a': 7, 'n': 2}]", "[]"]
