@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """`Client` with `await`: the same verbs, deadlines, retries and `position`.
+    """An async client has the verbs, deadlines, retries and `position` of `Client`, with `await`.
 
     `registrations()` and the batches of an answer are async iterators.
     """
@@ -73,13 +73,15 @@ class AsyncClient:
         parameters: Mapping[str, Scalar] | None = None,
         lease: timedelta | None = None,
     ) -> Registered:
-        """A standing query. With a `key` the same call gives the same registration, for ever."""
+        """Registers a standing query. With a `key` the same call gives the same registration, for
+        ever.
+        """
         return await self._run(_flows.register(self._session, sql, key, parameters, lease))
 
     async def register_many(
         self, sql: str, table: Any, *, lease: timedelta | None = None
     ) -> RegisteredMany:
-        """One text, once for each row of a table of its `:name` values; all rows or none.
+        """Registers one text once for each row of a table of its `:name` values; all rows or none.
 
         The table is a list of dicts, Arrow or pandas, and may have a column `client_key`.
         """
@@ -91,7 +93,7 @@ class AsyncClient:
     async def registrations(
         self, *, owner: str | None = None, page_size: int = 0
     ) -> AsyncIterator[Registration]:
-        """Those of `owner` (None: of every owner), page by page as you iterate."""
+        """Gives the registrations of `owner` (None: of every owner), page by page as you iterate."""
         token = ""
         while True:
             page, token = await self._run(
@@ -113,11 +115,11 @@ class AsyncClient:
         publisher: str | None = None,
         sequence: int | None = None,
     ) -> Published:
-        """One batch, accepted whole or refused whole, durable when this returns.
+        """Publishes one batch, accepted whole or refused whole, and durable when this returns.
 
-        Rows are a list of dicts, an Arrow table or batch, or a DataFrame. Without an identity
-        a batch whose fate is unknown (ConnectionFailed, Timeout) may be there or not; with one
-        just publish it again.
+        Rows are a list of dicts, an Arrow table or batch, or a DataFrame. Without an identity a
+        batch whose fate is unknown (ConnectionFailed, Timeout) may be there or not; with one just
+        publish it again.
         """
         numbered = _publishing.identity(publisher, sequence)
         return await self._run(_publishing.publish(self._session, stream, rows, numbered))
@@ -141,7 +143,7 @@ class AsyncClient:
         return await self._run(_publishing.heartbeat(self._session, stream, instant, None))
 
     def publisher(self, name: str, *, next_sequence: int = 1) -> AsyncPublisher:
-        """Counts sequences for you, and publishes many batches on one line."""
+        """Makes a publisher, which counts sequences and publishes many batches on one line."""
         return AsyncPublisher(self._run, self._session, _publishing.numbering(name, next_sequence))
 
     async def invoke(
@@ -156,7 +158,7 @@ class AsyncClient:
         unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
-        """The current answer, or one with another window, or as of an earlier instant.
+        """Gives the current answer, or one with another window, or as of an earlier instant.
 
         `least_position` is the newest this client has seen; None asks for none. With
         `wait_for_engine` the server computes no rows on the spot that the engine is yet to match.
@@ -187,7 +189,7 @@ class AsyncClient:
         unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AsyncAnswerStream:
-        """The same answer as Arrow batches, as they come. Use it in `async with`."""
+        """Gives the answer of `invoke` as Arrow batches, as they come. Use it in `async with`."""
         request = invoke_request(
             self._session,
             handle,
@@ -212,7 +214,7 @@ class AsyncClient:
         unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
-        """The answer of a query, once, without registering it."""
+        """Gives the answer of a query once, without registering it."""
         request = ask_request(
             self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
         )
@@ -230,7 +232,7 @@ class AsyncClient:
         unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AsyncAnswerStream:
-        """The same answer as Arrow batches, as `invoke_stream` gives them."""
+        """Gives the answer of `ask` as Arrow batches, as `invoke_stream` does."""
         request = ask_request(
             self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
         )
@@ -240,13 +242,15 @@ class AsyncClient:
     async def explain(
         self, handle: HandleLike, *, window: str | None = None, timeout: float | None = None
     ) -> Explanation:
-        """How it is matched, what it shares with others, and where the time of an invoke goes."""
+        """Tells how a registration is matched, what it shares, and where the time of an invoke
+        goes.
+        """
         return await self._run(_flows.explain(self._session, handle, window, timeout))
 
     async def clock(
         self, *, confirm: Sequence[int] = (), timeout: float | None = None
     ) -> StoreClock:
-        """What is known of the servers' clocks; first confirms the jumps with these numbers."""
+        """Tells what is known of the servers' clocks; first confirms the jumps with these numbers."""
         return await self._run(_flows.clock(self._session, confirm, timeout))
 
     async def status(self, *, timeout: float | None = None) -> StoreStatus:
@@ -259,6 +263,7 @@ class AsyncClient:
 
     @position.setter
     def position(self, position: bytes | None) -> None:
+        """The newest position seen; None before any. Set it to go on where another client stopped."""
         self._session.position = position
 
     async def close(self) -> None:
@@ -280,10 +285,10 @@ class AsyncClient:
 
 
 class AsyncAnswerStream:
-    """An answer under way: `header`, then Arrow batches by iteration.
+    """An answer under way has its `header`, and gives Arrow batches as you iterate.
 
-    The batches together are the answer; ServerError where it ends short. Closing it early is
-    fine and ends the transfer.
+    The batches together are the answer; an answer that ends short raises ServerError. Closing it
+    early is fine and ends the transfer.
     """
 
     def __init__(

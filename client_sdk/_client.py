@@ -38,11 +38,12 @@ STREAM_TIMEOUT = 1800.0
 
 
 class Client(Closing):
-    """A connection to a store, usable from several threads. `target` is its host, or host:port.
+    """A client talks to one store, from several threads if need be. `target` is a host, or
+    host:port.
 
-    `timeout` is the deadline in seconds of each verb as a whole, retries included. What can be
-    sent twice without harm (reads, keyed registrations, numbered publishes) is sent again with
-    growing pauses while the server is away; anything else fails at once.
+    `timeout` is the deadline in seconds of each verb as a whole, retries included. What can be sent
+    twice without harm (reads, keyed registrations, numbered publishes) is sent again with growing
+    pauses while the server is away; anything else fails at once.
 
     Reads include this client's own writes: it remembers the newest position it has seen, in
     `position`, and asks for at least that. The position can be kept and given to another client.
@@ -80,13 +81,15 @@ class Client(Closing):
         parameters: Mapping[str, Scalar] | None = None,
         lease: timedelta | None = None,
     ) -> Registered:
-        """A standing query. With a `key` the same call gives the same registration, for ever."""
+        """Registers a standing query. With a `key` the same call gives the same registration, for
+        ever.
+        """
         return self._run(_flows.register(self._session, sql, key, parameters, lease))
 
     def register_many(
         self, sql: str, table: Any, *, lease: timedelta | None = None
     ) -> RegisteredMany:
-        """One text, once for each row of a table of its `:name` values; all rows or none.
+        """Registers one text once for each row of a table of its `:name` values; all rows or none.
 
         The table is a list of dicts, Arrow or pandas, and may have a column `client_key`.
         """
@@ -98,7 +101,7 @@ class Client(Closing):
     def registrations(
         self, *, owner: str | None = None, page_size: int = 0
     ) -> Iterator[Registration]:
-        """Those of `owner` (None: of every owner), page by page as you iterate."""
+        """Gives the registrations of `owner` (None: of every owner), page by page as you iterate."""
         token = ""
         while True:
             page, token = self._run(
@@ -119,11 +122,11 @@ class Client(Closing):
         publisher: str | None = None,
         sequence: int | None = None,
     ) -> Published:
-        """One batch, accepted whole or refused whole, durable when this returns.
+        """Publishes one batch, accepted whole or refused whole, and durable when this returns.
 
-        Rows are a list of dicts, an Arrow table or batch, or a DataFrame. Without an identity
-        a batch whose fate is unknown (ConnectionFailed, Timeout) may be there or not; with one
-        just publish it again.
+        Rows are a list of dicts, an Arrow table or batch, or a DataFrame. Without an identity a
+        batch whose fate is unknown (ConnectionFailed, Timeout) may be there or not; with one just
+        publish it again.
         """
         numbered = _publishing.identity(publisher, sequence)
         return self._run(_publishing.publish(self._session, stream, rows, numbered))
@@ -147,7 +150,7 @@ class Client(Closing):
         return self._run(_publishing.heartbeat(self._session, stream, instant, None))
 
     def publisher(self, name: str, *, next_sequence: int = 1) -> Publisher:
-        """Counts sequences for you, and publishes many batches on one line."""
+        """Makes a publisher, which counts sequences and publishes many batches on one line."""
         return Publisher(self._run, self._session, _publishing.numbering(name, next_sequence))
 
     def invoke(
@@ -162,7 +165,7 @@ class Client(Closing):
         unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
-        """The current answer, or one with another window, or as of an earlier instant.
+        """Gives the current answer, or one with another window, or as of an earlier instant.
 
         `least_position` is the newest this client has seen; None asks for none. With
         `wait_for_engine` the server computes no rows on the spot that the engine is yet to match.
@@ -193,7 +196,9 @@ class Client(Closing):
         unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AnswerStream:
-        """The same answer as Arrow batches, as they come: size is no limit. Use it in `with`."""
+        """Gives the answer of `invoke` as Arrow batches, as they come: size is no limit. Use it in
+        `with`.
+        """
         request = invoke_request(
             self._session,
             handle,
@@ -218,7 +223,7 @@ class Client(Closing):
         unrefreshed: bool = False,
         timeout: float | None = None,
     ) -> Answer:
-        """The answer of a query, once, without registering it."""
+        """Gives the answer of a query once, without registering it."""
         request = ask_request(
             self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
         )
@@ -236,7 +241,7 @@ class Client(Closing):
         unrefreshed: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AnswerStream:
-        """The same answer as Arrow batches, as `invoke_stream` gives them."""
+        """Gives the answer of `ask` as Arrow batches, as `invoke_stream` does."""
         request = ask_request(
             self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
         )
@@ -246,11 +251,13 @@ class Client(Closing):
     def explain(
         self, handle: HandleLike, *, window: str | None = None, timeout: float | None = None
     ) -> Explanation:
-        """How it is matched, what it shares with others, and where the time of an invoke goes."""
+        """Tells how a registration is matched, what it shares, and where the time of an invoke
+        goes.
+        """
         return self._run(_flows.explain(self._session, handle, window, timeout))
 
     def clock(self, *, confirm: Sequence[int] = (), timeout: float | None = None) -> StoreClock:
-        """What is known of the servers' clocks; first confirms the jumps with these numbers."""
+        """Tells what is known of the servers' clocks; first confirms the jumps with these numbers."""
         return self._run(_flows.clock(self._session, confirm, timeout))
 
     def status(self, *, timeout: float | None = None) -> StoreStatus:
@@ -263,6 +270,7 @@ class Client(Closing):
 
     @position.setter
     def position(self, position: bytes | None) -> None:
+        """The newest position seen; None before any. Set it to go on where another client stopped."""
         self._session.position = position
 
     def close(self) -> None:
@@ -273,10 +281,10 @@ class Client(Closing):
 
 
 class AnswerStream(Closing):
-    """An answer under way: `header`, then Arrow batches by iteration.
+    """An answer under way has its `header`, and gives Arrow batches as you iterate.
 
-    The batches together are the answer; ServerError where it ends short. Closing it early is
-    fine and ends the transfer.
+    The batches together are the answer; an answer that ends short raises ServerError. Closing it
+    early is fine and ends the transfer.
     """
 
     def __init__(

@@ -41,10 +41,11 @@ from datetime import timedelta
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetail:
-    """What the server said for programs; empty, 0, -1 (`row`) or None where it does not apply.
+    """A detail is what the server said for programs; a field that does not apply is empty, 0, -1
+    (`row`) or None.
 
-    `store_id` is the store that said it; empty where no store did. `retry_after` is how long it
-    wants to be left alone.
+    `store_id` is the store that said it; empty where no store did. `retry_after` is how long the
+    store wants to be left alone.
     """
 
     reason: str = ""
@@ -61,7 +62,7 @@ class ErrorDetail:
 
 
 class PsoupError(Exception):
-    """The message is for people, `detail` for programs, `code` is the gRPC status behind it."""
+    """An error has a message for people, a `detail` for programs, and the gRPC status as `code`."""
 
     code = "UNKNOWN"
 
@@ -81,7 +82,7 @@ class PsoupError(Exception):
 
     @property
     def hint(self) -> str:
-        """What to do, as a sentence; may be empty."""
+        """A sentence that says what to do; may be empty."""
         return self.detail.hint
 
 
@@ -90,9 +91,9 @@ class ConnectionFailed(PsoupError):
 
 
 class ForeignAnswer(ConnectionFailed):
-    """Nothing is known of the request: the store it was meant for has not seen it, or not said so.
+    """The store that the request was meant for has not seen it, or has not said so.
 
-    `code` is what was answered. Ask again later, or at another address.
+    `code` is what something else answered. Ask again later, or at another address.
     """
 
 
@@ -157,7 +158,7 @@ class CopyError(PsoupError):
 
 
 class UnknownCopy(CopyError, KeyError):
-    """`KeyError` quotes what it is given; this says it plainly."""
+    """The message is given plainly, where a KeyError would quote it."""
 
     code = "NOT_FOUND"
 
@@ -200,23 +201,23 @@ class WrongFile(CopyError):
 
 
 class PullError(PsoupError):
-    """Of a pull, not of the store."""
+    """The pull failed, and not the store."""
 
 
 class BadPull(PullError, ValueError):
-    """Nothing was tried."""
+    """The pull was not tried."""
 
 
 class Incomplete(PullError):
-    """Nothing was written; what came is kept."""
+    """Nothing was written; the rows that came are kept."""
 
 
 class OutputBusy(PullError):
-    """Nothing was tried."""
+    """The pull was not tried."""
 
 
 class OutputFailed(PullError):
-    """A reader still sees what was there before."""
+    """A reader of the output still sees what was there before."""
 
 
 class HookFailed(PullError):

@@ -31,7 +31,7 @@ from psoup.v1 import psoup_pb2 as pb
 
 
 def call(session: Session, method: str, request: Message, repeat: Repeat) -> Flow[tuple[Any, bool]]:
-    """The response, and whether it took more than one sending."""
+    """Makes a unary call; gives its response, and whether it took more than one sending."""
     return retrying(
         lambda timeout: Unary(method, request, timeout), repeat, session.retry, session.timeout
     )
@@ -103,7 +103,7 @@ def unregister(session: Session, handle: HandleLike) -> Flow[bytes]:
 def registrations_page(
     session: Session, owner: str, page_size: int, token: str
 ) -> Flow[tuple[list[Registration], str]]:
-    """One page and the token of the next, which is empty after the last."""
+    """Gives one page and the token of the next, which is empty after the last."""
     request = pb.ListRegistrationsRequest(
         tenant=session.tenant, owner=owner, page_size=page_size, page_token=token
     )
@@ -118,7 +118,7 @@ def registration(session: Session, handle: HandleLike) -> Flow[Registration]:
 
 
 def answer(session: Session, request: Question, timeout: float | None) -> Flow[Answer]:
-    """What is asked, by Invoke or by Ask."""
+    """Gives the whole answer to an Invoke or an Ask."""
     found: Answer
     found, _ = yield from retrying(
         lambda left: Collect(_method(request), request, left), Repeat.READ, session.retry, timeout
@@ -131,7 +131,10 @@ def answer(session: Session, request: Question, timeout: float | None) -> Flow[A
 def begin_answer(
     session: Session, request: Question, timeout: float | None
 ) -> Flow[tuple[pb.InvokeResponse, Any]]:
-    """Retried until the first message is there; what comes after is not."""
+    """Gives the first message of an answer and the iterator of the others.
+
+    The call is made again until the first message is there; a failure after that is the caller's.
+    """
     begun, _ = yield from retrying(
         lambda left: Begin(_method(request), request, left), Repeat.READ, session.retry, timeout
     )
@@ -163,7 +166,9 @@ def explain(
 
 
 def clock(session: Session, confirm: Sequence[int], timeout: float | None) -> Flow[StoreClock]:
-    """Confirming twice is confirming once, so it is repeated as a read is."""
+    """Asks for the clocks. Confirming a jump twice is confirming it once, so this is repeated as a
+    read is.
+    """
     reply, _ = yield from retrying(
         lambda left: Unary("Clock", pb.ClockRequest(confirm=confirm), left),
         Repeat.READ,
@@ -188,7 +193,7 @@ Knowledge: TypeAlias = Literal["then", "today"]
 
 
 class Seen(enum.Enum):
-    """Stands for "the newest position this client has seen"."""
+    """SEEN stands for the newest position that the client has seen."""
 
     SEEN = "seen"
 
@@ -216,7 +221,9 @@ def register_request(
 def register_many_request(
     session: Session, sql: str, table: Any, lease: timedelta | None
 ) -> tuple[pb.RegisterManyRequest, bool]:
-    """The request, and whether every row has a client key, so that it may be sent again."""
+    """Makes the request; tells too whether every row has a client key, so that it may be sent
+    again.
+    """
     request = pb.RegisterManyRequest(
         tenant=session.tenant,
         owner=session.owner,

@@ -47,7 +47,7 @@ class MockTransport:
         self.closed = False
 
     def requests(self, method: str) -> list[Any]:
-        """The requests made to one method, in order."""
+        """Gives the requests made to one method, in order."""
         return [request for name, request in self.calls if name == method]
 
     def _handle(self, method: str, request: Message) -> Any:
@@ -96,7 +96,7 @@ class MockTransport:
 
 
 class MockDuplex:
-    """As on a server, the first refused request ends the call: those after it are not handled."""
+    """A duplex ends with its first refused request, as on a server: later ones are not handled."""
 
     def __init__(self, transport: MockTransport, method: str) -> None:
         self._transport = transport
@@ -149,7 +149,7 @@ def answer(
     now: datetime | None = None,
     **header: Any,
 ) -> list[pb.InvokeResponse]:
-    """The messages of an answer: `columns` are names and SQL types, `rows` Python values.
+    """Makes the messages of an answer: `columns` are names and SQL types, `rows` Python values.
 
     Other fields of AnswerHeader, such as `epoch`, may be given as keywords.
     """

@@ -31,7 +31,7 @@ Progress = Callable[[Published], None]
 
 @dataclass(slots=True)
 class Numbering:
-    """Who publishes, and the first sequence the store has not acknowledged to us."""
+    """A numbering is who publishes, and the first sequence the store has not acknowledged."""
 
     publisher: str
     next_sequence: int
@@ -39,7 +39,7 @@ class Numbering:
 
 @dataclass(frozen=True, slots=True)
 class PublishedMany:
-    """All of it durable. `duplicate_rows` of the rows had been accepted before."""
+    """All of the batches are durable. `duplicate_rows` of the rows had been accepted before."""
 
     batches: int
     row_count: int
@@ -47,7 +47,10 @@ class PublishedMany:
 
 
 def identity(publisher: str | None, sequence: int | None) -> Numbering | None:
-    """Raises ValueError where only one of the two is given, or they can't be an identity."""
+    """Makes a numbering of both, or None of neither.
+
+    Raises ValueError where only one of the two is given, or they can't be an identity.
+    """
     if publisher is None and sequence is None:
         return None
     if not publisher or sequence is None:
@@ -66,7 +69,7 @@ def numbering(publisher: str, sequence: int) -> Numbering:
 def publish(
     session: Session, stream: str, rows: Rows, numbered: Numbering | None
 ) -> Flow[Published]:
-    """One batch, whole or not at all.
+    """Publishes one batch, whole or not at all.
 
     The stream's columns are fetched once and kept. Where rows do not fit them, or the server
     refuses the batch, they are fetched again: the stream may have been made anew.
@@ -86,7 +89,7 @@ def publish(
 
 
 def _shape(stream: Stream) -> tuple[Any, ...]:
-    """What of a stream decides whether rows fit it."""
+    """Gives what decides whether rows fit the stream."""
     return stream.columns, stream.ordered_by, stream.key
 
 
@@ -160,10 +163,11 @@ def _requests(
 
 
 class _Line:
-    """Requests in order over one PublishStream after another, each until it is cut or old.
+    """A line sends requests in order over one PublishStream after another, each until it is cut or
+    old.
 
-    `_waiting` are those sent and not acknowledged. After a cut they are sent again first: they
-    have an identity, so the store takes each once.
+    `_waiting` are the requests sent and not acknowledged. After a cut they are sent again first:
+    they have an identity, so the store takes each once.
     """
 
     def __init__(
@@ -193,10 +197,10 @@ class _Line:
             raise self._failure
 
     def _one_call(self) -> Flow[None]:
-        """Until the source ends, or a quarter of the call's time has gone by.
+        """Sends until the source ends, or a quarter of the call's time has gone by.
 
-        After a cut only one request is sent until it is acknowledged, so that a refusal is read
-        as such and not lost in the failure to send the next.
+        After a cut only one request is sent until it is acknowledged, so that a refusal is read as
+        such and not lost in the failure to send the next.
         """
         timeout = self._attempts.remaining()
         old = time.monotonic() + (timeout or 60.0) / 4
@@ -215,7 +219,9 @@ class _Line:
         yield Finish()
 
     def _pull(self, until: float) -> bool:
-        """Takes one request from the source, whose failure waits until all before it is sure."""
+        """Takes one request from the source. An error of the source waits until all requests before
+        it are acknowledged.
+        """
         if self._ended or time.monotonic() >= until:
             return False
         try:
@@ -243,11 +249,11 @@ AsyncRun = Callable[[Any], Awaitable[Any]]
 
 
 class Publisher:
-    """Numbers its batches from `next_sequence` on. One thread at a time.
+    """A publisher numbers its batches from `next_sequence` on. It is for one thread at a time.
 
-    The store takes each number once, for ever. So after an error, whatever it was, publish the
-    same rows again: the number is kept until the store has acknowledged it. A program that starts
-    over publishes everything from sequence 1; what is there already is acknowledged as duplicate.
+    The store takes each number once, for ever. So after an error, whatever it was, publish the same
+    rows again: the number is kept until the store has acknowledged it. A program that starts over
+    publishes everything from sequence 1; what is there already is acknowledged as duplicate.
     """
 
     def __init__(self, run: Run, session: Session, numbering: Numbering) -> None:
@@ -265,14 +271,15 @@ class Publisher:
         return self._numbering.next_sequence
 
     def publish(self, stream: str, rows: Rows) -> Published:
-        """One batch, whole or not at all."""
+        """Publishes one batch, whole or not at all."""
         published: Published = self._run(publish(self._session, stream, rows, self._numbering))
         return published
 
     def publish_many(
         self, stream: str, batches: Iterable[Rows], *, progress: Progress | None = None
     ) -> PublishedMany:
-        """Every batch in order, several in flight, large ones cut to what the server takes.
+        """Publishes every batch in order, several in flight, large ones cut to what the server
+        takes.
 
         `progress` is called for each acknowledged batch. When this raises, what had been
         acknowledged stays, and `next_sequence` is the first that was not.
@@ -283,7 +290,7 @@ class Publisher:
         return many
 
     def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
-        """One batch that deletes keys of a keyed stream, given as for `Client.delete`."""
+        """Publishes one batch that deletes keys of a keyed stream, given as for `Client.delete`."""
         return self.publish(stream, deletes(keys))
 
     def heartbeat(self, stream: str, instant: datetime) -> Published:
@@ -292,7 +299,7 @@ class Publisher:
 
 
 class AsyncPublisher:
-    """The same for `AsyncClient`; one task at a time."""
+    """An async publisher is a `Publisher` with `await`, for one task at a time."""
 
     def __init__(self, run: AsyncRun, session: Session, numbering: Numbering) -> None:
         self._run = run

@@ -1,4 +1,4 @@
-"""What a client knows between two calls, and where its store is."""
+"""A session: what a client knows between two calls, and where its store is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MEBIBYTE = 1 << 20
 
 @dataclass(slots=True)
 class Session:
-    """Shared by the calls of one client, from any thread: each field is replaced whole.
+    """A session is shared by the calls of one client, from any thread: each field is replaced
+    whole.
 
     `position` is the newest the client has seen. Positions are opaque, so "newest" is kept by
     construction: a fresh write, or an answer that was asked to include the one before.
@@ -31,18 +32,22 @@ class Session:
     streams: dict[str, Stream] = field(default_factory=dict)
 
     def wrote(self, position: bytes, *, fresh: bool = True) -> None:
-        """`fresh` False: the store did this long ago, and its position may be an old one."""
+        """Notes the position of a write. Without `fresh` the store did it long ago, and the
+        position may be old.
+        """
         if position and (fresh or self.position is None):
             self.position = position
 
     def saw(self, position: bytes, *, asked: bytes | None) -> None:
-        """An answer that had to include `asked`: newer, unless another call has moved on."""
+        """Notes the position of an answer that had to include `asked`, unless another call has
+        moved on.
+        """
         if position and self.position == asked:
             self.position = position
 
 
 def handle_bytes(handle: HandleLike) -> bytes:
-    """Raises ValueError or TypeError for what can't be a handle."""
+    """Gives a handle as bytes. Raises ValueError or TypeError for what can't be one."""
     if isinstance(handle, Registered | Registration):
         return handle.handle
     if isinstance(handle, str):
@@ -62,9 +67,9 @@ DEFAULT_TARGET = f"localhost:{DEFAULT_PORT}"
 
 
 def with_port(target: str) -> str:
-    """The target; a host by itself, as a name or in numbers, gets the port a store has by default.
+    """Gives the target with a port: a host by itself, a name or an address, gets a store's default.
 
-    What names a scheme, as `unix:/run/psoup` or `dns:///host:1`, is gRPC's alone.
+    A target that names a scheme, as `unix:/run/psoup` or `dns:///host:1`, is left to gRPC.
     """
     host = f"[{target}]" if target.count(":") > 1 and _is_address(target) else target
     bare = ":" not in host or host.endswith("]")
@@ -72,7 +77,7 @@ def with_port(target: str) -> str:
 
 
 def _is_address(target: str) -> bool:
-    """Whether it is one of IPv6 by itself."""
+    """Tells whether the target is an IPv6 address by itself."""
     return all(character in "0123456789abcdefABCDEF:." for character in target)
 
 

@@ -1,1 +1,1 @@
-"""Calls: the effects a verb asks for, the drivers that carry them out, transports and channels."""
+"""Calls: the effects a verb asks for, drivers that carry them out, transports and channels."""

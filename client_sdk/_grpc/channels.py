@@ -43,7 +43,7 @@ _SHORTEST_LIFE = 1.0
 
 
 def channel_options(max_message_bytes: int) -> list[tuple[str, int]]:
-    """For clients that come and go: they connect anew soon, and a new one at once.
+    """Gives the options of a channel for clients that come and go: it connects again soon.
 
     There is room for the largest message the server takes, and for the fields around its rows.
     Channels of a process share no connection, else a new one waits for the pauses of the others.
@@ -61,7 +61,7 @@ def channel_options(max_message_bytes: int) -> list[tuple[str, int]]:
 
 @dataclass(eq=False, slots=True)
 class HeldChannel:
-    """A channel and its stub, with the count of calls that are under way on it."""
+    """A held channel has its stub, and the count of calls that are under way on it."""
 
     channel: Any
     stub: Any
@@ -70,7 +70,7 @@ class HeldChannel:
 
 
 class Channels:
-    """Gives each call its channel. Usable from several threads; closing is the caller's."""
+    """Gives each call its channel. Usable from several threads; closing is left to the caller."""
 
     def __init__(self, make: Callable[[], tuple[Any, Any]]) -> None:
         """`make` gives a channel and its stub."""
@@ -81,7 +81,7 @@ class Channels:
         self.closed = False
 
     def take(self) -> HeldChannel:
-        """For one call, to be given back. Raises ValueError after `close`."""
+        """Takes the channel for one call, to be given back. Raises ValueError after `close`."""
         with self._lock:
             if self.closed:
                 raise ValueError("the client was closed")
@@ -92,7 +92,7 @@ class Channels:
             return self._newest
 
     def give_back(self, held: HeldChannel, error: PsoupError | None = None) -> Any | None:
-        """The call has ended, with that error if any. A channel to be closed, if there is one."""
+        """Ends a call, with an error if it had one. Gives a channel to be closed, if there is one."""
         with self._lock:
             held.calls -= 1
             old = time.monotonic() - held.made_at >= _SHORTEST_LIFE
@@ -104,7 +104,7 @@ class Channels:
             return held.channel
 
     def close(self) -> list[Any]:
-        """All that are to be closed, whatever is under way on them."""
+        """Gives all channels, to be closed whatever is under way on them."""
         with self._lock:
             self.closed, self._newest = True, None
             channels = [held.channel for held in self._held]
@@ -113,7 +113,7 @@ class Channels:
 
 
 def _is_unheard(error: PsoupError | None) -> bool:
-    """Whether no store has answered."""
+    """Tells whether the error means that no store has answered."""
     return isinstance(error, ConnectionFailed | Timeout) and not error.detail.store_id
 
 
@@ -142,7 +142,7 @@ _PLAIN_HTTP = "http2 header with status"
 
 
 def from_rpc(error: grpc.RpcError, target: str) -> PsoupError:
-    """The exception for a failed call, sync or aio."""
+    """Makes the exception for a failed call, of grpc or of grpc.aio."""
     code: str = error.code().name
     message: str = error.details() or code.lower().replace("_", " ")
     trailing: Iterable[tuple[str, str | bytes]] = cast(Any, error).trailing_metadata() or ()
@@ -157,7 +157,9 @@ def from_rpc(error: grpc.RpcError, target: str) -> PsoupError:
 
 
 def error_for(code: str, message: str, detail: ErrorDetail) -> PsoupError:
-    """A status we have no class for is a ServerError that keeps the code."""
+    """Makes the exception for a status; one that has no class is a ServerError that keeps the
+    code.
+    """
     kind = _BY_CODE.get(code, ServerError)
     if kind is InvalidRequest and detail.line > 0:
         kind = QueryProblem
@@ -167,7 +169,9 @@ def error_for(code: str, message: str, detail: ErrorDetail) -> PsoupError:
 
 
 def detail_of(metadata: Iterable[tuple[str, str | bytes]]) -> ErrorDetail:
-    """The psoup.v1.ErrorDetail inside google.rpc.Status, or an empty one."""
+    """Finds the psoup.v1.ErrorDetail inside google.rpc.Status; gives an empty one where there is
+    none.
+    """
     for key, value in metadata:
         if key == _DETAILS_KEY and isinstance(value, bytes):
             for packed in status_pb2.Status.FromString(value).details:

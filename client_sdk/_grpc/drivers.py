@@ -1,4 +1,4 @@
-"""Drivers: they carry out the effects of a flow, one by waiting, one on an event loop."""
+"""Drivers carry out the effects of a flow: one waits for each, one runs on an event loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 
 def drive(flow: Flow[T], transport: Transport) -> T:
-    """The flow's result. What is still open when it ends, well or not, is cancelled."""
+    """Runs a flow and gives its result. Calls that are open when it ends, well or not, are
+    cancelled.
+    """
     steps = drive_each(flow, transport)
     try:
         while True:
@@ -43,8 +45,10 @@ def drive(flow: Flow[T], transport: Transport) -> T:
 
 
 def drive_each(flow: Flow[T], transport: Transport) -> Generator[Any, None, T]:
-    """What the flow gives on its way, then its result. Closing it ends the flow and its calls."""
-    hands = _Hands(transport)
+    """Yields what the flow gives on its way; returns its result. Closing ends the flow and its
+    calls.
+    """
+    calls = _OpenCalls(transport)
     try:
         effect = next(flow)
         while True:
@@ -53,7 +57,7 @@ def drive_each(flow: Flow[T], transport: Transport) -> Generator[Any, None, T]:
                 effect = flow.send(None)
                 continue
             try:
-                result = hands.do(effect)
+                result = calls.do(effect)
             except PsoupError as error:
                 effect = flow.throw(error)
             else:
@@ -63,10 +67,10 @@ def drive_each(flow: Flow[T], transport: Transport) -> Generator[Any, None, T]:
         return value
     finally:
         flow.close()
-        hands.drop()
+        calls.drop()
 
 
-class _Hands:
+class _OpenCalls:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._line: Duplex | None = None
@@ -122,7 +126,9 @@ class _Hands:
 
 
 async def async_drive(flow: Flow[T], transport: AsyncTransport) -> T:
-    """The flow's result. What is still open when it ends, well or not, is cancelled."""
+    """Runs a flow and gives its result. Calls that are open when it ends, well or not, are
+    cancelled.
+    """
     outcome: list[T] = []
     steps = async_drive_each(flow, transport, outcome)
     try:
@@ -136,8 +142,8 @@ async def async_drive(flow: Flow[T], transport: AsyncTransport) -> T:
 async def async_drive_each(
     flow: Flow[T], transport: AsyncTransport, outcome: list[T]
 ) -> AsyncGenerator[Any, None]:
-    """What the flow gives on its way; its result is put into `outcome`."""
-    hands = _AsyncHands(transport)
+    """Yields what the flow gives on its way; its result is put into `outcome`."""
+    calls = _AsyncOpenCalls(transport)
     try:
         effect = next(flow)
         while True:
@@ -146,7 +152,7 @@ async def async_drive_each(
                 effect = flow.send(None)
                 continue
             try:
-                result = await hands.do(effect)
+                result = await calls.do(effect)
             except PsoupError as error:
                 effect = flow.throw(error)
             else:
@@ -155,10 +161,10 @@ async def async_drive_each(
         outcome.append(end.value)
     finally:
         flow.close()
-        await hands.drop()
+        await calls.drop()
 
 
-class _AsyncHands:
+class _AsyncOpenCalls:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
         self._line: AsyncDuplex | None = None

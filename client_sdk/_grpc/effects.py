@@ -1,4 +1,4 @@
-"""What a verb asks of the outside, and when it asks again.
+"""Effects: what a verb asks of the outside, and when it asks again.
 
 Every verb is a *flow*: a generator that yields effects and is sent their results, or has their
 errors thrown in. All decisions are taken in flows, calls that are made again included; a driver
@@ -26,7 +26,7 @@ Question: TypeAlias = pb.InvokeRequest | pb.AskRequest
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """One request, one response: the response."""
+    """Sends one request; the result is the response."""
 
     method: str
     request: Message
@@ -35,7 +35,7 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """A whole answer, all messages of it: an Answer."""
+    """Takes all messages of an answer; the result is an Answer."""
 
     method: str
     request: Question
@@ -44,7 +44,7 @@ class Collect:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The first message of an answer, and the iterator of the others."""
+    """Begins an answer; the result is its first message, and the iterator of the others."""
 
     method: str
     request: Question
@@ -53,7 +53,9 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Opens the PublishStream that Write, Read and Finish then mean; an earlier one is dropped."""
+    """Opens the PublishStream for the Write, Read and Finish that follow; an earlier one is
+    dropped.
+    """
 
     timeout: float | None
 
@@ -65,12 +67,12 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The next response on the line."""
+    """Waits for the next response on the line, which is the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """No more requests; returns when the server has ended the call well."""
+    """Says that no more requests follow; is done when the server has ended the call well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class Hear:
-    """The next message of the call, or None after the last."""
+    """Waits for the next message of the call; the result is None after the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """Something for whoever iterates over the flow, which goes on when it is asked for more."""
+    """Hands a value to whoever iterates over the flow, which goes on when it is asked for more."""
 
     value: Any
 
@@ -106,7 +108,7 @@ Flow: TypeAlias = Generator[Effect, Any, T]
 
 
 class Repeat(enum.Enum):
-    """What a second sending of the same request can do."""
+    """A second sending of the same request can do one of these."""
 
     HARMFUL = "the store may do it twice"
     SAFE = "the store knows it from the first"
@@ -121,10 +123,11 @@ _RESETS = ("RST_STREAM", "Stream removed", "Connection reset")
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """At most `attempts` sendings, with pauses that double from `first` up to `longest` seconds.
+    """At most `attempts` sendings are made, with pauses that double from `first` to `longest`
+    seconds.
 
-    Each pause is drawn between half of itself and itself, so that clients cut off together do
-    not come back together.
+    Each pause is drawn between half of itself and itself, so that clients cut off together do not
+    come back together.
     """
 
     attempts: int = 5
@@ -135,7 +138,7 @@ class Retry:
         return min(self.longest, self.first * 2.0 ** (made - 1)) * random.uniform(0.5, 1.0)
 
     def pause_after(self, error: PsoupError, made: int) -> float:
-        """No shorter than the server asks for, and then spread out in the same way."""
+        """Gives a pause no shorter than the server asks for, spread out likewise."""
         asked = error.detail.retry_after
         wanted = 0.0 if asked is None else asked.total_seconds() * random.uniform(1.0, 1.5)
         return max(wanted, self.pause(made))
@@ -151,14 +154,16 @@ class Attempts:
         self.reset()
 
     def reset(self) -> None:
-        """Progress was made: count, and run the clock, from here."""
+        """Counts sendings, and runs the clock, from here: progress was made."""
         self.made = 0
         self._last: PsoupError | None = None
         self._end = None if self._timeout is None else time.monotonic() + self._timeout
 
     def remaining(self) -> float | None:
-        """Seconds for the next sending. Where none are left, raises what the last one met, or
-        Timeout."""
+        """Gives the seconds for the next sending.
+
+        Where none are left it raises the error of the last sending, or Timeout.
+        """
         if self._end is None:
             return None
         left = self._end - time.monotonic()
@@ -167,7 +172,9 @@ class Attempts:
         return left
 
     def pause_after(self, error: PsoupError) -> float:
-        """Seconds to wait before the next sending. Raises `error` where there is to be none."""
+        """Gives the seconds to wait before the next sending. Raises `error` where there is to be
+        none.
+        """
         self.made += 1
         self._last = error
         if self.made >= self._retry.attempts or not may_repeat(error, self._repeat):
@@ -194,7 +201,7 @@ def retrying(
     retry: Retry,
     timeout: float | None,
 ) -> Flow[tuple[Any, bool]]:
-    """The effect's result, and whether it took more than one sending."""
+    """Gives the effect's result, and whether it took more than one sending."""
     attempts = Attempts(retry, repeat, timeout)
     while True:
         try:

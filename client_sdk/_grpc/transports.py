@@ -17,15 +17,15 @@ from psoup.v1 import psoup_pb2_grpc
 
 
 class Duplex(Protocol):
-    """A PublishStream under way."""
+    """A duplex is a PublishStream under way."""
 
     def write(self, request: Message) -> None: ...
 
     def read(self) -> Any:
-        """The next response. Raises ServerError where the server ended the call instead."""
+        """Waits for the next response. Raises ServerError where the server ended the call instead."""
 
     def finish(self) -> None:
-        """No more requests; returns when the server has ended the call."""
+        """Says that no more requests follow; returns when the server has ended the call."""
 
     def cancel(self) -> None:
         """Ends the call now, whatever is under way; never fails, may be called twice."""
@@ -42,14 +42,14 @@ class AsyncDuplex(Protocol):
 
 
 class Transport(Protocol):
-    """What `Client` needs. `method` is a name of service psoup.v1.Psoup; timeouts are seconds."""
+    """`Client` needs this. `method` is a name of service psoup.v1.Psoup; timeouts are seconds."""
 
     def unary(self, method: str, request: Message, timeout: float | None) -> Any: ...
 
     def stream(
         self, method: str, request: Message, timeout: float | None
     ) -> Generator[Any, None, None]:
-        """The responses in order. Closing the generator cancels the call."""
+        """Yields the responses in order. Closing the generator cancels the call."""
 
     def duplex(self, method: str, timeout: float | None) -> Duplex: ...
 
@@ -57,7 +57,7 @@ class Transport(Protocol):
 
 
 class AsyncTransport(Protocol):
-    """The same for `AsyncClient`."""
+    """`AsyncClient` needs this; it is `Transport` with `await`."""
 
     async def async_unary(self, method: str, request: Message, timeout: float | None) -> Any: ...
 
@@ -103,7 +103,7 @@ class GrpcTransport:
 
     @contextmanager
     def calling(self) -> Iterator[Any]:
-        """The stub for one call, which ends with the block."""
+        """Gives the stub for one call, which ends with the block."""
         held, failure = self._channels.take(), None
         try:
             yield held.stub
@@ -116,14 +116,16 @@ class GrpcTransport:
                 unused.close()
 
     def _failed(self, error: grpc.RpcError) -> PsoupError:
-        """A call that another thread ended by closing the client is not made again."""
+        """Makes the error of a call. One that another thread ended by closing the client is not
+        made again.
+        """
         if self._channels.closed:
             return ConnectionFailed("the client was closed meanwhile", code="FAILED_PRECONDITION")
         return from_rpc(error, self._target)
 
 
 class GrpcDuplex:
-    """grpc's own thread takes the requests from a queue; None ends them."""
+    """A duplex of grpc, whose own thread takes the requests from a queue; None ends them."""
 
     def __init__(self, transport: GrpcTransport, method: str, timeout: float | None) -> None:
         self._held = ExitStack()
@@ -155,7 +157,7 @@ class GrpcDuplex:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """What is raised inside ends the call, and is told to its channel."""
+        """Ends the call, and tells its channel, where something is raised inside."""
         try:
             yield
         except BaseException as error:
@@ -167,7 +169,9 @@ _END: Any = vars(grpc.aio)["EOF"]  # the stubs leave it out
 
 
 class AsyncGrpcTransport:
-    """A channel is made by the first call, so that it belongs to the loop that is running."""
+    """A transport of grpc.aio. The first call makes the channel, so that it belongs to the running
+    loop.
+    """
 
     def __init__(self, target: str, max_message_bytes: int) -> None:
         self._target = target
@@ -204,7 +208,7 @@ class AsyncGrpcTransport:
 
     @asynccontextmanager
     async def calling(self) -> AsyncIterator[Any]:
-        """The stub for one call, which ends with the block."""
+        """Gives the stub for one call, which ends with the block."""
         held, failure = self._channels.take(), None
         try:
             yield held.stub
@@ -224,7 +228,9 @@ class AsyncGrpcDuplex:
         self._target = target
 
     async def write(self, request: Message) -> None:
-        """A call that has ended can't be written to; grpc.aio then no longer says why it ended."""
+        """Writes a request. A call that has ended can't be written to, and grpc.aio no longer says
+        why.
+        """
         try:
             await self._call.write(request)
         except (grpc.RpcError, asyncio.InvalidStateError):
@@ -250,7 +256,7 @@ class AsyncGrpcDuplex:
 
     @asynccontextmanager
     async def _ending(self) -> AsyncIterator[None]:
-        """What is raised inside ends the call, and is told to its channel."""
+        """Ends the call, and tells its channel, where something is raised inside."""
         try:
             yield
         except BaseException as error:

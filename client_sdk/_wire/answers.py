@@ -19,12 +19,11 @@ from psoup.v1 import psoup_pb2 as pb
 
 @dataclass(frozen=True)
 class AnswerHeader:
-    """What an answer says about itself.
+    """A header says what an answer is: exactly the rows accepted up to `position`, seen at `now`.
 
-    It is exactly the rows accepted up to `position`, seen at the instant `now`. The window's
-    ends both belong to it and are None where it has none. `computed_rows` were evaluated for
-    this answer because the engine (at `epoch`, `behind` by so much) had not matched them yet.
-    `refreshed_at` is the point it is of, where the query has REFRESH.
+    Both ends of the window belong to it, and are None where it has none. `computed_rows` were
+    evaluated for this answer because the engine (at `epoch`, `behind` by so much) had not matched
+    them yet. `refreshed_at` is the refresh point of the answer, where the query has REFRESH.
     """
 
     position: bytes
@@ -66,20 +65,24 @@ class AnswerHeader:
 
 @dataclass(frozen=True)
 class Answer(AnswerHeader):
-    """A whole answer: `len()`, iteration and `rows` give dicts of Python values."""
+    """A whole answer gives dicts of Python values by `rows` and by iteration, and their count by
+    `len`.
+    """
 
     _table: pa.Table = field(repr=False, compare=False)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """Timestamps are aware datetimes in UTC, decimals are Decimal, NULL is None."""
+        """The rows as dicts: timestamps are aware datetimes in UTC, decimals are Decimal, NULL is
+        None.
+        """
         return python_rows(self._table, self.columns)
 
     def to_arrow(self) -> pa.Table:
         return self._table
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame; pandas is not part of the base install."""
+        """Gives a pandas DataFrame; pandas is not part of the base install."""
         return to_pandas(self._table)
 
     def __len__(self) -> int:
@@ -98,7 +101,7 @@ def python_rows(table: pa.Table, columns: tuple[Column, ...]) -> list[dict[str, 
 
 
 def to_pandas(table: pa.Table) -> Any:
-    """Raises ImportError that says what to install."""
+    """Gives a DataFrame. Raises ImportError that says what to install."""
     try:
         import pandas  # noqa: F401
     except ImportError as error:
@@ -116,7 +119,7 @@ def _python_values(array: pa.ChunkedArray, column: Column) -> list[Any]:
 
 
 class AnswerReader:
-    """Takes the messages of one Invoke in order: first a header, then rows, in pieces."""
+    """A reader takes the messages of one Invoke in order: first a header, then rows, in pieces."""
 
     def __init__(self) -> None:
         self._pieces = PieceReader()
@@ -125,7 +128,7 @@ class AnswerReader:
 
     @property
     def header(self) -> AnswerHeader:
-        """Raises ServerError before the header has come."""
+        """The header. Raises ServerError before it has come."""
         if self._header is None:
             raise ServerError("the answer came without its header")
         return self._header
@@ -155,7 +158,7 @@ class AnswerReader:
 
 
 def collect(messages: Iterable[pb.InvokeResponse]) -> Answer:
-    """The whole answer from all its messages."""
+    """Makes the whole answer from all its messages."""
     reader = AnswerReader()
     batches = [batch for message in messages for batch in reader.feed(message)]
     reader.finish()

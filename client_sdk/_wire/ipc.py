@@ -14,7 +14,8 @@ _BODY_LENGTH_FIELD = 3
 
 
 class PieceReader:
-    """Feed it the pieces in order; it gives back the batches each one completes.
+    """A reader is fed the pieces of a stream in order, and gives back the batches each one
+    completes.
 
     An IPC stream is a schema message, then batch messages, then an end mark. A message is
     `FFFFFFFF`, the length of its metadata, the metadata, and a body whose length the metadata
@@ -53,7 +54,7 @@ class PieceReader:
 
 
 def _message_size(data: bytearray, start: int) -> int:
-    """Bytes of the message at `start`, framing included; 0 where it is not whole yet."""
+    """Counts the bytes of the message at `start`, framing included; 0 where it is not whole yet."""
     there = len(data) - start
     if there < 8:
         return 0
@@ -67,7 +68,7 @@ def _message_size(data: bytearray, start: int) -> int:
 
 
 def _body_length(data: bytearray, start: int) -> int:
-    """`Message.bodyLength`, read from its flatbuffer: table, vtable, field."""
+    """Reads `Message.bodyLength` from its flatbuffer, by way of table, vtable and field."""
     table = start + struct.unpack_from("<I", data, start)[0]
     vtable = table - struct.unpack_from("<i", data, table)[0]
     entry = 4 + 2 * _BODY_LENGTH_FIELD
@@ -78,7 +79,7 @@ def _body_length(data: bytearray, start: int) -> int:
 
 
 def to_ipc(table: pa.Table) -> bytes:
-    """The table as one Arrow IPC stream: the same bytes for the same rows."""
+    """Writes the table as one Arrow IPC stream; equal rows give equal bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -87,10 +88,10 @@ def to_ipc(table: pa.Table) -> bytes:
 
 
 def payloads(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[bytes]:
-    """The table as IPC streams of at most so many bytes and rows each, in order.
+    """Writes the table as IPC streams of at most so many bytes and rows each, in order.
 
-    Where the cuts fall depends on the rows and the two limits alone. Raises LimitExceeded where
-    one row is too large by itself.
+    Where the cuts fall depends on the rows and the two limits alone. Raises LimitExceeded where one
+    row is too large by itself.
     """
     for payload, _ in cut(table, max_bytes, max_rows):
         if len(payload) > max_bytes:
@@ -99,7 +100,10 @@ def payloads(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[bytes]:
 
 
 def cut(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[tuple[bytes, int]]:
-    """The same, each with its count of rows; one row that is too large is a payload of its own."""
+    """Writes the table as `payloads` does, and gives each stream with its count of rows.
+
+    One row that is too large by itself is a stream of its own.
+    """
     if table.num_rows > max_rows:
         yield from _parts(table, max_rows, max_bytes, max_rows)
         return

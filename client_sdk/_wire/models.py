@@ -24,16 +24,17 @@ def columns_of(messages: object) -> tuple[Column, ...]:
 
 
 def pattern_name(pattern: pb.UpdatePattern) -> str:
-    """MON, WKS, WK or STR; empty where the server does not say."""
+    """Gives MON, WKS, WK or STR; empty where the server does not say."""
     name = pb.UpdatePattern.Name(pattern).removeprefix("UPDATE_PATTERN_")
     return "" if name == "UNSPECIFIED" else name
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """`retain` None: rows are kept for ever. `now` None: event time, and no rows yet.
+    """A stream as the store describes it.
 
-    `key` is empty where every row stays a row; else a row replaces the earlier row of its key.
+    `retain` is None where rows are kept for ever, `now` where the stream has event time and no rows
+    yet. `key` is empty where every row stays a row; else a row replaces the earlier row of its key.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The stream as it is now (CREATE) or as it was (DROP)."""
+    """A definition has the stream as it is now (CREATE) or as it was (DROP)."""
 
     stream: Stream
     position: bytes
@@ -80,7 +81,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What `register` gives. `created` is False where the key was known already.
+    """`register` gives this. `created` is False where the key was known already.
 
     `pattern` is what can happen to rows of the answer: MON, WKS, WK or STR. The registration may
     end if nobody asks for it until `lease_until`.
@@ -102,7 +103,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredMany:
-    """The handles in the order of the table."""
+    """The handles are in the order of the table."""
 
     handles: tuple[bytes, ...]
     position: bytes
@@ -113,8 +114,8 @@ class RegisteredMany:
 class Registration:
     """A registration as the store keeps it. `matched_rows` of `stream_rows` are precomputed.
 
-    `refresh` is empty where the answer is always fresh. `trigger_id` is the predicate of
-    REFRESH ON.
+    `refresh` is empty where the answer is always fresh. `trigger_id` is the predicate of REFRESH
+    ON.
     """
 
     handle: bytes
@@ -166,10 +167,11 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Durable. `duplicate` is True where this sequence had been accepted before.
+    """The batch is durable. `duplicate` is True where its sequence had been accepted before.
 
-    `unverified`: that was so long ago that its rows are no longer known. They may have been other
-    ones than these, unless these were sent with that sequence and no other ever was.
+    Where it is `unverified` too, the store took that sequence so long ago that it no longer knows
+    the rows. They may have been other ones than these, unless these were sent with that sequence
+    and no other ever was.
     """
 
     position: bytes
@@ -190,13 +192,13 @@ class Published:
 
 
 def is_unverified(message: pb.PublishResponse) -> bool:
-    """Servers from before the field have no row id to tell in that case."""
+    """Tells it of servers from before the field too: in that case they have no row id to tell."""
     return message.unverified or (message.duplicate and message.first_row_id < 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A condition of WHERE, as the engine's index has it.
+    """A factor is a condition of WHERE, as the engine's index has it.
 
     `access` is "looked up", "searched", "compared" or "evaluated", from the cheapest on; the last
     has no `operand`. The operand is compared with `constant_count` constants in all predicates.
@@ -222,7 +224,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class StoredMatches:
-    """What the engine has written for one predicate."""
+    """Counts of what the engine has written for one predicate."""
 
     file_count: int
     piece_count: int
@@ -233,7 +235,7 @@ class StoredMatches:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRun:
-    """One invoke. `stages` are names and durations, in order.
+    """A run is one invoke. `stages` are names and durations, in order.
 
     `current_rows` of a keyed stream were current and in the window; None for other streams.
     """
@@ -259,7 +261,8 @@ class ExplainedRun:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a registration is matched, what it shares, what is stored, and where the time goes.
+    """An explanation tells how a registration is matched, what it shares, what is stored, and where
+    the time goes.
 
     `matched_rows` of `stream_rows` are precomputed. `factors` is empty where every row matches;
     what they say of others is about `compared_predicates` of `other_predicates`.

@@ -1,4 +1,4 @@
-"""Rows a caller has, as the Arrow table a stream takes.
+"""Rows a caller has become the Arrow table a stream takes.
 
 Rows are dicts, Arrow or pandas. All of them are checked here, before anything is sent: the first
 value that does not fit is a RowProblem that names its row, counted from 0, and its column.
@@ -19,8 +19,41 @@ from client_sdk._wire.models import Stream
 from client_sdk._wire.values import Column, schema_of, utc
 
 
+# A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame; of a keyed stream with
+# `_op` "delete" for rows that delete their key.
+Rows: TypeAlias = Any
+
+
+def to_table(rows: Rows, stream: Stream) -> pa.Table:
+    """Makes a table of exactly the stream's columns, in its order, and `_op` where it was given.
+
+    Raises RowProblem.
+    """
+    table = _convert(rows, stream)
+    times = [(stream.ordered_by, null_time)] if stream.ordered_by else []
+    for name, problem in (*times, *((name, null_key) for name in stream.key)):
+        if table.column(name).null_count:
+            raise problem(table.column(name).is_null().index(True).as_py(), name)
+    return table
+
+
+def _convert(rows: Rows, stream: Stream) -> pa.Table:
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return from_arrow(rows, stream)
+    if is_pandas(rows):
+        return from_arrow(pandas_table(rows, stream), stream)
+    if isinstance(rows, Mapping | str | bytes):
+        raise TypeError("rows: give a list of dicts, an Arrow table or a pandas DataFrame")
+    return from_dicts(list(rows), stream)
+
+
+# ---- what is wrong with a row
+
+
 def first_failure(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> int:
-    """The index of the first value `cast` refuses; there must be one. A binary search."""
+    """Finds the index of the first value that `cast` refuses, by halving; there must be one."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
@@ -72,6 +105,8 @@ def null_key(number: int, name: str) -> RowProblem:
     return RowProblem(message, detail=detail)
 
 
+# ---- what a row does, beside its columns: "row", or "delete" where the stream has a key
+
 OP = "_op"
 DELETE = "delete"
 OP_COLUMN = Column(OP, "TEXT")
@@ -80,17 +115,17 @@ Row = Mapping[str, Any]
 
 
 def deletes(keys: Iterable[Row]) -> list[dict[str, Any]]:
-    """Rows that delete these keys."""
+    """Makes rows that delete these keys."""
     return [{**key, OP: DELETE} for key in keys]
 
 
 def needed(stream: Stream) -> set[str]:
-    """What a delete can't do without."""
+    """Names the columns that a delete can't do without."""
     return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
 
 
 def completed(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], list[Any] | None]:
-    """Rows of exactly the stream's columns, and what each does; None where none says.
+    """Gives rows of exactly the stream's columns, and what each row does; None where no row says.
 
     A delete may leave out what it does not need. Raises RowProblem.
     """
@@ -110,7 +145,7 @@ def completed(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], list[
 
 
 def with_optional(table: pa.Table, stream: Stream) -> pa.Table:
-    """The same, with NULLs for what a table of nothing but deletes may leave out."""
+    """Adds NULLs for the columns that a table of nothing but deletes may leave out."""
     if OP not in table.column_names or not stream.key or not table.num_rows:
         return table
     ops = table.column(OP)
@@ -121,6 +156,8 @@ def with_optional(table: pa.Table, stream: Stream) -> pa.Table:
             table = table.append_column(column.name, pa.nulls(table.num_rows, column.arrow))
     return table
 
+
+# ---- dicts
 
 _NONE = type(None)
 # Types whose values pyarrow itself converts exactly or refuses.
@@ -149,7 +186,7 @@ _WRONG = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueErr
 
 
 def from_dicts(rows: Sequence[Mapping[str, Any]], stream: Stream) -> pa.Table:
-    """With a column `_op` where a row says what it does."""
+    """Makes a table of dicts, with a column `_op` where a row says what it does."""
     rows, ops = completed(rows, stream)
     columns = stream.columns
     arrays = [column_of([row[column.name] for row in rows], column) for column in columns]
@@ -171,7 +208,7 @@ def column_of(values: list[Any], column: Column) -> pa.Array:
 
 
 def _value(value: Any, column: Column, number: int) -> Any:
-    """The value as pyarrow takes it for certain, or a RowProblem."""
+    """Gives the value as pyarrow takes it for certain. Raises RowProblem."""
     if value is None:
         return None
     if hasattr(value, "item"):  # a numpy scalar
@@ -189,14 +226,17 @@ def _value(value: Any, column: Column, number: int) -> Any:
 
 
 def _is_lookalike(value: Any, kind: str) -> bool:
-    """A bool is an int to Python and a datetime is a date; not here."""
+    """Tells a bool from an int and a datetime from a date, which Python does not."""
     if isinstance(value, bool):
         return kind != "BOOLEAN"
     return kind == "DATE" and isinstance(value, datetime.datetime)
 
 
+# ---- Arrow and pandas
+
+
 def from_arrow(table: pa.Table, stream: Stream) -> pa.Table:
-    """With a column `_op` where the table has one."""
+    """Brings a table to the stream's types, with a column `_op` where the table has one."""
     table = with_optional(table, stream)
     columns = (*stream.columns, *([OP_COLUMN] if OP in table.column_names else []))
     names = {column.name for column in columns}
@@ -228,7 +268,7 @@ def is_pandas(rows: Any) -> bool:
 
 
 def pandas_table(frame: Any, stream: Stream) -> pa.Table:
-    """NaN, NaT and None are NULL, as pandas means them; whole floats may be BIGINT."""
+    """Makes a table of a DataFrame: NaN, NaT and None are NULL there; whole floats may be BIGINT."""
     kinds = {column.name: column for column in (*stream.columns, OP_COLUMN)}
     arrays = []
     for name in frame.columns:
@@ -255,37 +295,7 @@ def _pandas_column(series: Any, column: Column | None) -> pa.Array:
 
 
 def _is_missing(value: Any) -> bool:
-    """None, NaN, NaT and pandas.NA: the last is not even equal to itself as a bool."""
+    """Knows None, NaN, NaT and pandas.NA, which is not even equal to itself."""
     if value is None or type(value).__name__ in {"NAType", "NaTType"}:
         return True
     return isinstance(value, float) and value != value
-
-
-# A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame; of a keyed stream with
-# `_op` "delete" for rows that delete their key.
-Rows: TypeAlias = Any
-
-
-def to_table(rows: Rows, stream: Stream) -> pa.Table:
-    """The rows with exactly the stream's columns, in its order, and `_op` where it was given.
-
-    Raises RowProblem.
-    """
-    table = _convert(rows, stream)
-    times = [(stream.ordered_by, null_time)] if stream.ordered_by else []
-    for name, problem in (*times, *((name, null_key) for name in stream.key)):
-        if table.column(name).null_count:
-            raise problem(table.column(name).is_null().index(True).as_py(), name)
-    return table
-
-
-def _convert(rows: Rows, stream: Stream) -> pa.Table:
-    if isinstance(rows, pa.RecordBatch):
-        rows = pa.Table.from_batches([rows])
-    if isinstance(rows, pa.Table):
-        return from_arrow(rows, stream)
-    if is_pandas(rows):
-        return from_arrow(pandas_table(rows, stream), stream)
-    if isinstance(rows, Mapping | str | bytes):
-        raise TypeError("rows: give a list of dicts, an Arrow table or a pandas DataFrame")
-    return from_dicts(list(rows), stream)

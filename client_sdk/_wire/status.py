@@ -12,7 +12,7 @@ from psoup.v1 import psoup_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class ClockJump:
-    """A step of the store's time that nothing accounted for, by the clock of the machine `server`.
+    """A jump is a step of the store's time that nothing accounted for, by the clock of a `server`.
 
     `confirmed` is "operator", "time" or the machine that agreed; empty while nobody has.
     """
@@ -26,10 +26,11 @@ class ClockJump:
 
 @dataclass(frozen=True, slots=True)
 class StoreClock:
-    """`problem` says why the server that answers appends nothing; it is empty where it does.
+    """The servers' clocks, as the server that answers knows them.
 
-    `unconfirmed` is how much of the store's time stands on unconfirmed jumps. `others` are the
-    other machines heard of lately, and by how much the server that answers is ahead of each.
+    `problem` says why that server appends nothing; it is empty where it does. `unconfirmed` is how
+    much of the store's time stands on unconfirmed jumps. `others` are the other machines heard of
+    lately, and by how much the server that answers is ahead of each.
     """
 
     server: str
@@ -58,7 +59,8 @@ class StoreClock:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """The largest batch a server takes: bytes of a message, rows, bytes decoded, bytes of a value.
+    """The largest batch a server takes, in bytes of a message, rows, bytes decoded and bytes of a
+    value.
 
     The defaults are those of a server that is told nothing else.
     """
@@ -70,13 +72,14 @@ class StoreLimits:
 
     @classmethod
     def from_wire(cls, message: pb.Limits) -> StoreLimits:
-        """What a server does not say is as by default."""
+        """Reads the limits; those that a server does not tell are the defaults."""
         return cls(**{field.name: value for field, value in message.ListFields()})
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """Whether the store's engine runs, and which one was seen last and when, by the server's clock.
+    """Says whether the store's engine runs, and which one was seen last and when, by the server's
+    clock.
 
     `host` is empty, `pid` 0 and `seen_at` None where there was none or it ended in order.
     """
@@ -125,10 +128,10 @@ class LostRows:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """`epoch` 0: no engine has ever run; answers are complete all the same.
+    """The state of a store. While `epoch` is 0 no engine has ever run; answers are complete all the
+    same.
 
-    `clock` None: a server that does not tell of its clock.
-    `engine` is None where the server is of a version that does not say.
+    `clock` and `engine` are None where the server is of a version that does not tell them.
     """
 
     store_id: str

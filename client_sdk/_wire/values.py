@@ -1,4 +1,4 @@
-"""Columns, values and instants, between Python, Arrow and the wire.
+"""Columns, values and instants go between Python, Arrow and the wire.
 
 Conversion is strict: a value arrives as it is or not at all. Integers widen, text stays text,
 instants become UTC microseconds, decimals are never rounded. A datetime without a zone is UTC.
@@ -66,7 +66,9 @@ _ACCEPTS: dict[str, _Test] = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A name and a type as SQL writes it: BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s), TEXT, …"""
+    """A column has a name and a type as SQL writes it: BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s), TEXT,
+    …
+    """
 
     name: str
     type: str
@@ -78,7 +80,7 @@ class Column:
 
     @property
     def arrow(self) -> pa.DataType:
-        """Raises ValueError for a type this version of the SDK does not know."""
+        """The type in Arrow. Raises ValueError for a type this version of the SDK does not know."""
         if match := _DECIMAL.fullmatch(self.type):
             return pa.decimal128(int(match[1]), int(match[2]))
         if self.type not in _ARROW:
@@ -86,10 +88,10 @@ class Column:
         return _ARROW[self.type]
 
     def cast(self, array: pa.Array) -> pa.Array:
-        """The array as this column's type, value for value.
+        """Gives the array in this column's type, value for value.
 
-        Raises TypeError where the array's type can't be meant for this column, and ValueError
-        where a value does not fit; neither says which value.
+        Raises TypeError where the array's type can't be meant for this column, and ValueError where
+        a value does not fit; neither says which value.
         """
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
@@ -113,7 +115,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def utc(moment: datetime) -> datetime:
-    """The same instant in UTC. Raises ValueError for digits finer than a microsecond."""
+    """Gives the instant in UTC. Raises ValueError for digits finer than a microsecond."""
     if getattr(moment, "nanosecond", 0):
         raise ValueError(f"{moment} is finer than a microsecond; round it first")
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
@@ -133,7 +135,7 @@ def optional_moment(message: Message, field: str) -> datetime | None:
 
 
 def to_micros(instant: datetime) -> int:
-    """Microseconds since 1970."""
+    """Counts microseconds since 1970."""
     return (utc(instant) - _EPOCH) // _MICROSECOND
 
 
@@ -155,7 +157,10 @@ Scalar: TypeAlias = bool | int | float | decimal.Decimal | str | datetime | date
 
 
 def to_value(value: Scalar) -> pb.Value:
-    """Raises TypeError for any other type, ValueError for an int or decimal that does not fit."""
+    """Makes a message of a Python value.
+
+    Raises TypeError for any other type, ValueError for an int or decimal that does not fit.
+    """
     match value:
         case None:
             return pb.Value()
@@ -198,7 +203,7 @@ def from_value(value: pb.Value) -> Scalar:
 
 
 def to_rows(table: Sequence[Mapping[str, Scalar]]) -> pb.Rows:
-    """A table of values; every row must have the keys of the first."""
+    """Makes a table of values; every row must have the keys of the first."""
     names = list(table[0]) if table else []
     rows = []
     for number, row in enumerate(table):

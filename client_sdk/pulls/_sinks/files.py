@@ -21,6 +21,46 @@ import pyarrow.parquet
 from client_sdk._wire.values import Column, schema_of
 
 
+Stamp = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An answer on its way out: what it is of, and its rows in order, as often as asked for.
+
+    Batches have exactly `schema`.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    batches: Callable[[], Iterable[pa.RecordBatch]]
+    now: datetime | None = None
+    position: bytes = b""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_of(self.columns)
+
+
+class Sink(Protocol):
+    """One place an answer is written to, by one writer at a time.
+
+    `write` replaces what is there all at once: whoever reads, and whatever is killed, sees the old
+    answer or the new one. Where the output is the trouble it raises one of `failures`.
+    `stamp` is cheap and changes whenever somebody wrote; `fingerprint` is of the content. Both are
+    None where there is nothing that `write` could have written.
+    """
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]: ...
+
+    def write(self, output: Output) -> None: ...
+
+    def stamp(self) -> Stamp | None: ...
+
+    def fingerprint(self) -> str | None: ...
+
+
 class FileSink:
     """A link is followed: the file it leads to is replaced, in its own folder."""
 
@@ -159,45 +199,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-Stamp = list[list[int]]
-
-
-@dataclass(frozen=True)
-class Output:
-    """An answer on its way out: what it is of, and its rows in order, as often as asked for.
-
-    Batches have exactly `schema`.
-    """
-
-    name: str
-    columns: tuple[Column, ...]
-    batches: Callable[[], Iterable[pa.RecordBatch]]
-    now: datetime | None = None
-    position: bytes = b""
-
-    @property
-    def schema(self) -> pa.Schema:
-        return schema_of(self.columns)
-
-
-class Sink(Protocol):
-    """One place an answer is written to, by one writer at a time.
-
-    `write` replaces what is there all at once: whoever reads, and whatever is killed, sees the old
-    answer or the new one. Where the output is the trouble it raises one of `failures`.
-    `stamp` is cheap and changes whenever somebody wrote; `fingerprint` is of the content. Both are
-    None where there is nothing that `write` could have written.
-    """
-
-    @property
-    def failures(self) -> tuple[type[Exception], ...]: ...
-
-    def write(self, output: Output) -> None: ...
-
-    def stamp(self) -> Stamp | None: ...
-
-    def fingerprint(self) -> str | None: ...
-
+# ---- columns as plain values
 
 Plain = Callable[[float], Any]
 
