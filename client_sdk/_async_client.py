@@ -93,7 +93,7 @@ class AsyncClient:
     async def registrations(
         self, *, owner: str | None = None, page_size: int = 0
     ) -> AsyncIterator[Registration]:
-        """Gives the registrations of `owner` (None: of every owner), page by page as you iterate."""
+        """Gives the registrations of `owner` (None: of all), page by page as you iterate."""
         token = ""
         while True:
             page, token = await self._run(
@@ -250,7 +250,7 @@ class AsyncClient:
     async def clock(
         self, *, confirm: Sequence[int] = (), timeout: float | None = None
     ) -> StoreClock:
-        """Tells what is known of the servers' clocks; first confirms the jumps with these numbers."""
+        """Tells what is known of the servers' clocks; first confirms jumps with these numbers."""
         return await self._run(_flows.clock(self._session, confirm, timeout))
 
     async def status(self, *, timeout: float | None = None) -> StoreStatus:
@@ -258,12 +258,11 @@ class AsyncClient:
 
     @property
     def position(self) -> bytes | None:
-        """The newest position seen; None before any. Set it to take up where another left off."""
+        """The newest position seen; None before any. Set it to go on where another stopped."""
         return self._session.position
 
     @position.setter
     def position(self, position: bytes | None) -> None:
-        """The newest position seen; None before any. Set it to go on where another client stopped."""
         self._session.position = position
 
     async def close(self) -> None:

@@ -101,7 +101,7 @@ class Client(Closing):
     def registrations(
         self, *, owner: str | None = None, page_size: int = 0
     ) -> Iterator[Registration]:
-        """Gives the registrations of `owner` (None: of every owner), page by page as you iterate."""
+        """Gives the registrations of `owner` (None: of all), page by page as you iterate."""
         token = ""
         while True:
             page, token = self._run(
@@ -257,7 +257,7 @@ class Client(Closing):
         return self._run(_flows.explain(self._session, handle, window, timeout))
 
     def clock(self, *, confirm: Sequence[int] = (), timeout: float | None = None) -> StoreClock:
-        """Tells what is known of the servers' clocks; first confirms the jumps with these numbers."""
+        """Tells what is known of the servers' clocks; first confirms jumps with these numbers."""
         return self._run(_flows.clock(self._session, confirm, timeout))
 
     def status(self, *, timeout: float | None = None) -> StoreStatus:
@@ -265,12 +265,11 @@ class Client(Closing):
 
     @property
     def position(self) -> bytes | None:
-        """The newest position seen; None before any. Set it to take up where another left off."""
+        """The newest position seen; None before any. Set it to go on where another stopped."""
         return self._session.position
 
     @position.setter
     def position(self, position: bytes | None) -> None:
-        """The newest position seen; None before any. Set it to go on where another client stopped."""
         self._session.position = position
 
     def close(self) -> None:

@@ -92,7 +92,7 @@ class Channels:
             return self._newest
 
     def give_back(self, held: HeldChannel, error: PsoupError | None = None) -> Any | None:
-        """Ends a call, with an error if it had one. Gives a channel to be closed, if there is one."""
+        """Ends a call, with an error if it had one. Gives a channel that is to be closed."""
         with self._lock:
             held.calls -= 1
             old = time.monotonic() - held.made_at >= _SHORTEST_LIFE

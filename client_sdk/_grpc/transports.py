@@ -22,7 +22,7 @@ class Duplex(Protocol):
     def write(self, request: Message) -> None: ...
 
     def read(self) -> Any:
-        """Waits for the next response. Raises ServerError where the server ended the call instead."""
+        """Waits for the next response. Raises ServerError where the server ended the call."""
 
     def finish(self) -> None:
         """Says that no more requests follow; returns when the server has ended the call."""

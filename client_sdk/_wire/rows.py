@@ -18,7 +18,6 @@ from client_sdk._exceptions import ErrorDetail, RowProblem
 from client_sdk._wire.models import Stream
 from client_sdk._wire.values import Column, schema_of, utc
 
-
 # A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame; of a keyed stream with
 # `_op` "delete" for rows that delete their key.
 Rows: TypeAlias = Any
@@ -268,7 +267,7 @@ def is_pandas(rows: Any) -> bool:
 
 
 def pandas_table(frame: Any, stream: Stream) -> pa.Table:
-    """Makes a table of a DataFrame: NaN, NaT and None are NULL there; whole floats may be BIGINT."""
+    """Makes a table of pandas, where NaN, NaT and None are NULL; whole floats may be BIGINT."""
     kinds = {column.name: column for column in (*stream.columns, OP_COLUMN)}
     arrays = []
     for name in frame.columns:

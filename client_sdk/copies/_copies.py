@@ -27,12 +27,13 @@ from client_sdk.copies._query.reading import Copy, Parameters, run_query
 from client_sdk.copies._queue.batches import Sent
 from client_sdk.copies._queue.outbox import Outbox
 from client_sdk.copies._queue.queue import QUEUE_BYTES
-from client_sdk.copies._sync.flow import Synced, SyncRun, WatchRun, Wish, new_key
+from client_sdk.copies._sync.flow import Synced, SyncOptions, SyncRun, WatchRun, new_key
 from client_sdk.copies._sync.verify import Verified, verify_copies
 
 
 class Copies(Outbox, Closing):
-    """Answers kept in a SQLite file, brought up to date by `sync`, read without a connection.
+    """Answers are kept in a SQLite file, brought up to date by `sync`, and read without a
+    connection.
 
         with Client("localhost:7181") as client, Copies("phone.db") as copies:
             copies.keep("dear", "SELECT symbol, price FROM trades WHERE price > 100 "
@@ -59,7 +60,7 @@ class Copies(Outbox, Closing):
 
     @classmethod
     def in_memory(cls, *, clock: Clock = machine_clock, queue_bytes: int = QUEUE_BYTES) -> Copies:
-        """The same without a file: gone when it is closed."""
+        """Keeps copies without a file: they are gone when this is closed."""
         copies = cls.__new__(cls)
         copies._open(CopyFile(None), clock, queue_bytes)
         return copies
@@ -131,7 +132,7 @@ class Copies(Outbox, Closing):
             return [record.name for record in catalog.records(connection)]
 
     def __getitem__(self, name: str) -> Copy:
-        """Raises UnknownCopy, which is a KeyError too."""
+        """Gives the copy of that name. Raises UnknownCopy, which is a KeyError too."""
         with self._file.reading() as connection:
             catalog.find(connection, name)
         return Copy(self._file, self._now, name)
@@ -170,8 +171,8 @@ class Copies(Outbox, Closing):
         position. `away` says how long the client expects to be away, where a window has rows that
         are yet to enter.
         """
-        wish = _wish(only, byte_budget, one_position, away, send)
-        return drive(self._sync(client._session, wish), client._transport)
+        options = _options(only, byte_budget, one_position, away, send)
+        return drive(self._sync(client._session, options), client._transport)
 
     async def sync_async(
         self,
@@ -183,15 +184,15 @@ class Copies(Outbox, Closing):
         away: timedelta | None = None,
         send: bool = True,
     ) -> Synced:
-        """The same. The file is read and written on the event loop's own thread."""
-        wish = _wish(only, byte_budget, one_position, away, send)
-        return await async_drive(self._sync(client._session, wish), client._transport)
+        """Syncs with an AsyncClient. The file is read and written on the event loop's thread."""
+        options = _options(only, byte_budget, one_position, away, send)
+        return await async_drive(self._sync(client._session, options), client._transport)
 
-    def _sync(self, session: Session, wish: Wish) -> Flow[Synced]:
+    def _sync(self, session: Session, options: SyncOptions) -> Flow[Synced]:
         yield from self._lock.acquire(session.timeout)
         try:
-            sent = (yield from self._sent(session)) if wish.send else Sent()
-            synced = yield from SyncRun(self._file, session, wish, self._clock).flow()
+            sent = (yield from self._sent(session)) if options.send else Sent()
+            synced = yield from SyncRun(self._file, session, options, self._clock).flow()
             return replace(synced, sent=sent)
         finally:
             self._lock.release()
@@ -210,8 +211,8 @@ class Copies(Outbox, Closing):
         connection that is lost is taken up again, with the client's retries. Ends when every
         copy was refused; closing it, or leaving the loop, ends the call.
         """
-        wish = _wish(only, None, False, away)
-        return drive_each(self._watch(client._session, wish, every), client._transport)
+        options = _options(only, None, False, away)
+        return drive_each(self._watch(client._session, options, every), client._transport)
 
     async def watch_async(
         self,
@@ -221,14 +222,14 @@ class Copies(Outbox, Closing):
         every: timedelta | None = None,
         away: timedelta | None = None,
     ) -> AsyncIterator[Synced]:
-        """The same, for `async for`."""
-        flow = self._watch(client._session, _wish(only, None, False, away), every)
+        """Watches with an AsyncClient, for `async for`."""
+        flow = self._watch(client._session, _options(only, None, False, away), every)
         async with aclosing(async_drive_each(flow, client._transport, [])) as rounds:
             async for synced in rounds:
                 yield synced
 
-    def _watch(self, session: Session, wish: Wish, every: timedelta | None) -> Flow[None]:
-        return WatchRun(self._file, session, wish, self._clock, every).flow()
+    def _watch(self, session: Session, options: SyncOptions, every: timedelta | None) -> Flow[None]:
+        return WatchRun(self._file, session, options, self._clock, every).flow()
 
     def verify(self, only: Sequence[str] | None = None) -> dict[str, Verified]:
         """Reads every row of the copies that have been synced, and says of each what was found.
@@ -243,14 +244,14 @@ class Copies(Outbox, Closing):
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """What this thread reads inside is all of one moment, whatever other processes sync."""
+        """Has all that this thread reads inside be of one moment, whatever other processes sync."""
         with self._file.reading():
             yield
 
     def query(
         self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
     ) -> list[dict[str, Any]]:
-        """One SELECT of SQLite's; every copy that has been synced is a table of its name."""
+        """Runs one SELECT of SQLite's; every copy that has been synced is a table of its name."""
         with self._file.reading() as connection:
             records = catalog.records(connection)
             there = [record for record in records if record.version is not None]
@@ -269,7 +270,7 @@ class Copies(Outbox, Closing):
 
 
 def _explained(problem: LocalQueryProblem, records: Sequence[catalog.Record]) -> LocalQueryProblem:
-    """A table that is not there may be a copy that has not come."""
+    """Says where a table that is not there is a copy that has not come."""
     missing = problem.message.removeprefix("no such table: ")
     if any(missing == record.name and record.version is None for record in records):
         return LocalQueryProblem(f"{problem.message}: {missing} has not been synced yet")
@@ -287,17 +288,17 @@ def _in_hex(parameters: Mapping[str, Scalar] | None) -> dict[str, str]:
     return {name: value.SerializeToString().hex() for name, value in found.items()}
 
 
-def _wish(
+def _options(
     only: Sequence[str] | None,
     byte_budget: int | None,
     one_position: bool,
     away: timedelta | None,
     send: bool = False,
-) -> Wish:
+) -> SyncOptions:
     _check_names(only)
     if byte_budget is not None and byte_budget <= 0:
         raise ValueError(f"a byte budget is 1 or more, not {byte_budget}")
-    return Wish(only, byte_budget, one_position, away, send)
+    return SyncOptions(only, byte_budget, one_position, away, send)
 
 
 def _check_names(only: Sequence[str] | None) -> None:

@@ -26,7 +26,7 @@ def deliver(
     """Writes the copy's answer at its NOW, where it is not what the output already has.
 
     The caller holds the copy at one moment. The rows are read twice, to compare and to write, and
-    are never all in receipt but for a Delta table. Raises OutputFailed; then the output is as it
+    are never all in memory but for a Delta table. Raises OutputFailed; then the output is as it
     was.
     """
     state = copy.state
@@ -90,7 +90,7 @@ def tell(report: PullReport, file: ReceiptFile) -> PullReport:
 
 
 def facts(report: PullReport) -> dict[str, str]:
-    """What the hook finds in its environment."""
+    """Gives what the hook finds in its environment."""
     pull = report.pull
     return {
         "PSOUP_PULL": pull.name,
@@ -111,17 +111,18 @@ GRACE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class HookRun:
-    """`error` None: it ended with 0 in time."""
+    """A run of the hook. `error` is None where it ended with 0 in time."""
 
     seconds: float
     error: HookFailed | None = None
 
 
 def run_hook(hook: Hook, facts: Mapping[str, str]) -> HookRun:
-    """Waits for it. What it prints goes to standard error, where it does no harm to a log.
+    """Runs the command, in a shell and a process group of its own, and waits for it.
 
-    Past its limit, and where the caller is interrupted, the command and what it started get
-    SIGTERM, and SIGKILL two seconds later.
+    What it prints goes to standard error, where it does no harm to a log. Past its limit, and where
+    the caller is interrupted, the command and what it started get SIGTERM, and SIGKILL two seconds
+    later.
     """
     begun = time.monotonic()
     try:
@@ -167,12 +168,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class PullReport:
-    """`changed`: the answer is another one than was last written; `written`: it was written now.
+    """A report tells what one pull came to.
 
+    `changed`: the answer is another one than was last written; `written`: it was written now.
     `rows` are in the answer, which is of `position` and NOW; `received` came over the wire, and
     `removed` were named as gone. `whole` with its `reason` where all of it was sent. With an
-    `error` the output is as it was, unless the error is a HookFailed. `next_in` is None where
-    there is no next time, and `given_up` says that there was to be one.
+    `error` the output is as it was, unless the error is a HookFailed. `next_in` is None where there
+    is no next time, and `given_up` says that there was to be one.
     """
 
     pull: Pull
@@ -201,7 +203,7 @@ class PullReport:
         return self.error is None
 
     def as_dict(self) -> dict[str, Any]:
-        """For a log: plain values only."""
+        """Gives plain values only, for a log."""
         return {
             "at": self.at.isoformat(),
             "pull": self.name,

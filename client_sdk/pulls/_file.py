@@ -38,7 +38,7 @@ _DIRECT = ("sql", "key", "handle", "parameters", "lease", "window", "priority", 
 
 
 def load_pulls(path: Path | str, store: Store | None = None) -> tuple[Pull, ...]:
-    """The pulls of a file. `store` holds where neither a pull nor [defaults] says which.
+    """Reads the pulls of a file. `store` holds where neither a pull nor [defaults] says which.
 
     Raises BadPull, whose message names the file, the table and the key.
     """
@@ -107,7 +107,7 @@ class _File:
                 self._fail(label, f"{key}: there is no such key{where}; {hint}")
 
     def _state(self, values: Values, defaults: Values) -> Path:
-        """Given, or one for each store the file names."""
+        """Gives the state file of a pull: the one that is named, or one for each store."""
         if "state" in values:
             return Path(values["state"])
         store, usual = _store(values, self.store), _store(defaults, self.store)
@@ -123,7 +123,7 @@ class _File:
 
 
 def _fitting(defaults: Values, own: Values) -> Values:
-    """The defaults that mean something for this pull: no lease without a text, and so on."""
+    """Chooses the defaults that mean something for this pull: no lease without a text, say."""
     named = defaults.keys() | own.keys()
     needs = {"lease": "sql", **dict.fromkeys(_SCHEDULE, "every")}
     needs |= {key: "on_change" for key in defaults if key.startswith("on_change_")}
@@ -140,7 +140,7 @@ def _store(values: Values, usual: Store) -> Store:
 
 
 def _made(name: str, values: Values, state: Path, store: Store, folder: Path) -> Pull:
-    """Raises ValueError, whose message begins with a key."""
+    """Makes a pull of its values. Raises ValueError, whose message begins with a key."""
     schedule = {key: values[key] for key in _SCHEDULE if key in values}
     if schedule and "every" not in schedule:
         raise ValueError(f"{next(iter(schedule))}: needs every")
@@ -199,7 +199,7 @@ def _format(value: Any, folder: Path) -> str:
 
 
 def _path(value: Any, folder: Path) -> Path:
-    """From the folder of the file, wherever the puller is started."""
+    """Reads a path, which is from the folder of the file, wherever the puller is started."""
     return folder / Path(_text(value, folder)).expanduser()
 
 
@@ -210,7 +210,7 @@ def _parameters(value: Any, folder: Path) -> dict[str, Scalar]:
 
 
 def _parameter(label: str, value: Any) -> tuple[str, Scalar]:
-    """TOML has all types but DECIMAL, which is `"name:decimal" = "12.50"`."""
+    """Reads one parameter. TOML has all types but DECIMAL, which is `"name:decimal" = "12.50"`."""
     name, colon, kind = label.partition(":")
     if colon:
         if kind.lower() != "decimal" or not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What is pulled, from where, into what, how often."""
+"""A pull: what is pulled, from where, into what, how often."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _HANDLE = re.compile(r"[0-9a-fA-F]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Which store, as whom. Pulls of one store and one state file share a round trip."""
+    """A store is asked at a target, as somebody. Pulls of one store and state file share a round
+    trip.
+    """
 
     target: str = DEFAULT_TARGET
     tenant: str = "main"
@@ -34,7 +36,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A shell command to run after a change, in `folder` or where the process is.
+    """A hook is a shell command to run after a change, in `folder` or where the process is.
 
     With `must_succeed` its failure is the pull's.
     """
@@ -47,11 +49,11 @@ class Hook:
 
 @dataclass(frozen=True)
 class Pull:
-    """An answer that is kept up to date in `to`.
+    """A pull keeps an answer up to date in `to`.
 
-    What is pulled: `sql` is registered by the pull itself, with a client key kept in its state;
-    `key` names a registration of the store's owner, and with `sql` too it is made where there is
-    none; `handle` is one in hex. `state` is the offline copy, beside the output unless given.
+    `sql` is registered by the pull itself, with a client key kept in its state; `key` names a
+    registration of the store's owner, and with `sql` too it is made where there is none; `handle`
+    is one in hex. `state` is the offline copy, beside the output unless given.
 
     Raises BadPull, whose message begins with the field, where that makes no sense.
     """
@@ -104,13 +106,13 @@ class Pull:
 
     @property
     def receipt_path(self) -> Path:
-        """Beside the output: what was last written there, and who is writing."""
+        """The file beside the output that says what was last written there, and who is writing."""
         place = self.to.resolve()
         own = f".{self.name}" if self.format == "sqlite" else ""
         return place.with_name(f"{place.name}{own}.pull")
 
 
 def name_from(text: str) -> str:
-    """A name for a pull made of whatever there is."""
+    """Makes a name for a pull of whatever text there is."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:63]
     return plain if _NAME.fullmatch(plain) else f"p_{plain}"[:63]

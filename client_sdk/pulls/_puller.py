@@ -1,4 +1,4 @@
-"""Pulls on their schedules, for as long as it runs."""
+"""A puller makes pulls on their schedules, for as long as it runs."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class Puller(Closing):
         self.given_up: dict[str, PsoupError] = {}
 
     def once(self) -> list[PullReport]:
-        """Every pull, now, whatever its schedule."""
+        """Makes every pull now, whatever its schedule."""
         return self._pull(self.pulls)
 
     def run(self) -> None:
-        """Until its clock says to stop, or every pull was given up.
+        """Pulls until its clock says to stop, or every pull was given up.
 
         Raises BadPull where a pull has no schedule.
         """
@@ -82,7 +82,7 @@ class Puller(Closing):
                 self.turn()
 
     def turn(self) -> list[PullReport]:
-        """Those that are due now."""
+        """Makes the pulls that are due now."""
         self._begin()
         return self._pull([p for p in self.pulls if p.name in self._tables and self._due(p.name)])
 
@@ -112,7 +112,7 @@ class Puller(Closing):
         return [report for group in groups.values() for report in self._pull_group(group)]
 
     def _pull_group(self, pulls: list[Pull]) -> list[PullReport]:
-        """One draw for all of them, so that they stay together."""
+        """Pulls one group, with one draw for all of them, so that they stay together."""
         store = pulls[0].store
         made = pull_many(self._client(store), pulls)
         if any(report.error is not None and passes(report.error) for report in made):
@@ -154,7 +154,7 @@ def run_pulls(
 
 
 def check_together(pulls: tuple[Pull, ...]) -> None:
-    """Raises BadPull where two of them would get in each other's way."""
+    """Raises BadPull where two pulls would get in each other's way."""
     names: set[str] = set()
     outputs: dict[Path, Pull] = {}
     for pull in pulls:
@@ -167,7 +167,7 @@ def check_together(pulls: tuple[Pull, ...]) -> None:
 
 
 def passes(error: PsoupError) -> bool:
-    """The same pull may well succeed later, with nothing mended by hand."""
+    """Tells whether the same pull may well succeed later, with nothing mended by hand."""
     if isinstance(error, ConnectionFailed):
         return True
     busy = isinstance(error, OutputBusy | FileBusy | FileFull)
@@ -175,9 +175,9 @@ def passes(error: PsoupError) -> bool:
 
 
 def hopeless(error: PsoupError) -> bool:
-    """The pull itself is wrong: trying it again, however often, gives the same.
+    """Tells whether the pull itself is wrong: trying it again, however often, gives the same.
 
-    Of what a server says only a store's own word counts.
+    Among what a server says only a store's own word counts.
     """
     said = bool(error.detail.store_id) and isinstance(error, InvalidRequest | Conflict)
     return said or isinstance(error, BadPull)

@@ -1,9 +1,13 @@
-"""One turn: pulls of one store and one state file, brought up to date in one round trip.
+"""Pulling: pulls of one store and one state file are brought up to date in one round trip.
 
-Every output is locked, the copies are synced together, and each answer that changed is written.
-A pull that fails does not hold up the others. Interrupted anywhere, nothing is half: the copy is
-committed by the sync, the output replaced at once, and what was written is remembered last; a
-change whose hook was not run is told by the next turn.
+Every output is locked, the copies are synced together, and each answer that changed is written. A
+pull that fails does not hold up the others. Interrupted anywhere, nothing is half: the copy is
+committed by the sync, the output replaced at once, and what was written is noted last; a change
+whose hook was not run is told by the next pull.
+
+Keys are looked up once and noted. A pull by key or handle also notes the registration's text, so
+that one whose lease ended while the machine was away can be registered again. One that somebody
+unregistered is not: they meant it.
 """
 
 from __future__ import annotations
@@ -55,8 +59,10 @@ class _Work:
 
 
 def pull_once(client: Client, pull: Pull) -> PullReport:
-    """One pull, now. Raises what went wrong as a PsoupError; the output is as it was then,
-    unless it is a HookFailed."""
+    """Makes one pull, now.
+
+    Raises what went wrong as a PsoupError; the output is as it was then, unless it is a HookFailed.
+    """
     (report,) = pull_many(client, [pull])
     if report.error is not None:
         raise report.error
@@ -64,7 +70,9 @@ def pull_once(client: Client, pull: Pull) -> PullReport:
 
 
 def pull_many(client: Client, pulls: Sequence[Pull]) -> list[PullReport]:
-    """Pulls of one store with one state file. Errors are in the reports, in the same order."""
+    """Makes pulls of one store with one state file. Errors are in the reports, which are in their
+    order.
+    """
     if len({(pull.store, pull.state_path.resolve()) for pull in pulls}) > 1:
         raise ValueError("pulls made together have one store and one state file")
     begun, at = time.monotonic(), datetime.now(UTC)
@@ -91,7 +99,7 @@ def _take(work: _Work, stack: ExitStack) -> None:
 
 
 def _up_to_date(works: list[_Work], client: Client, stack: ExitStack) -> None:
-    """Raises PsoupError for what concerns all of them."""
+    """Syncs and delivers all pulls. Raises PsoupError for what concerns all of them."""
     if not _going(works):
         return
     copies = stack.enter_context(Copies(works[0].pull.state_path))
@@ -119,7 +127,7 @@ def _sync(works: list[_Work], copies: Copies, client: Client) -> None:
 
 
 def _again(work: _Work, copies: Copies, client: Client) -> bool:
-    """Whether the registration was gone and another one has been found or made."""
+    """Tells whether the registration was gone and another one has been found or made."""
     before = work.receipt
 
     def find(work: _Work) -> None:
@@ -179,7 +187,9 @@ def keep_handle(copies: Copies, pull: Pull, receipt: Receipt) -> None:
 
 
 def found_again(client: Client, pull: Pull, receipt: Receipt, error: PsoupError | None) -> Receipt:
-    """The receipt with another handle, where the one it has is gone; itself where there is none."""
+    """Gives the receipt with another handle where its own is gone; as it was where there is no
+    other.
+    """
     if error is None or error.reason not in _GONE or not receipt.handle:
         return receipt
     try:
@@ -200,12 +210,12 @@ def found_again(client: Client, pull: Pull, receipt: Receipt, error: PsoupError 
 
 
 def _source(pull: Pull) -> str:
-    """What the receipt's handle stands for; another one is looked up anew."""
+    """Names what the receipt's handle stands for; another source is looked up anew."""
     return "\n".join([pull.store.tenant, pull.store.owner, pull.key or "", pull.handle or ""])
 
 
 def _looked_up(client: Client, pull: Pull, receipt: Receipt) -> Receipt:
-    """Raises NotFound where there is none."""
+    """Looks the registration up. Raises NotFound where there is none."""
     if pull.handle is not None:
         found = client.registration(pull.handle)
     elif pull.sql is not None:

@@ -1,9 +1,9 @@
-"""What a puller remembers of an output, in a small file beside it, which is also its lock.
+"""A receipt: what was last written to an output, in a small file beside it, which is also its lock.
 
-The file says what was last written, so that an output that is missing or that somebody changed is
-written again, and one that is as it should be is not. Losing it costs one needless write. It is
-rewritten in place under the lock, because a lock belongs to a file and not to a name; one that was
-cut by a crash does not parse, and then nothing is remembered.
+The receipt lets an output that is missing or that somebody changed be written again, and one that
+is as it should be be left alone. Losing it costs one needless write. It is rewritten in place under
+the lock, because a lock belongs to a file and not to a name; one that was cut by a crash does not
+parse, and then nothing is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Receipt:
-    """`content` is the digest of the answer, `stamp` and `fingerprint` the output's.
+    """`content` is the digest of the answer, `stamp` and `fingerprint` are the output's.
 
     `told` is False while the hook has yet to hear of it. `handle` is the registration that the key
     or handle in `source` stood for last, and `registration` its text as a RegisterRequest, in hex.
@@ -44,7 +44,9 @@ class Receipt:
     registration: str = ""
 
     def still_there(self, sink: Sink) -> bool:
-        """The output is what was written; where its stamp has changed, by its content."""
+        """Tells whether the output is what was written; where its stamp has changed, by its
+        content.
+        """
         stamp = sink.stamp()
         if stamp is None or self.fingerprint is None:
             return False
@@ -52,7 +54,7 @@ class Receipt:
 
 
 class ReceiptFile:
-    """Held by one process at a time: OutputBusy where another has it."""
+    """The file of a receipt, held by one process at a time: OutputBusy where another has it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -87,7 +89,9 @@ class ReceiptFile:
             return Receipt()
 
     def save(self, receipt: Receipt) -> None:
-        """Raises OutputFailed; then nothing is remembered, and the next pull writes again."""
+        """Writes the receipt. Raises OutputFailed; then nothing is known, and the next pull writes
+        again.
+        """
         text = json.dumps({"format": _FORMAT, **dataclasses.asdict(receipt)}).encode()
         try:
             os.ftruncate(self._descriptor, 0)
@@ -119,7 +123,10 @@ _ROWS = 65_536
 
 
 class Content(NamedTuple):
-    """The digest is equal for equal names, types and rows, whatever lies under a NULL."""
+    """The digest of an answer's rows, in order and by value, however they are cut into batches.
+
+    It is equal for equal names, types and rows, whatever lies under a NULL.
+    """
 
     digest: str
     rows: int
@@ -136,7 +143,7 @@ def content_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Content:
 def recut(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of exactly so many; the last may have fewer."""
+    """Cuts the rows into batches of exactly so many; the last may have fewer."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

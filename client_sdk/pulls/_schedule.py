@@ -1,7 +1,8 @@
-"""When a pull is due. Pure: instants come in as numbers, nothing here sleeps or looks at a clock.
+"""Schedules: when a pull is due, the clocks a puller lives by, and durations as people write them.
 
-Two clocks are needed. The wall clock goes on while a machine sleeps, but somebody may set it; the
-monotonic clock never jumps, but stands still during sleep. A pull is due when **either** says so:
+A schedule is pure: instants come in as numbers. Two clocks are needed. The wall clock goes on while
+a machine sleeps, but somebody may set it; the monotonic clock never jumps, but stands still during
+sleep. A pull is due when **either** says so:
 
 - after sleep the wall clock is past the instant, so one pull is made at once, however many turns
   were slept through;
@@ -28,7 +29,7 @@ ZERO = timedelta()
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Every so often, each time up to `jitter` later, so that many clients don't come at once.
+    """A pull is made every so often, up to `jitter` later, so that many clients don't come at once.
 
     After a failure it is tried again after `backoff`, then twice that, and so on up to
     `backoff_cap` (None: `every`), each pause drawn between half of itself and itself.
@@ -51,21 +52,21 @@ class Schedule:
             raise ValueError("backoff_cap: must not be shorter than backoff")
 
     def turn_after(self, wall: float, origin: float) -> float:
-        """The first turn later than `wall`."""
+        """Finds the first turn later than `wall`."""
         every = self.every.total_seconds()
         start = 0.0 if self.aligned else origin
         turn = start + (math.floor((wall - start) / every) + 1) * every
         return turn if turn > wall else turn + every
 
     def pause(self, failures: int, draw: float) -> float:
-        """Seconds after the nth failure in a row; `draw` is from [0, 1)."""
+        """Gives the seconds to wait after the nth failure in a row; `draw` is from [0, 1)."""
         cap = self.every if self.backoff_cap is None else self.backoff_cap
         doubled = self.backoff.total_seconds() * 2.0 ** min(failures - 1, 64)
         return min(cap.total_seconds(), doubled) * (0.5 + draw / 2)
 
 
 class Timetable:
-    """Where one pull is in its schedule: due at once, and then as `done` says."""
+    """A timetable knows where one pull is in its schedule: due at once, and then as `done` says."""
 
     def __init__(self, schedule: Schedule, wall: float, monotonic: float) -> None:
         self.schedule = schedule
@@ -74,12 +75,12 @@ class Timetable:
         self._set(wall, monotonic, 0.0)
 
     def remaining(self, wall: float, monotonic: float) -> float:
-        """Seconds until it is due; 0 where it is."""
+        """Gives the seconds until the pull is due; 0 where it is."""
         left = min(self._wall_due - wall, self._monotonic_due - monotonic)
         return max(0.0, left)
 
     def done(self, wall: float, monotonic: float, *, failed: bool, draw: float) -> float:
-        """A pull has ended at this instant. Seconds until the next."""
+        """Notes that a pull has ended at this instant; gives the seconds until the next."""
         if failed:
             self.failures += 1
             wait = self.schedule.pause(self.failures, draw)
@@ -96,7 +97,10 @@ class Timetable:
 
 
 class Clock(Protocol):
-    """`wait` returns after so many seconds of the monotonic clock, or sooner; True to stop."""
+    """A puller's clocks, of which tests bring their own.
+
+    `wait` returns after so many seconds of the monotonic clock, or sooner; True to stop.
+    """
 
     def wall(self) -> float: ...
 
@@ -106,7 +110,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's. `stop` ends a wait from another thread."""
+    """The machine's clocks. `stop` ends a wait from another thread."""
 
     def __init__(self, stop: threading.Event | None = None) -> None:
         self._stop = stop or threading.Event()
@@ -127,7 +131,7 @@ _STEPS = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 
 def parse_duration(text: str) -> timedelta:
-    """Raises ValueError for anything else."""
+    """Reads 90s, 15m, 12h, 30d, 4w. Raises ValueError for anything else."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         raise ValueError(f"{text!r} is not a duration; write 90s, 15m, 12h, 30d or 4w")
@@ -138,7 +142,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def show_duration(span: timedelta) -> str:
-    """The two largest units that matter, as 1h 5m, 15m, 42s, 0.4s."""
+    """Writes the two largest units that matter, as 1h 5m, 15m, 42s, 0.4s."""
     seconds = span.total_seconds()
     if 0 < seconds < 10:
         return f"{seconds:.2g}s"

@@ -1,4 +1,4 @@
-"""What a file keeps: the records of its copies, and saving them from a damaged file."""
+"""The catalog of a file: the records of its copies, and how they are saved from a damaged file."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown, sound"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A copy as the file has it.
+    """A record is a copy as the file has it.
 
     `version` is what is seen. `following` is the next one, complete but not to be seen before those
-    of other copies are complete too. `shown` is the greatest NOW it was seen at. `verified` is when
-    every row was last found right; None where that is in doubt. `intact` is False where the
+    of other copies are complete too. `shown` is the greatest NOW the copy was seen at. `verified`
+    is when every row was last found right; None where that is in doubt. `intact` is False where the
     declaration has to be written again, from the one of the two that is left.
     """
 
@@ -50,12 +50,12 @@ class Record:
 
     @property
     def base(self) -> Version | None:
-        """What the next changes are told against."""
+        """The version that the next changes are told against."""
         return self.following or self.version
 
     @property
     def basis(self) -> tuple[bytes, bytes]:
-        """What a transfer goes on from: it holds as long as this is the same."""
+        """The tokens a transfer goes on from: it holds as long as they stay the same."""
         return (
             b"" if self.base is None else self.base.token,
             b"" if self.stage is None else self.stage.resume,
@@ -63,13 +63,13 @@ class Record:
 
 
 def records(connection: sqlite3.Connection) -> list[Record]:
-    """In the order in which they were first kept."""
+    """Reads all records, in the order in which the copies were first kept."""
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies ORDER BY copy_id")
     return [_record(*row) for row in rows]
 
 
 def find(connection: sqlite3.Connection, name: str) -> Record:
-    """Raises UnknownCopy."""
+    """Reads the record of a name. Raises UnknownCopy."""
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies WHERE name = ?", (name,))
     for row in rows:
         return _record(*row)
@@ -89,7 +89,7 @@ def by_id(connection: sqlite3.Connection, copy_id: int) -> Record | None:
 
 
 def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Record:
-    """The declaration is there twice, since nobody else could tell it."""
+    """Makes a record of a row. The declaration is there twice, since nobody else could tell it."""
     content = unseal(first) or unseal(second)
     if content is None:
         raise FileDamaged(
@@ -119,7 +119,7 @@ def _unsealed(sealed: Any, make: Callable[[dict[str, Any]], T]) -> T | None:
 
 
 def insert(connection: sqlite3.Connection, declaration: Declaration) -> Declaration:
-    """Gives it its id."""
+    """Adds a copy, and gives its declaration with its id."""
     cursor = connection.execute("INSERT INTO _psoup_copies (name) VALUES (?)", (declaration.name,))
     assert cursor.lastrowid is not None
     numbered = replace(declaration, copy_id=cursor.lastrowid)
@@ -136,7 +136,7 @@ def redeclare(connection: sqlite3.Connection, declaration: Declaration) -> None:
 
 
 def amend(connection: sqlite3.Connection, copy_id: int, **fields: Any) -> Declaration | None:
-    """Changes these fields of the declaration as it is now. None where the copy is gone."""
+    """Changes these fields of the declaration as it is now; gives None where the copy is gone."""
     record = by_id(connection, copy_id)
     if record is None:
         return None
@@ -165,13 +165,13 @@ def put_shown(connection: sqlite3.Connection, copy_id: int, now: int | None) -> 
 
 
 def put_verified(connection: sqlite3.Connection, copy_id: int, now: int | None) -> None:
-    """Notes that every row of the copy was found right; None: that this is in doubt."""
+    """Notes that every row was found right at `now`; None notes that this is in doubt."""
     sealed = None if now is None else seal({"at": now, "by": _sdk_version()})
     connection.execute("UPDATE _psoup_copies SET sound = ? WHERE copy_id = ?", (sealed, copy_id))
 
 
 def _verified(sealed: Any) -> int | None:
-    """What another version of the SDK has verified is in doubt."""
+    """Reads when the rows were verified; by another version of the SDK does not count."""
     content = unseal(sealed)
     if content is None or content.get("by") != _sdk_version():
         return None
@@ -196,7 +196,9 @@ def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
 
 
 def declare(connection: sqlite3.Connection, wanted: Declaration) -> None:
-    """Raises ValueError where SQLite could not tell the name from another copy's."""
+    """Keeps a copy as it is wanted. Raises ValueError where SQL can't tell its name from
+    another's.
+    """
     for record in _namesakes(connection, wanted.name):
         if record.name == wanted.name:
             return _declare_again(connection, record, wanted)
@@ -206,7 +208,7 @@ def declare(connection: sqlite3.Connection, wanted: Declaration) -> None:
 
 
 def _namesakes(connection: sqlite3.Connection, name: str) -> list[Record]:
-    """Those that have the name, but for case, in the row or in what was sealed."""
+    """Finds the records that have the name, but for case, in the row or in a declaration."""
     fragment = seal({"name": name}).partition("{")[2].rstrip("}")
     rows = connection.execute(
         f"SELECT {_FIELDS} FROM _psoup_copies WHERE lower(name) = lower(?1) "
@@ -226,7 +228,7 @@ def _declare_again(connection: sqlite3.Connection, record: Record, wanted: Decla
 
 
 def forget(connection: sqlite3.Connection, name: str) -> None:
-    """By what the row says of itself, so that a damaged one can be forgotten too."""
+    """Deletes a copy by the name its row has, so that a damaged one can be forgotten too."""
     rows = connection.execute("SELECT copy_id FROM _psoup_copies WHERE name = ?", (name,))
     ids = [copy_id for (copy_id,) in rows] or [find(connection, name).copy_id]
     delete(connection, ids)
@@ -249,9 +251,10 @@ class Recovered:
 
 
 def recover(path: str | os.PathLike[str]) -> Recovered:
-    """The damaged file is kept beside, with `.damaged` after its name. No one may have it open.
+    """Makes a new file of what can still be read of a damaged one, which nobody may have open.
 
-    Raises CopyError where there is no such file, or a damaged one was put aside before.
+    The damaged file is kept beside, with `.damaged` after its name. Raises CopyError where there is
+    no such file, or a damaged one was put aside before.
     """
     old, aside, fresh = Path(path), Path(f"{path}.damaged"), Path(f"{path}.recovered")
     if not old.is_file():
@@ -292,7 +295,7 @@ def _declarations(source: sqlite3.Connection) -> list[Declaration]:
 
 
 def _carry(source: sqlite3.Connection, connection: sqlite3.Connection, table: str) -> int:
-    """The columns the source has: it may be of an older format."""
+    """Copies the rows of a table, with the columns the source has: it may be of an older format."""
     names = [row[1] for row in _readable(source, f"PRAGMA table_info({table})")]
     columns, places, count = ", ".join(map(str, names)), ", ".join("?" * len(names)), 0
     for row in _readable(source, f"SELECT * FROM {table}"):
@@ -302,7 +305,7 @@ def _carry(source: sqlite3.Connection, connection: sqlite3.Connection, table: st
 
 
 def _readable(source: sqlite3.Connection, select: str) -> Iterator[tuple[object, ...]]:
-    """As far as it goes."""
+    """Yields rows as far as they can be read."""
     try:
         yield from source.execute(select)
     except (sqlite3.DatabaseError, UnicodeDecodeError):

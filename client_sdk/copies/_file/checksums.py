@@ -1,7 +1,7 @@
 """Checksums of rows and digests of answers, as docs/protocol.md defines them.
 
-Rows are lists of values as the file holds them, so that what is checked is what is stored. Plain
-integers: for 100,000 rows of a file most of the time goes into reading them anyway.
+Rows are lists of values as the file holds them, so that what is checked is what is stored. Sums are
+of plain integers: for 100,000 rows of a file most of the time goes into reading them anyway.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def _mix(x: int) -> int:
 
 
 class _Factors:
-    """What the words of a sum are multiplied with; made as far as they are needed."""
+    """The numbers that the words of a sum are multiplied with, made as far as they are needed."""
 
     def __init__(self) -> None:
         self._made: list[int] = []
 
     def of(self, count: int) -> list[int]:
-        """At least so many."""
+        """Gives at least so many factors."""
         while len(self._made) < count:
             self._made.append(_mix((len(self._made) + 1) * _STEP & ALL) | 1)
         return self._made
@@ -63,17 +63,20 @@ def sum_of_bytes(content: bytes) -> int:
 
 
 class Checksums:
-    """For rows of certain columns."""
+    """Computes the checksums of rows that have certain columns."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        """Raises ValueError for a type this version does not know."""
+        """Prepares for these columns. Raises ValueError for a type this version does not know."""
         self._kinds = [_KINDS[column.kind](column) for column in columns]
         self._count = HEAD + sum(kind.width for kind in self._kinds)
         self._pack = struct.Struct(f"<{self._count}Q").pack
         self._words = struct.Struct(f"<{2 * self._count}I").unpack
 
     def of(self, rows: Sequence[StoredRow]) -> list[int]:
-        """Raises TypeError, ValueError or AttributeError for a value that is none of its type."""
+        """Computes the checksum of each row.
+
+        Raises TypeError, ValueError or AttributeError for a value that is none of its type.
+        """
         if not rows:
             return []
         ids, begins, ends, keys, _, *values = zip(*rows, strict=True)
@@ -91,7 +94,7 @@ class Checksums:
         return [sum(map(mul, factors, words(pack(*row)))) & ALL for row in zip(*cells, strict=True)]
 
     def wrong(self, rows: Sequence[StoredRow]) -> list[int]:
-        """The ids of rows that are not what their checksum says."""
+        """Finds the ids of rows that are not what their checksum says."""
         try:
             found = self.of(rows)
         except _BAD_VALUES:
@@ -113,12 +116,12 @@ _BAD_VALUES = (TypeError, ValueError, AttributeError, ArithmeticError, struct.er
 
 
 def signed(number: int) -> int:
-    """The same 64 bits as SQLite's integers have them."""
+    """Gives 64 bits as SQLite's integers have them."""
     return number - 2**64 if number >= 2**63 else number
 
 
 def digest(numbers: Sequence[int]) -> bytes:
-    """Of row ids or checksums, signed or not."""
+    """Computes the digest of row ids or of checksums, signed or not."""
     if not numbers:
         return bytes(16)
     content = pa.array(numbers, pa.int64()).view(pa.uint64())
@@ -127,7 +130,8 @@ def digest(numbers: Sequence[int]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Count and digest of an answer's rows, which follow from those before as rows come and go.
+    """Sums are the count and digest of an answer's rows. They follow from those before as rows come
+    and go.
 
     `numbers` are the row ids or the checksums of the rows, whichever the answer's digest is of.
     """
@@ -169,7 +173,9 @@ def _folded(x: pa.Array, shift: int) -> pa.Array:
 
 
 class _Kind:
-    """One cell that says whether there is a value, then those of the value."""
+    """A kind makes the cells of a column: one says whether there is a value, the others are of the
+    value.
+    """
 
     width = 2
 

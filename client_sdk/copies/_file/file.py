@@ -53,10 +53,12 @@ CREATE TABLE _psoup_store (store);
 
 
 class CopyFile:
-    """`path` None: in memory, and gone when it is closed."""
+    """A file of copies, or one in memory where `path` is None, which is gone when it is closed."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
-        """Raises CopyError where it can't be opened, or is something else."""
+        """Opens the file, or makes it. Raises CopyError where that can't be, or it is something
+        else.
+        """
         self.path = None if path is None else Path(path)
         self._left_open = self._has_log()
         self._met_damage = False
@@ -103,7 +105,8 @@ class CopyFile:
     def _leave_doubt(self) -> None:
         """Lets another process take the doubt that this one has not.
 
-        A log that is still there belongs to a process that is: then nothing was left open.
+        A log that is there after closing belongs to a process that still runs: then no file was
+        left open.
         """
         if self._met_damage or (self._left_open and not self._has_log()):
             with (
@@ -114,25 +117,25 @@ class CopyFile:
                 connection.commit()
 
     def _has_log(self) -> bool:
-        """SQLite removes its log when the last process closes the file in order."""
+        """Looks for SQLite's log, which goes when the last process closes the file in order."""
         log = None if self.path is None else Path(f"{self.path}-wal")
         return log is not None and log.is_file() and log.stat().st_size > 0
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """All that is read inside is of one moment."""
+        """Reads: everything inside is of one moment."""
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """All or nothing. `durable`: it is on the disk when this returns, else soon after."""
+        """Writes all or nothing; `durable`: on the disk when this returns, else soon after."""
         with self._transaction("BEGIN IMMEDIATE", durable) as connection:
             yield connection
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[sqlite3.Connection]:
-        """The connection, outside any transaction, with no other thread at it."""
+        """Gives the connection, outside any transaction, while no other thread uses it."""
         with self._turn, translated(self.name):
             self._check_open()
             yield self._connection
@@ -192,7 +195,7 @@ class CopyFile:
         connection.execute("PRAGMA temp_store = MEMORY")
 
     def _create(self) -> None:
-        """Of two processes that find nothing one makes the tables."""
+        """Makes the tables; where two processes find none, one of them does."""
         connection = self._connection
         if self.path is not None:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -204,7 +207,7 @@ class CopyFile:
         connection.execute("COMMIT")
 
     def _upgrade(self) -> None:
-        """All steps or none; of two processes one takes them."""
+        """Takes all steps to this format or none; where two processes would, one does."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -219,7 +222,7 @@ class CopyFile:
 
 
 def _execute_all(connection: sqlite3.Connection, script: str) -> None:
-    """Inside the transaction that is open: `executescript` would end it."""
+    """Runs statements inside the transaction that is open: `executescript` would end it."""
     for statement in script.split(";"):
         connection.execute(statement)
 
@@ -279,6 +282,12 @@ _DEFAULT_PATIENCE = 60.0
 
 
 class SyncLock:
+    """The lock that one sync of a file holds, over all its processes and threads.
+
+    It is a lock of SQLite's own on a second, empty file: it is given back when its process ends,
+    however.
+    """
+
     def __init__(self, file: CopyFile) -> None:
         self._path = None if file.path is None else f"{file.path}-sync"
         self._name = file.name
@@ -286,7 +295,7 @@ class SyncLock:
         self._connection: sqlite3.Connection | None = None
 
     def acquire(self, patience: float | None) -> Flow[None]:
-        """Raises FileBusy when patience, in seconds, is at its end."""
+        """Waits for the lock. Raises FileBusy when `patience`, in seconds, is at its end."""
         seconds = _DEFAULT_PATIENCE if patience is None else patience
         end = time.monotonic() + seconds
         while not self._try():

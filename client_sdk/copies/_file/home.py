@@ -1,7 +1,12 @@
-"""The store a file belongs to: whose word counts about what waits, and how much it takes at once.
+"""What a file knows of its store: whose it is, its streams, and under which name the queue
+publishes.
 
-A file belongs to the first store it meets. While anything of it waits there, or was put aside, only
-`move` makes it another's: edits must not end in whatever answers at an address.
+A file belongs to the first store it meets. While anything waits in its queue, or was put aside,
+only `move` makes it another's: edits must not end in whatever answers at an address.
+
+A publisher's name belongs to one file, unless the file was copied. Where the store shows that it
+was, the name is kept for the batches that were there by then, which the other file may have sent
+under it, and ends with the last of them; later ones are certainly of this file and get a new name.
 """
 
 from __future__ import annotations
@@ -25,14 +30,14 @@ from client_sdk.copies._file.records import seal, unseal
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """`limits` are those of the server that was last asked."""
+    """The store a file belongs to. `limits` are those of the server that was last asked."""
 
     store_id: str
     limits: StoreLimits
 
 
 def home_of(connection: sqlite3.Connection) -> Home | None:
-    """None before the first contact, and where it can't be read any more."""
+    """Reads the home; None before the first contact, and where it can't be read any more."""
     row = connection.execute("SELECT store FROM _psoup_store").fetchone()
     content = unseal(row[0]) if row else None
     if content is None:
@@ -82,7 +87,7 @@ def _other(name: str, before: Home, found: Home) -> OtherStore:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`last_batch` None: the name is for every batch."""
+    """The queue publishes under a name; with `last_batch` None the name is for every batch."""
 
     name: str
     next_sequence: int
@@ -91,7 +96,7 @@ class Identity:
 
 
 def identity(connection: sqlite3.Connection) -> Identity:
-    """Made where there is none."""
+    """Reads the identity, and makes it where there is none."""
     select = "SELECT name, next_sequence, next_batch, last_batch FROM _psoup_publisher"
     row = connection.execute(select).fetchone()
     if row is None:
@@ -101,7 +106,9 @@ def identity(connection: sqlite3.Connection) -> Identity:
 
 
 def identity_for(connection: sqlite3.Connection, batch: int) -> Identity:
-    """A new one, where that of the file ends before the batch."""
+    """Reads the identity for a batch; makes a new one where that of the file ends before the
+    batch.
+    """
     found = identity(connection)
     if found.last_batch is None or batch <= found.last_batch:
         return found
@@ -110,14 +117,14 @@ def identity_for(connection: sqlite3.Connection, batch: int) -> Identity:
 
 
 def new_batch(connection: sqlite3.Connection) -> int:
-    """The number of one more batch."""
+    """Gives the number of one more batch."""
     number = identity(connection).next_batch
     connection.execute("UPDATE _psoup_publisher SET next_batch = next_batch + 1")
     return number
 
 
 def begin_anew(connection: sqlite3.Connection) -> None:
-    """Another name, from 1."""
+    """Takes another name, whose sequences begin with 1."""
     connection.execute(
         "UPDATE _psoup_publisher SET name = ?, next_sequence = 1, last_batch = NULL",
         (_random_name(),),
@@ -125,7 +132,7 @@ def begin_anew(connection: sqlite3.Connection) -> None:
 
 
 def use_up(connection: sqlite3.Connection, name: str, sequence: int, *, end: bool = False) -> None:
-    """The next has the next sequence. With `end` the name is for no batch that is queued later."""
+    """Counts a sequence as used. With `end` the name is for no batch that is queued later."""
     until = "coalesce(last_batch, next_batch - 1)" if end else "last_batch"
     connection.execute(
         f"UPDATE _psoup_publisher SET next_sequence = ?, last_batch = {until} "
@@ -142,15 +149,15 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def remember(connection: sqlite3.Connection, stream: Stream) -> None:
-    """In place of what was known of it."""
+    """Keeps what a stream is like, in place of what was known of it."""
     sealed = seal(stream_content(stream))
     connection.execute("INSERT OR REPLACE INTO _psoup_streams VALUES (?, ?)", (stream.name, sealed))
 
 
 def remembered(connection: sqlite3.Connection, name: str) -> Stream | None:
-    """None where nothing is known, or it can't be read any more. Counts are of no meaning.
+    """Reads what a stream is like; None where that is not known, or can't be read any more.
 
-    The store does not tell names apart by case either.
+    Its counts have no meaning. Names that differ by case are one stream, as in the store.
     """
     rows = connection.execute("SELECT stream FROM _psoup_streams WHERE name = ?", (name.lower(),))
     content = unseal((rows.fetchone() or [None])[0])

@@ -1,4 +1,4 @@
-"""What the file remembers of a copy beside its rows: declaration, versions, what is staged."""
+"""Records: what the file remembers of a copy beside its rows, each with a checksum of its own."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from psoup.v1 import psoup_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What `keep` was told, and the handle once there is one.
+    """A declaration is what `keep` was told, and the handle once there is one.
 
-    `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty where only the handle
-    is known. `key` is the client key it is registered with. `stream` is empty until it is learnt.
+    `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty where only the handle is
+    known. `key` is the client key the query is registered with. `stream` is empty until it is
+    learnt.
     """
 
     copy_id: int
@@ -36,7 +37,7 @@ class Declaration:
     stream: str = ""
 
     def asks_the_same(self, other: Declaration) -> bool:
-        """Whether its answer is the other's too. A handle that is not given does not matter."""
+        """Tells whether both have one answer. A handle that is not given does not matter."""
         same = replace(other, copy_id=self.copy_id, key=self.key, priority=self.priority)
         same = replace(same, lease=self.lease, name=self.name, stream=self.stream)
         return self == (replace(same, handle=self.handle) if self.sql else same)
@@ -51,7 +52,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What `begin` says of the rows of a whole answer."""
+    """A shape is what `begin` says of the rows of a whole answer."""
 
     columns: tuple[Column, ...]
     pattern: str
@@ -79,7 +80,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """An answer the file holds, in a table: what its `end` said. Instants are microseconds."""
+    """A version is an answer the file holds in a table, as its `end` said. Instants are
+    microseconds.
+    """
 
     table: str
     shape: Shape
@@ -97,7 +100,9 @@ class Version:
     def from_wire(
         cls, end: pb.SyncEnd, table: str, shape: Shape, before: Version | None, base_rows: bool
     ) -> Version:
-        """`before` is the version it follows from, if the answer was not whole."""
+        """Makes a version of its `end`; `before` is the one it follows from, None for a whole
+        answer.
+        """
         return cls(
             table=table,
             shape=shape,
@@ -146,11 +151,12 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A transfer under way. `shape` is that of a whole answer; None where the copy changes.
+    """A stage is a transfer under way. `shape` is that of a whole answer; None where the copy
+    changes.
 
-    `repair` marks what was to be repaired, so that the same is asked for when it goes on.
-    `begun` is False where the token only holds a position, and nothing has come. `table` has its
-    rows; it is empty before there are any.
+    `repair` marks what was to be repaired, so that the same is asked for when it goes on. `begun`
+    is False where the token only holds a position, and nothing has come. `table` has the rows that
+    came; it is empty before there are any.
     """
 
     resume: bytes
@@ -179,7 +185,7 @@ def _micros(end: pb.SyncEnd, field: str) -> int | None:
 
 
 def _moment(micros: int | None) -> Any:
-    """None also where a datetime can't hold it."""
+    """Makes a datetime; None too where a datetime can't hold the instant."""
     try:
         return None if micros is None else from_micros(micros)
     except OverflowError:
@@ -207,20 +213,24 @@ class CopyState:
     base_rows: bool
 
     def fresh(self, now: datetime | None = None) -> bool:
-        """Whether the copy is still right at `now` (None: by this machine's clock), as long as
-        there is no new data."""
+        """Tells whether the copy is still right at `now`, given no new data.
+
+        None is the instant by this machine's clock.
+        """
         moment = datetime.now().astimezone() if now is None else now
         return self.good_until is None or utc(moment) < self.good_until
 
 
 def seal(content: Mapping[str, Any]) -> str:
-    """JSON after its checksum. Bytes are written in hexadecimal."""
+    """Writes a record as JSON after its checksum, so that a flipped bit is found. Bytes are in
+    hexadecimal.
+    """
     text = json.dumps(content, separators=(",", ":"), sort_keys=True, default=bytes.hex)
     return f"{_sum(text)} {text}"
 
 
 def unseal(sealed: Any) -> dict[str, Any] | None:
-    """None where it is not what was sealed."""
+    """Reads a record; None where it is not what was sealed."""
     if not isinstance(sealed, str):
         return None
     checksum, _, text = sealed.partition(" ")

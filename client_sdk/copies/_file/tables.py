@@ -1,7 +1,20 @@
 """The rows of copies: a table for each version of each copy, and for what is staged.
 
-`_psoup_rows_7_2` is the second table of copy 7. Which is which is said where the copy is
-remembered: SQLite renames a table only slowly where there are many.
+`_psoup_rows_7_2` is the second table of copy 7. The record of the copy says which table is which:
+SQLite renames a table only slowly where there are many.
+
+Values are stored exactly, and comparable in SQL where SQLite has a type for them:
+
+    BOOLEAN     0 or 1
+    BIGINT      an integer
+    DOUBLE      a real; the text NaN, since SQLite has none
+    DECIMAL     text, with as many digits after the point as its type says
+    TEXT        text
+    TIMESTAMP   an integer, microseconds since 1970
+    DATE        an integer, days since 1970
+
+Columns are declared without a type, so that SQLite converts nothing. A query sees them through
+`shown`: timestamps and dates as ISO text, decimals as reals.
 """
 
 from __future__ import annotations
@@ -25,14 +38,14 @@ _BATCH = 10_000
 
 
 def all_of(connection: sqlite3.Connection, copy_id: int) -> list[str]:
-    """The tables of a copy."""
+    """Names the tables of a copy."""
     names = f"_psoup_rows_{copy_id}_*"
     found = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB ?", (names,))
     return [name for (name,) in found]
 
 
 def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column]) -> str:
-    """Makes one more."""
+    """Makes one more table for a copy, and gives its name."""
     taken = [int(name.rpartition("_")[2]) for name in all_of(connection, copy_id)]
     table = f"_psoup_rows_{copy_id}_{max(taken, default=0) + 1}"
     _, *head = _HEAD
@@ -42,12 +55,12 @@ def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column])
 
 
 def value_names(columns: Sequence[Column]) -> list[str]:
-    """Columns are c0, c1, …: an answer's own names may be equal for SQLite."""
+    """Names the columns c0, c1, …: an answer's own names may be equal for SQLite."""
     return [f"c{number}" for number in range(len(columns))]
 
 
 def drop_but(connection: sqlite3.Connection, copy_id: int, kept: Collection[str] = ()) -> None:
-    """Drops the tables of a copy, all but these."""
+    """Drops the tables of a copy, all but those `kept`."""
     for table in all_of(connection, copy_id):
         if table not in kept:
             connection.execute(f"DROP TABLE {table}")
@@ -59,18 +72,19 @@ def exists(connection: sqlite3.Connection, table: str) -> bool:
 
 
 def put(connection: sqlite3.Connection, table: str, rows: Sequence[StoredRow]) -> None:
-    """Rows with an id that is there replace it."""
+    """Puts rows into a table, each in place of the one that has its id."""
     if rows:
         places = ", ".join("?" * len(rows[0]))
         connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", rows)
 
 
-def pour(connection: sqlite3.Connection, source: str, table: str) -> None:
+def copy_rows(connection: sqlite3.Connection, source: str, table: str) -> None:
+    """Copies all rows of the table `source`, each in place of the one that has its id."""
     connection.execute(f"INSERT OR REPLACE INTO {table} SELECT * FROM {source}")
 
 
 class Changes:
-    """Changes of the rows of one table, and what becomes of its count and digest.
+    """Changes of the rows of one table, which tell what becomes of its count and digest.
 
     Both follow from those the table had `before`: only rows that come and go are read.
     """
@@ -88,7 +102,7 @@ class Changes:
 
     @property
     def sums(self) -> Sums | None:
-        """None where a row that went had no number to sum, being damaged."""
+        """Count and digest now; None where a row that went had no number to sum, being damaged."""
         if not all(isinstance(number, int) for number in self._gone):
             return None
         return self._before.plus(self._came).minus(self._gone)
@@ -116,7 +130,7 @@ class Changes:
     def put_all(self, source: str) -> None:
         """Puts all rows of the table `source` into this one, as `put` does."""
         self.remove_all(f"SELECT row_id FROM {source}")
-        pour(self._connection, source, self._table)
+        copy_rows(self._connection, source, self._table)
         found = self._connection.execute(f"SELECT {self._number} FROM {source}")
         self._came += [number for (number,) in found]
 
@@ -142,7 +156,7 @@ def rows_of(connection: sqlite3.Connection, table: str, ids: Sequence[int]) -> l
 
 
 def count_of(connection: sqlite3.Connection, table: str) -> int:
-    """Counts the rows of a table, which SQLite does by its pages, a hundred rows at a time."""
+    """Counts the rows of a table, which SQLite does page by page."""
     count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return count
 
@@ -155,7 +169,7 @@ def sums_of(connection: sqlite3.Connection, table: str, shape: Shape) -> Sums | 
 
 
 def damaged(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> list[int]:
-    """Reads every row and finds the ids of those that are not what their checksum says."""
+    """Reads every row, and finds the ids of those that are not what their checksum says."""
     sums = Checksums(columns)
     return [row_id for rows in _batches(connection, table) for row_id in sums.wrong(rows)]
 
@@ -174,7 +188,7 @@ def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[Stored
 
 
 def _read(connection: sqlite3.Connection, select: str) -> list[Any]:
-    """Text that is none (any longer) comes as bytes, which is no value of any type."""
+    """Reads rows; a text that is no UTF-8 any more comes as bytes, which no type has."""
     try:
         return connection.execute(select).fetchall()
     except sqlite3.OperationalError as error:
@@ -204,7 +218,7 @@ NAN = "NaN"
 
 
 def stored(array: pa.Array, column: Column) -> list[Any]:
-    """The values of an Arrow array of the column's type."""
+    """Gives the values of an Arrow array of the column's type as the file holds them."""
     kind = column.kind
     if kind == "BOOLEAN":
         array = array.cast(pa.int8())
@@ -221,7 +235,9 @@ def stored(array: pa.Array, column: Column) -> list[Any]:
 
 
 def restored(values: Sequence[Any], column: Column) -> pa.Array:
-    """The Arrow array. Raises ValueError or TypeError for values that are none of the type."""
+    """Makes the Arrow array of stored values. Raises ValueError or TypeError for those of another
+    type.
+    """
     kind = column.kind
     if kind == "BOOLEAN":
         return pa.array([None if value is None else bool(value) for value in values], pa.bool_())
@@ -251,7 +267,7 @@ _SHOWN: dict[str, Callable[[str], str]] = {
 
 
 def shown(name: str, column: Column) -> str:
-    """The SQL expression by which a query sees the stored column of that name."""
+    """Gives the SQL expression by which a query sees the stored column of that name."""
     return _SHOWN[column.kind](name) if column.kind in _SHOWN else name
 
 

@@ -1,4 +1,7 @@
-"""From the rows of a copy to the answer at an instant: the one place where that is done."""
+"""The answer of a copy at an instant, and which instant that is.
+
+NOW of a copy that slides is the client's clock, never behind the store's and never backwards.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,16 @@ ORDER = "sort_key, visible_from, row_id"
 
 
 def version_of(record: Record) -> Version:
-    """Raises NotSynced."""
+    """Gives the version that is seen. Raises NotSynced."""
     if record.version is None:
         raise NotSynced(f"{record.name} has not been synced yet, or its state is damaged: sync")
     return record.version
 
 
 def visible(now: int | None) -> str:
-    """The condition on rows of the answer at that instant; without one no row that has a begin."""
+    """Gives the condition on rows of the answer at `now`; without a NOW no row is in it that has a
+    begin.
+    """
     if now is None:
         return "visible_from IS NULL"
     begun = f"(visible_from IS NULL OR visible_from <= {now})"
@@ -42,7 +47,7 @@ def answer_columns(connection: sqlite3.Connection, record: Record) -> tuple[Colu
 
 
 def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -> pa.Table:
-    """In the order of the answer; of base rows it is computed."""
+    """Makes the answer at `now`, in its order; where the copy is of base rows, it is computed."""
     batches = batches_at(connection, record, now, _ROWS)
     return pa.Table.from_batches(batches, schema_of(answer_columns(connection, record)))
 
@@ -50,7 +55,7 @@ def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -
 def batches_at(
     connection: sqlite3.Connection, record: Record, now: int | None, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """The same, so many rows at a time."""
+    """Makes the answer at `now`, so many `rows` at a time."""
     columns = version_of(record).shape.columns
     stored = tables.value_names(columns)
     computation = computation_of(connection, record.declaration)
@@ -97,7 +102,7 @@ def machine_clock() -> datetime:
 
 
 class CopyClock:
-    """What NOW each copy was last seen at. The file is told every second, if it has time."""
+    """Knows the NOW each copy was last seen at. The file is told every second, if it has time."""
 
     def __init__(self, file: CopyFile, clock: Clock) -> None:
         self._file = file
@@ -105,7 +110,10 @@ class CopyClock:
         self._seen: dict[tuple[int, bytes], int] = {}
 
     def now(self, record: Record, asked: datetime | None) -> int | None:
-        """Raises ValueError for an instant before the copy's own: rows of then may be gone."""
+        """Gives the NOW at which a copy is seen.
+
+        Raises ValueError for an instant before the copy's own: rows of then may be gone.
+        """
         version = version_of(record)
         if asked is not None:
             now = to_micros(asked)
@@ -120,7 +128,7 @@ class CopyClock:
         return max(to_micros(self._clock()), version.now or 0, shown)
 
     def note(self, record: Record, now: int | None) -> None:
-        """It was seen at that NOW, and is not to be seen at an earlier one.
+        """Notes that the copy was seen at `now`, and is not to be seen at an earlier instant.
 
         A new version begins at the store's NOW, so that a clock that was wrong is put right.
         """

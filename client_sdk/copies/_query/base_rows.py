@@ -1,7 +1,9 @@
 """Copies of base rows: what their queries are, so that the answer can be computed offline.
 
 The text, its parameters and the stream come from the store when the copy is first synced, and again
-when it is registered anew; from then on no connection is needed.
+when it is registered anew; from then on no connection is needed. The store's own evaluator computes
+the answer, so that client and store can't disagree. It needs numpy and sqlglot, which the SDK does
+without otherwise: `prepare` says so where they are missing.
 """
 
 from __future__ import annotations
@@ -26,15 +28,18 @@ from client_sdk.copies._file.records import Declaration, seal, unseal
 from psoup.v1 import psoup_pb2 as pb
 
 
-def settle(file: CopyFile, session: Session, declaration: Declaration) -> Flow[PsoupError | None]:
-    """Finds out how the answer is computed, where that is not known. What it can't be is returned.
+def learn_computation(
+    file: CopyFile, session: Session, declaration: Declaration
+) -> Flow[PsoupError | None]:
+    """Learns how the answer is computed, where that is not known; gives the error where it can't
+    be.
 
     Raises where the store can't be asked.
     """
     if not declaration.base_rows or not declaration.handle:
         return None
     with file.reading() as connection:
-        if _is_settled(connection, declaration):
+        if _is_learnt(connection, declaration):
             return None
     try:
         found = yield from _flows.registration(session, declaration.handle)
@@ -49,7 +54,10 @@ def settle(file: CopyFile, session: Session, declaration: Declaration) -> Flow[P
 
 
 def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> Computation | None:
-    """None where the copy is the answer. Raises FileDamaged where it can't be told."""
+    """Reads how the answer is computed; None where the copy is the answer.
+
+    Raises FileDamaged where it can't be read.
+    """
     if not declaration.base_rows:
         return None
     content = _content(connection, declaration)
@@ -61,13 +69,13 @@ def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> 
 
 
 def sync_window(connection: sqlite3.Connection, declaration: Declaration) -> str:
-    """The window to ask for."""
+    """Gives the window to ask the store for."""
     content = _content(connection, declaration) if declaration.base_rows else None
     return declaration.window if content is None else _prepared(content).sync_window
 
 
 def _content(connection: sqlite3.Connection, declaration: Declaration) -> str | None:
-    """As it was sealed. It may be of an earlier registration of the same text."""
+    """Reads the record as it was sealed. It may be of an earlier registration of the same text."""
     rows = connection.execute(
         "SELECT content FROM _psoup_computed WHERE copy_id = ?", (declaration.copy_id,)
     )
@@ -75,7 +83,7 @@ def _content(connection: sqlite3.Connection, declaration: Declaration) -> str | 
     return None if unseal(sealed) is None else sealed
 
 
-def _is_settled(connection: sqlite3.Connection, declaration: Declaration) -> bool:
+def _is_learnt(connection: sqlite3.Connection, declaration: Declaration) -> bool:
     content = unseal(_content(connection, declaration))
     return content is not None and content["handle"] == declaration.handle.hex()
 
@@ -115,20 +123,20 @@ _NEEDED = ("numpy", "sqlglot")
 
 
 class Computation(Protocol):
-    """One registered query, bound."""
+    """A computation is one registered query, bound."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the answer."""
+        """The columns of the answer."""
 
     @property
     def sync_window(self) -> str:
         """The window whose base rows are to be synced; empty for the registered one."""
 
     def answer(self, rows: pa.Table, now: datetime | None) -> pa.Table:
-        """What the store would answer at NOW, given no new data, in its order and types.
+        """Computes what the store would answer at `now`, given no new data, in its order and types.
 
-        `rows` are those of the copy that are visible at NOW, in any order: `_row_id` and the
+        `rows` are those of the copy that are visible at `now`, in any order: `_row_id` and the
         columns the store sent. Raises ValueError where these are not the columns of this query.
         """
 
@@ -136,10 +144,10 @@ class Computation(Protocol):
 def prepare(
     sql: str, parameters: Mapping[str, Scalar] | None, stream: Stream, window: str | None
 ) -> Computation:
-    """`window` is the copy's own, where it is another than the registered one.
+    """Binds a query. `window` is the copy's own, where it is another than the registered one.
 
-    Raises NotComputable, QueryProblem for a text that is none, and ModuleNotFoundError where
-    numpy or sqlglot are missing.
+    Raises NotComputable, QueryProblem for a text that is none, and ModuleNotFoundError where numpy
+    or sqlglot are missing.
     """
     require()
     from client_sdk.copies._query.compute import computation

@@ -1,7 +1,7 @@
-"""The store's evaluator over a copy's base rows. The only module of the SDK that knows it.
+"""The store's evaluator over a copy's base rows. No other module of the SDK knows it.
 
-Base rows are chosen already: by WHERE, and by the window through their visible intervals. What is
-left is what the store does with chosen rows: groups, HAVING, SELECT, DISTINCT, ORDER BY, LIMIT.
+Base rows are chosen already: by WHERE, and by the window through their visible intervals. The rest
+is what the store does with chosen rows: groups, HAVING, SELECT, DISTINCT, ORDER BY, LIMIT.
 
 REFRESH EVERY sets the window back to the last point, which may hold rows that have left the window
 of NOW. So a wider one is synced, and its rows are chosen here by their ts. That they were known at
@@ -41,7 +41,9 @@ _ANY_LENGTH = 1 << 30
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A Computation. `window` is None where visibility alone chooses the rows."""
+    """A Computation by the store's evaluator. `window` is None where visibility alone chooses the
+    rows.
+    """
 
     query: Query
     columns: tuple[Column, ...]
@@ -59,7 +61,7 @@ class Evaluated:
         return pa.Table.from_batches([shape(self.query, batch)])
 
     def _refreshed(self, rows: pa.Table, window: TimeWindow, now: datetime | None) -> pa.Table:
-        """Those of the window at the last refresh point."""
+        """Chooses the rows of the window at the last refresh point."""
         if now is None or not isinstance(self.query.refresh, RefreshEvery):
             return rows.slice(0, 0)
         begin, end = window.at(self.query.refresh.point(to_micros(now)))
@@ -80,7 +82,7 @@ class Evaluated:
 def computation(
     sql: str, parameters: Mapping[str, Scalar], stream: Stream, window: str
 ) -> Evaluated:
-    """Raises NotComputable and QueryProblem."""
+    """Binds a query to the evaluator. Raises NotComputable and QueryProblem."""
     schema = _schema(stream)
     try:
         query = _bound(sql, parameters, schema)
@@ -108,7 +110,7 @@ def _bound(sql: str, parameters: Mapping[str, Scalar], schema: StreamSchema) -> 
 
 
 def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
-    """The window, where its rows at the last refresh point can be told from later base rows."""
+    """Gives the window, where later base rows tell its rows at the last refresh point."""
     if not isinstance(query.refresh, RefreshEvery):
         raise _refused("rows refresh this answer; which of them came when, base rows don't say")
     if schema.ordered_by is not None:
@@ -137,9 +139,9 @@ def _refused(why: str) -> NotComputable:
 
 
 def _widened(window: TimeWindow, period: int) -> Window:
-    """One that holds at NOW all rows that the other held at the last refresh point.
+    """Makes a window that holds at NOW all rows that this one held at the last refresh point.
 
-    It reaches no further back than RETAIN allows, because with REFRESH the other was allowed.
+    It reaches no further back than RETAIN allows, because with REFRESH this one was allowed.
     """
     begin = window.begin
     if begin is None or not begin.relative:
@@ -149,7 +151,7 @@ def _widened(window: TimeWindow, period: int) -> Window:
 
 
 def _batch(rows: pa.Table) -> pa.RecordBatch:
-    """As the evaluator takes rows."""
+    """Makes a batch as the evaluator takes it."""
     names = ["row_id" if name == ROW_ID else name for name in rows.column_names]
     columns = [pa.concat_arrays(c.chunks) if c.chunks else _none(c.type) for c in rows.columns]
     return pa.RecordBatch.from_arrays(columns, names=names)

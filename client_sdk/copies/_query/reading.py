@@ -32,7 +32,7 @@ from client_sdk.copies._query.answers import (
 
 
 class Copy:
-    """The answer of one registration, offline.
+    """A copy is the answer of one registration, offline.
 
     Where `state.slides`, the answer is that at this machine's NOW: rows leave and enter by
     themselves. Else it stays at `state.now`. An explicit `now` may be later than that, not earlier;
@@ -46,7 +46,7 @@ class Copy:
 
     @property
     def state(self) -> CopyState:
-        """Raises NotSynced before the first sync."""
+        """The state of the copy. Raises NotSynced before the first sync."""
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
             state = version_of(record).state
@@ -54,20 +54,20 @@ class Copy:
 
     @property
     def synced(self) -> bool:
-        """Whether there is an answer."""
+        """True where there is an answer."""
         with self._file.reading() as connection:
             return catalog.find(connection, self.name).version is not None
 
     @property
     def staged(self) -> bool:
-        """Whether a part of the next answer has come, and the rest is for the next sync."""
+        """True where a part of the next answer has come, and the rest is for the next sync."""
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
             return record.stage is not None or record.following is not None
 
     @property
     def handle(self) -> bytes | None:
-        """Of its registration; None before it is registered."""
+        """The handle of its registration; None before it is registered."""
         with self._file.reading() as connection:
             return catalog.find(connection, self.name).declaration.handle or None
 
@@ -93,7 +93,7 @@ class Copy:
     def batches(
         self, now: datetime | None = None, *, rows: int = 65_536
     ) -> Iterator[pa.RecordBatch]:
-        """The same a batch at a time, for answers larger than memory.
+        """Yields the answer a batch at a time, for answers larger than memory.
 
         The file is held open at one moment until the last batch, so take them all, in one thread.
         """
@@ -102,17 +102,17 @@ class Copy:
             yield from batches_at(connection, record, self._now.now(record, now), rows)
 
     def rows(self, now: datetime | None = None) -> list[dict[str, Any]]:
-        """Timestamps are aware datetimes in UTC, decimals are Decimal, NULL is None."""
+        """Gives dicts: timestamps are aware datetimes in UTC, decimals Decimal, NULL is None."""
         return python_rows(*self._answer(now))
 
     def to_pandas(self, now: datetime | None = None) -> Any:
-        """A pandas DataFrame; pandas is not part of the base install."""
+        """Gives a pandas DataFrame; pandas is not part of the base install."""
         return to_pandas(self.to_arrow(now))
 
     def query(
         self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
     ) -> list[dict[str, Any]]:
-        """One SELECT of SQLite's over the answer, a table of the copy's name."""
+        """Runs one SELECT of SQLite's over the answer, a table of the copy's name."""
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
             moment = self._now.now(record, now)
@@ -149,7 +149,10 @@ def run_query(
     parameters: Parameters,
     copies: Iterable[tuple[Record, int | None]],
 ) -> list[dict[str, Any]]:
-    """`copies` are those that have been synced, each with its NOW. Raises LocalQueryProblem."""
+    """Runs one SELECT, read-only. `copies` are those that have been synced, each with its NOW.
+
+    Raises LocalQueryProblem.
+    """
     with _views(connection, copies), _read_only(connection):
         try:
             cursor = connection.execute(sql, _adapted(parameters))
@@ -186,7 +189,7 @@ def _select(record: Record, now: int | None) -> str:
 
 
 def _select_computed(connection: sqlite3.Connection, record: Record, now: int | None) -> str:
-    """The answer that is computed from base rows, as a table for as long as it is asked."""
+    """Makes a table of the answer that is computed from base rows, and a SELECT of it."""
     columns, table = answer_columns(connection, record), _computed_table(record)
     answer = answer_at(connection, record, now).combine_chunks()
     series = (
@@ -214,7 +217,7 @@ def _values(columns: Sequence[Column]) -> str:
 
 
 def _distinct(columns: Sequence[Column]) -> list[str]:
-    """Names that SQLite tells apart: it does not look at case."""
+    """Gives names that SQLite tells apart: it does not look at case."""
     made: list[str] = []
     for column in columns:
         name, number = column.name, 2
@@ -244,7 +247,7 @@ def _adapted(parameters: Parameters) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """As a query sees such a value in a copy."""
+    """Gives a parameter as a query sees such a value in a copy."""
     if isinstance(value, datetime):
         return utc(value).strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
     if isinstance(value, date):

@@ -1,7 +1,7 @@
-"""Batches as the queue keeps them.
+"""Batches as the queue keeps them, and what a program sees of those that wait or were put aside.
 
     arrow      rows that fit the stream, as they are sent: one Arrow IPC stream
-    table      the same before the stream is known, to be checked when it is
+    table      an Arrow IPC stream of a stream that is not known yet, to be checked when it is
     values     rows given as dicts, before the stream is known
     heartbeat  an instant
 
@@ -35,7 +35,7 @@ ARROW, TABLE, VALUES, HEARTBEAT = "arrow", "table", "values", "heartbeat"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one publish sends, or will when it has been checked."""
+    """A piece is what one publish sends, or will when it has been checked."""
 
     kind: str
     payload: bytes
@@ -48,14 +48,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much one publish can hold."""
+    """The room of one publish is how much it can hold."""
 
     bytes: int = BATCH_BYTES
     rows: int = BATCH_ROWS
 
     @classmethod
     def of(cls, limits: StoreLimits, most: int) -> Room:
-        """What the store takes, in messages of at most so many bytes."""
+        """Gives the room of what the store takes, in messages of at most so many bytes."""
         message = min(limits.message_bytes, most) - IDENTITY_BYTES
         return cls(max(1, min(message, limits.batch_bytes)), limits.batch_rows)
 
@@ -66,7 +66,7 @@ class Room:
 
 
 def checked(rows: Rows, stream: Stream, room: Room) -> list[Piece]:
-    """Cut as publish_many cuts, and to `room`. Raises RowProblem.
+    """Checks rows, and cuts them as publish_many does and to `room`. Raises RowProblem.
 
     One row that is too large is a piece of its own.
     """
@@ -89,8 +89,10 @@ def require_room(pieces: Sequence[Piece], room: Room) -> None:
 
 
 def unchecked(rows: Rows) -> list[Piece]:
-    """For a stream that is not known. Raises TypeError for a value that has no type, and for
-    pandas, whose types say too little."""
+    """Makes pieces for a stream that is not known.
+
+    Raises TypeError for a value that has no type, and for pandas, whose types say too little.
+    """
     if is_pandas(rows):
         raise TypeError(
             "a DataFrame can be queued only for a stream that is known: learn it while connected, "
@@ -111,7 +113,7 @@ def heartbeat(instant: datetime) -> Piece:
 
 
 def rows_of(piece: Piece) -> Any:
-    """As they can be published again: a table, dicts, or the instant of a heartbeat."""
+    """Gives what can be published again: a table, dicts, or the instant of a heartbeat."""
     match piece.kind:
         case "values":
             return list(_decode(piece.payload))
@@ -132,7 +134,7 @@ def _plain(value: Any) -> Any:
 
 
 def _encode(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Runs of rows with the same keys, each with its length before it."""
+    """Writes runs of rows with the same keys, each with its length before it."""
     content = bytearray()
     for _, run in itertools.groupby(rows, key=list):
         message = to_rows(list(run)).SerializeToString()
@@ -151,7 +153,7 @@ def _decode(content: bytes) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class QueuedStream:
-    """`since` is when the oldest was queued, in microseconds."""
+    """Counts of what waits for one stream; `since` is when the oldest was queued, in µs."""
 
     batches: int
     rows: int
@@ -165,7 +167,7 @@ class QueuedStream:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """What waits, by stream. A batch that was cut counts as several.
+    """Counts of what waits, by stream. A batch that was cut counts as several.
 
     `rejected` and `doubtful` were put aside, and wait for a decision.
     """
@@ -187,14 +189,14 @@ class Queued:
         return sum(one.bytes for one in self.streams.values())
 
     def rows_for(self, stream: str | None) -> int:
-        """How many rows wait for one stream; for all, where that is not known."""
+        """Counts the rows that wait for one stream; for all, where that is not known."""
         if stream is None:
             return self.rows
         name = stream.lower()
         return sum(one.rows for each, one in self.streams.items() if each.lower() == name)
 
     def __bool__(self) -> bool:
-        """Whether anything waits."""
+        """True where anything waits."""
         return bool(self.streams)
 
 
@@ -211,7 +213,7 @@ class _Aside:
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> Self:
-        """A row of the queue, whose last two columns say why."""
+        """Makes it of a row of the queue, whose last two columns say why."""
         batch, number, stream, kind, payload, count, _, queued_at, _, *sealed = row
         found = [unseal(one) for one in sealed if one is not None]
         why = (found and found[0]) or {"reason": "", "message": "the reason can't be read any more"}
@@ -225,9 +227,9 @@ class _Aside:
 
     @property
     def content(self) -> Any:
-        """What was published: an Arrow table, dicts, or the instant of a heartbeat.
+        """The rows that were published: an Arrow table, dicts, or the instant of a heartbeat.
 
-        Raises ValueError where it can't be read any more.
+        Raises ValueError where they can't be read any more.
         """
         return rows_of(self._piece)
 
@@ -252,7 +254,7 @@ class Doubtful(_Aside):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a send did.
+    """Counts of what a send did.
 
     `duplicates` of the batches had been there already, from an earlier send whose acknowledgement
     was lost. `rejected` and `doubtful` were put aside. In a sync `error` is what keeps the rest

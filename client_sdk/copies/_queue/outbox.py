@@ -1,5 +1,5 @@
-"""Publishing while offline: what is published waits in the file until it is sent.
-Sending the queue: each batch exactly once, in order, whatever breaks meanwhile.
+"""The outbox: what is published while offline waits in the file, and is sent exactly once, in
+order.
 
 One batch is on its way at a time. It keeps its sequence until the store has acknowledged it, and
 the note of that and the batch's end in the queue are one transaction. So after any crash, and for
@@ -12,8 +12,8 @@ batch waits on. Should the store have taken it after all, under an earlier sendi
 lost, the sequence is used up, and the store says so. Then, and whenever else the numbers are not
 what the file thinks (a store or a file from a backup), the queue goes on under a new name from 1.
 
-Where the store has taken the sequence but no longer knows with which rows, the batch is doubtful.
-A repeat of our own never is: the next is sent only when this one is acknowledged, and what the last
+Where the store has taken the sequence but no longer knows with which rows, the batch is doubtful. A
+repeat of our own never is: the next is sent only when this one is acknowledged, and what the last
 sequence of a publisher held is known for ever.
 """
 
@@ -53,7 +53,7 @@ from psoup.v1 import psoup_pb2 as pb
 
 
 class Outbox:
-    """The half of Copies that publishes. No method needs a connection but those that take one."""
+    """The half of Copies that publishes. Only methods that take a client need a connection."""
 
     def __init__(self, file: CopyFile, queue_bytes: int = QUEUE_BYTES) -> None:
         self._file = file
@@ -61,7 +61,8 @@ class Outbox:
         self._put_aside = PutAside(file)
 
     def publish(self, stream: str, rows: Rows) -> int | None:
-        """Queues one batch, on the disk when this returns. Its number; None where it has no rows.
+        """Queues one batch, on the disk when this returns; gives its number, or None where it has
+        no rows.
 
         Rows are as for `Client.publish`. Where the stream is known from the last contact they are
         checked at once, else when they are sent. A row of a stream with arrival time gets its ts
@@ -89,28 +90,30 @@ class Outbox:
 
     @property
     def queued(self) -> Queued:
-        """What waits."""
+        """Counts of what waits."""
         return self._queue.state()
 
     @property
     def rejected(self) -> list[Rejected]:
-        """What the store refused for good. It stays here until it is requeued or discarded."""
+        """The batches that the store refused for good, here until requeued or discarded."""
         return self._put_aside.rejected()
 
     @property
     def doubtful(self) -> list[Doubtful]:
-        """What may be in the store, and may not. It stays here until it is resent or discarded."""
+        """The batches that may be in the store, and may not. They stay here until resent or
+        discarded.
+        """
         return self._put_aside.doubtful()
 
     def requeue(self, batch: int | None = None) -> int:
-        """Puts a refused batch (None: all of them) at the end of the queue. How many pieces.
+        """Puts a refused batch (None: all) at the end of the queue; gives the count of pieces.
 
         Raises ValueError where that batch was not refused.
         """
         return self._put_aside.requeue(batch)
 
     def resend(self, batch: int | None = None) -> int:
-        """Puts a doubtful batch (None: all of them) at the end of the queue. How many pieces.
+        """Puts a doubtful batch (None: all) at the end of the queue; gives the count of pieces.
 
         It is sent as a batch that was never sent before: if it is in the store, it will be twice.
         Raises ValueError where that batch is not doubtful.
@@ -118,7 +121,8 @@ class Outbox:
         return self._put_aside.resend(batch)
 
     def discard(self, batch: int | None = None) -> int:
-        """Deletes a refused or a doubtful batch (None: all refused ones). How many pieces.
+        """Deletes a refused or a doubtful batch (None: all refused ones); gives the count of
+        pieces.
 
         Raises ValueError where that batch is neither.
         """
@@ -162,7 +166,7 @@ class Outbox:
         return home.store_id
 
     def known_stream(self, stream: str) -> Stream | None:
-        """As it was at the last contact; None where there was none."""
+        """Gives a stream as it was at the last contact; None where there was none."""
         with self._file.reading() as connection:
             return remembered(connection, stream)
 
@@ -170,7 +174,7 @@ class Outbox:
         return Sending(session, self._file, self._queue).all()
 
     def _sent(self, session: Session) -> Flow[Sent]:
-        """The same in a sync, which goes on where the store is there but does not take a batch."""
+        """Sends in a sync, which goes on where the store is there but does not take a batch."""
         run = Sending(session, self._file, self._queue)
         try:
             return (yield from run.all())
@@ -188,7 +192,7 @@ _MOST_NAMES = 3
 
 
 class Sending:
-    """One send. `sent` is as far as it has come."""
+    """A sending is one send. `sent` is as far as it has come."""
 
     def __init__(self, session: Session, file: CopyFile, queue: Queue) -> None:
         self._session = session
@@ -198,7 +202,9 @@ class Sending:
         self.sent = Sent()
 
     def all(self) -> Flow[Sent]:
-        """Until nothing waits. Raises what keeps the next batch from being sent; it waits on."""
+        """Sends until nothing waits. Raises what keeps the next batch from being sent; it waits
+        on.
+        """
         home = None
         while (waiting := self._queue.first()) is not None:
             home = home or (yield from visit(self._session, self._file))
@@ -227,7 +233,7 @@ class Sending:
                 raise
 
     def _check(self, waiting: Waiting, room: Room) -> Flow[None]:
-        """Rows that were queued before their stream was known."""
+        """Checks rows that were queued before their stream was known."""
         stream = yield from learn(self._session, self._file, waiting.stream)
         try:
             pieces = batches.checked(batches.rows_of(waiting.piece), stream, room)
@@ -237,7 +243,7 @@ class Sending:
             self._queue.replace(waiting, pieces)
 
     def _cut(self, waiting: Waiting, room: Room) -> None:
-        """The store takes less than when it was queued."""
+        """Cuts a batch where the store takes less than when it was queued."""
         size = len(waiting.piece.payload)
         if waiting.tried:
             self._doubt(waiting, _too_large_now(waiting, room))
@@ -286,7 +292,7 @@ class Sending:
 
 
 def _is_final(error: PsoupError) -> bool:
-    """Whether the same batch would be refused again, by this store as it is."""
+    """Tells whether the same batch would be refused again, by this store as it is."""
     match error:
         case InvalidRequest():
             return error.reason not in _SENDER

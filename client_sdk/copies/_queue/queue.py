@@ -1,9 +1,14 @@
-"""What was published while offline, waiting in the file to be sent.
+"""The queue: what was published while offline, waiting in the file to be sent or for a decision.
 
 Batches have numbers that grow in the order of queuing; one that was cut has several pieces. The
 first that waits is sent with the publisher's next sequence, and only when it has been acknowledged
 the next one follows. So the sequence needs no place in the queue: it belongs to whatever comes
 first, and a batch that is refused leaves no gap.
+
+A batch is put aside where the store refuses it for good, and where it is doubtful: the store says
+that its sequence was taken, but no longer knows by which rows. After a file was copied, or came
+from a back-up, another batch may have had that number. So a doubtful batch is neither sent nor
+dropped.
 
 Every method is one transaction, and says which batch of which sequence it is about: where another
 process was faster it does nothing.
@@ -29,10 +34,10 @@ QUEUE_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The first that waits, and the identity it is sent with.
+    """The first piece that waits, and the identity it is sent with.
 
-    `tried`: it may have been sent before with this identity. Not `whole`: it is not what was
-    queued.
+    `tried` says that it may have been sent before with this identity. It is not `whole` where it is
+    not what was queued.
     """
 
     batch: int
@@ -62,7 +67,7 @@ class Queue:
     # ---- queuing
 
     def put(self, stream: str, pieces: Sequence[Piece]) -> int | None:
-        """All of them or none, on the disk when this returns. The batch's number.
+        """Queues all pieces or none, on the disk when this returns; gives the batch's number.
 
         Raises LimitExceeded where the queue is full.
         """
@@ -99,7 +104,7 @@ class Queue:
     # ---- sending
 
     def first(self) -> Waiting | None:
-        """The first that waits."""
+        """Gives the first piece that waits."""
         with self._file.writing() as connection:
             where = f"WHERE {WAITING} ORDER BY batch, piece LIMIT 1"
             row = connection.execute(f"SELECT {FIELDS} FROM _psoup_queue {where}").fetchone()
@@ -113,9 +118,11 @@ class Queue:
         )
 
     def trying(self, waiting: Waiting) -> bool:
-        """Notes that it may leave now; False where it must not, being another's business by now.
+        """Notes that a piece may leave now; False where it must not, being another process's by
+        now.
 
-        On the disk before it is sent: what has left under a sequence is never cut otherwise.
+        The note is on the disk before the piece is sent: what has left under a sequence is never
+        cut otherwise.
         """
         with self._file.writing(durable=not waiting.tried) as connection:
             who = identity(connection)
@@ -128,22 +135,25 @@ class Queue:
         return True
 
     def acknowledge(self, sent: Waiting) -> None:
-        """It is in the store: it leaves the queue, and the next has the next sequence.
+        """Takes a piece that is in the store out of the queue; the next has the next sequence.
 
-        On the disk before the next is sent: the store remembers only its last batch for certain.
+        That is on the disk before the next is sent: the store remembers only its last batch for
+        certain.
         """
         with self._file.writing(durable=True) as connection:
             _delete(connection, sent)
             use_up(connection, sent.publisher, sent.sequence)
 
     def reject(self, sent: Waiting, error: PsoupError) -> list[Rejected]:
-        """It is put aside; its sequence goes to the next. Empty where it is gone already."""
+        """Puts a piece aside; its sequence goes to the next. Gives nothing where it is gone
+        already.
+        """
         with self._file.writing(durable=True) as connection:
             rows = put_aside(connection, "refused", sent.batch, sent.number, _why(error))
         return [Rejected.from_row(row) for row in rows]
 
     def doubt(self, sent: Waiting, error: PsoupError) -> list[Doubtful]:
-        """It is put aside, and its sequence is not used again. Empty where it is gone already."""
+        """Puts a piece aside and its sequence with it. Gives nothing where it is gone already."""
         said = {**_why(error), "publisher": sent.publisher, "sequence": sent.sequence}
         with self._file.writing(durable=True) as connection:
             rows = put_aside(connection, "doubtful", sent.batch, sent.number, said)
@@ -154,7 +164,8 @@ class Queue:
     def rename(self, sent: Waiting) -> bool:
         """Goes on under another name, where the store knows this one from somebody else.
 
-        False where there is nothing to be done: the batch is gone, or the name is another already.
+        Gives False where there is nothing to be done: the piece is gone, or the name is another
+        already.
         """
         with self._file.writing(durable=True) as connection:
             who = identity(connection)
@@ -164,7 +175,9 @@ class Queue:
         return True
 
     def replace(self, before: Waiting, pieces: Sequence[Piece]) -> None:
-        """A batch that has been checked, or cut, in its place. Nothing, where it may have left."""
+        """Puts checked or cut pieces in the place of one; does nothing where that one may have
+        left.
+        """
         with self._file.writing(durable=True) as connection:
             if not _waits(connection, before) or _was_tried(connection, before):
                 return
@@ -212,14 +225,14 @@ def _shift(connection: sqlite3.Connection, before: Waiting, by: int) -> None:
 
 
 def _checksum(stream: str, piece: Piece) -> str:
-    """A flipped bit must not be published."""
+    """Computes the checksum of a piece: a flipped bit must not be published."""
     found = hashlib.blake2b(f"{stream} {piece.kind} {piece.row_count} ".encode(), digest_size=16)
     found.update(piece.payload if isinstance(piece.payload, bytes) else b"")
     return found.hexdigest()
 
 
 def _waits(connection: sqlite3.Connection, sent: Waiting) -> bool:
-    """Whether that very piece still does."""
+    """Tells whether that very piece still waits."""
     rows = connection.execute(
         f"SELECT 1 FROM _psoup_queue WHERE batch = ? AND piece = ? AND checksum = ? AND {WAITING}",
         (sent.batch, sent.number, sent.checksum),
@@ -236,7 +249,7 @@ def _was_tried(connection: sqlite3.Connection, waiting: Waiting) -> bool:
 
 
 def _delete(connection: sqlite3.Connection, sent: Waiting) -> int:
-    """When it was queued; 0 where it is gone already."""
+    """Deletes a piece; gives when it was queued, 0 where it is gone already."""
     rows = connection.execute(
         "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? RETURNING queued_at",
         (sent.batch, sent.number),
@@ -261,7 +274,7 @@ def put_aside(
     piece: int,
     why: Mapping[str, Any],
 ) -> list[Sequence[Any]]:
-    """The row as it is then; none where it does not wait any more."""
+    """Puts a piece aside; gives its row as it is then, none where it does not wait any more."""
     return connection.execute(
         f"UPDATE _psoup_queue SET {column} = ? "
         f"WHERE batch = ? AND piece = ? AND {WAITING} RETURNING {FIELDS}",
@@ -270,7 +283,9 @@ def put_aside(
 
 
 class PutAside:
-    """Each method is one transaction. Those that change say how many pieces they did."""
+    """The pieces that were put aside. Each method is one transaction; changes give their count of
+    pieces.
+    """
 
     def __init__(self, file: CopyFile) -> None:
         self._file = file
@@ -282,15 +297,15 @@ class PutAside:
         return [Doubtful.from_row(row) for row in self._rows(DOUBTFUL)]
 
     def requeue(self, batch: int | None) -> int:
-        """What was refused waits again, at the end, in its order."""
+        """Lets what was refused wait again, at the end, in its order."""
         return self._again(REFUSED, batch, "was refused")
 
     def resend(self, batch: int | None) -> int:
-        """What is doubtful waits again, at the end. Being a new batch, it has a new identity."""
+        """Lets what is doubtful wait again, at the end, as a new batch with a new identity."""
         return self._again(DOUBTFUL, batch, "was found doubtful")
 
     def discard(self, batch: int | None) -> int:
-        """What was refused, or the one batch, doubtful or refused, is gone for good."""
+        """Deletes what was refused, or the one batch, doubtful or refused."""
         where = REFUSED if batch is None else f"({REFUSED} OR {DOUBTFUL})"
         with self._file.writing() as connection:
             found = _places(connection, where, batch, "was put aside")
@@ -322,7 +337,7 @@ class PutAside:
 def _places(
     connection: sqlite3.Connection, where: str, batch: int | None, what: str
 ) -> list[Place]:
-    """Raises ValueError where a batch is named that is not among them."""
+    """Finds the pieces. Raises ValueError where a batch is named that is not among them."""
     rows = connection.execute(
         f"SELECT batch, piece FROM _psoup_queue WHERE {where} ORDER BY batch, piece"
     ).fetchall()

@@ -1,4 +1,8 @@
-"""Sync and watch as flows."""
+"""Sync and watch as flows.
+
+A sync is one call for all copies, and further ones for what was cut, refused or wrong. A watch has
+rounds of Sync on one call, which is taken up again from the tokens when it is cut.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from client_sdk.copies._file import catalog
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import home_of, learn, visit
 from client_sdk.copies._query.answers import Clock
-from client_sdk.copies._query.base_rows import settle
+from client_sdk.copies._query.base_rows import learn_computation
 from client_sdk.copies._queue.batches import Sent
 from client_sdk.copies._sync.items import Change, Item, Step
 from client_sdk.copies._sync.transfer import Overtaken, promote
@@ -30,8 +34,8 @@ _KEY_NAME_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a sync is asked for. `only` None: all copies."""
+class SyncOptions:
+    """The options of a sync. With `only` None it is of all copies."""
 
     only: Sequence[str] | None = None
     byte_budget: int | None = None
@@ -52,23 +56,23 @@ class Wish:
 
 
 def new_key(name: str) -> str:
-    """The client key of a registration: the copy's name, made unique."""
+    """Makes the client key of a registration: the copy's name, made unique."""
     short = name.encode()[:_KEY_NAME_BYTES].decode(errors="ignore")
     return f"{short}@{secrets.token_hex(8)}"
 
 
-def open_items(file: CopyFile, wish: Wish, clock: Clock) -> list[Item]:
-    """The most important first. Raises UnknownCopy."""
+def open_items(file: CopyFile, options: SyncOptions, clock: Clock) -> list[Item]:
+    """Makes an item of each copy, the most important first. Raises UnknownCopy."""
     file.take_doubt()
     with file.reading() as connection:
-        if wish.only is None:
+        if options.only is None:
             records = catalog.records(connection)
         else:
-            records = [catalog.find(connection, name) for name in wish.only]
-    if wish.one_position and len(records) > MOST_ITEMS:
+            records = [catalog.find(connection, name) for name in options.only]
+    if options.one_position and len(records) > MOST_ITEMS:
         raise ValueError(f"one position is for {MOST_ITEMS:,} copies at most, not {len(records):,}")
     records.sort(key=lambda record: -record.declaration.priority)
-    return [Item.open(file, record, wish.one_position, clock) for record in records]
+    return [Item.open(file, record, options.one_position, clock) for record in records]
 
 
 def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
@@ -109,8 +113,10 @@ def meet(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
 
 
 def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
-    """Keeps what the streams of copies are like, where it is not known, so that rows can be
-    checked as they are queued. What fails is left for the next time: the copies are what counts."""
+    """Keeps what the streams of copies are like, so that rows can be checked as they are queued.
+
+    What fails is left for the next sync: the copies are what counts.
+    """
     learnt: set[str] = set()
     for item in items:
         if item.error is not None or item.declaration.stream or not item.declaration.handle:
@@ -126,9 +132,9 @@ def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Fl
 
 
 def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
-    """Finds out how base rows are computed, where that is not known yet."""
+    """Finds out how the answer is computed from base rows, where that is not known yet."""
     while item.error is None:
-        item.error = yield from settle(file, session, item.declaration)
+        item.error = yield from learn_computation(file, session, item.declaration)
         if not item.must_register:
             return
         yield from register(file, session, item)
@@ -140,20 +146,22 @@ def _amend(file: CopyFile, item: Item, **fields: Any) -> None:
 
 
 class SyncRun:
-    """One sync. The caller holds the lock of the file."""
+    """A run is one sync. The caller holds the lock of the file."""
 
-    def __init__(self, file: CopyFile, session: Session, wish: Wish, clock: Clock) -> None:
+    def __init__(
+        self, file: CopyFile, session: Session, options: SyncOptions, clock: Clock
+    ) -> None:
         self._file = file
         self._clock = clock
         self._session = session
-        self._wish = wish
-        self._left = wish.byte_budget
+        self._options = options
+        self._left = options.byte_budget
         self._attempts = Attempts(session.retry, Repeat.READ, session.timeout)
         self._progress = False
         self._received = 0
 
     def flow(self) -> Flow[Synced]:
-        self._items = open_items(self._file, self._wish, self._clock)
+        self._items = open_items(self._file, self._options, self._clock)
         yield from self._register()
         while due := self._due():
             try:
@@ -164,7 +172,7 @@ class SyncRun:
                     item.reopen()
             else:
                 yield from self._register()
-                if self._wish.one_position and all(item.ended for item in self._live()):
+                if self._options.one_position and all(item.ended for item in self._live()):
                     promote(self._file, [item.declaration.copy_id for item in self._live()])
                     break
             if self._left is not None and self._left <= 0:
@@ -177,8 +185,10 @@ class SyncRun:
         return [item for item in self._items if item.error is None]
 
     def _due(self) -> list[Item]:
-        """With one position all go together until all have ended in one call."""
-        if self._wish.one_position:
+        """Gives the items to ask for; with one position all of them, until all have ended in one
+        call.
+        """
+        if self._options.one_position:
             live = self._live()
             for item in live:
                 item.ended = False
@@ -187,7 +197,7 @@ class SyncRun:
 
     def _synced(self) -> Synced:
         changes = {item.name: item.change for item in self._items}
-        if self._wish.one_position and not all(item.ended for item in self._live()):
+        if self._options.one_position and not all(item.ended for item in self._live()):
             for item in self._live():
                 changes[item.name] = replace(changes[item.name], status="incomplete")
         return Synced(changes, received_bytes=self._received)
@@ -203,7 +213,7 @@ class SyncRun:
 
     def _call(self, due: list[Item]) -> Flow[None]:
         self._progress = False
-        request = self._wish.request(self._session, due, self._left or 0)
+        request = self._options.request(self._session, due, self._left or 0)
         yield Listen("Sync", request, self._attempts.remaining())
         skipped: set[int] = set()
         moved = False
@@ -228,7 +238,7 @@ class SyncRun:
             raise ServerError("the server ended a sync with nothing in it", code="ABORTED")
 
     def _after(self, error: PsoupError) -> Flow[None]:
-        """Waits, or raises the error where there is no going on."""
+        """Waits after an error. Raises it where the call is not made again."""
         if isinstance(error, Timeout) and self._progress:
             self._attempts.reset()
             return
@@ -248,7 +258,7 @@ class Synced(Mapping[str, Change]):
 
     @property
     def complete(self) -> bool:
-        """Every copy has come to its end."""
+        """True where every copy has come to its end."""
         return all(one.status in ("changed", "unchanged") for one in self.changes.values())
 
     @property
@@ -270,29 +280,30 @@ _CALL_SECONDS = 1800.0
 
 
 class WatchRun:
-    """Gives a Synced for each copy that came to an end, or was refused; ends when none is left.
+    """A run is one watch. It gives a Synced for each copy that has come to its end, or was refused.
 
-    It holds no lock: where another sync has moved a copy on, it goes on from there.
+    It ends when no copy is left, and holds no lock: where another sync has moved a copy on, it goes
+    on from there.
     """
 
     def __init__(
         self,
         file: CopyFile,
         session: Session,
-        wish: Wish,
+        options: SyncOptions,
         clock: Clock,
         every: timedelta | None,
     ) -> None:
         self._file = file
         self._clock = clock
         self._session = session
-        self._wish = wish
+        self._options = options
         self._every = every
         self._attempts = Attempts(session.retry, Repeat.READ, None)
         self._heard = False
 
     def flow(self) -> Flow[None]:
-        self._items = open_items(self._file, self._wish, self._clock)
+        self._items = open_items(self._file, self._options, self._clock)
         if len(self._items) > MOST_ITEMS:
             raise ValueError(f"a watch is of {MOST_ITEMS:,} copies at most")
         while True:
@@ -326,9 +337,9 @@ class WatchRun:
                     yield Give(_told(item))
 
     def _call(self, live: list[Item]) -> Flow[None]:
-        """Until the call ends, or has to be made anew."""
+        """Takes parts until the call ends, or has to be made anew."""
         request = pb.WatchRequest(
-            sync=self._wish.request(self._session, live, 0),
+            sync=self._options.request(self._session, live, 0),
             every=None if self._every is None else duration(self._every),
         )
         self._heard = False

@@ -1,4 +1,4 @@
-"""One copy in a sync: what is asked for it, and what its parts do to it."""
+"""An item is one copy in a sync: what is asked for it, and what the parts that come do to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _GONE = frozenset({"UNKNOWN_HANDLE", "REGISTRATION_EXPIRED", "STREAM_DROPPED"})
 
 
 class Step(enum.Enum):
-    """What a part came to."""
+    """A part comes to one of these."""
 
     HELD = "it waits for the parts that follow"
     STAGED = "what came is kept"
@@ -54,7 +54,11 @@ class Step(enum.Enum):
 
 @dataclass
 class Item:
-    """`declaration` and `basis` are those of the file when it was last looked at."""
+    """An item of a sync. `declaration` and `basis` are those of the file when it was last looked
+    at.
+
+    `verified` says that every row was read in this round; `repair` is what that has found.
+    """
 
     file: CopyFile
     declaration: Declaration
@@ -91,7 +95,7 @@ class Item:
 
     @property
     def must_register(self) -> bool:
-        """Whether registering it, perhaps again, is the way on."""
+        """True where registering the query, perhaps again, is the way on."""
         if not self.declaration.sql or self.registered:
             return False
         return self.is_gone if self.error is not None else not self.declaration.handle
@@ -151,7 +155,7 @@ class Item:
         return to_micros(self.clock())
 
     def _goes_on(self, record: Record) -> bool:
-        """Whether what is staged belongs to what is asked for now."""
+        """Tells whether what is staged belongs to what is asked for now."""
         staged = record.stage
         assert staged is not None
         if staged.repair != self.repair.mark:
@@ -184,7 +188,10 @@ class Item:
     # ---- taking
 
     def take(self, part: pb.SyncPart) -> Step:
-        """Raises what the file raises, Overtaken, and ServerError for rows that can't be read."""
+        """Takes one part, and says what it came to.
+
+        Raises what the file raises, Overtaken, and ServerError for rows that can't be read.
+        """
         try:
             return self._take(part)
         except Mismatch as mismatch:
@@ -242,13 +249,16 @@ class Item:
         self.repair, self.ended = NO_REPAIR, True
 
     def next_round(self) -> None:
-        """Counts from here."""
+        """Begins another round: counts from here."""
         self.ended, self.registered, self.verified, self.attempts = False, False, False, 0
         self.whole, self.reason = False, ""
         self.rows = self.removed = self.repaired = 0
 
     def _ask_otherwise(self, mismatch: Mismatch) -> None:
-        """First the store compares; then all is sent; then there is no way on."""
+        """Asks again where count or digest were wrong.
+
+        First every row is read and the store compares; then all is sent; then there is no way on.
+        """
         self.inbox = Inbox()
         self.attempts += 1
         if self.attempts > 2:
@@ -280,11 +290,11 @@ Status = Literal["changed", "unchanged", "incomplete", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a sync did to one copy.
+    """A change is what a sync did to one copy.
 
     "incomplete": the byte budget, or a transfer of one position, left the rest for the next sync;
-    the copy is as it was. "refused": `error` says why; the copy is as it was. `whole` is True
-    where all rows were sent, and `reason` says why. `repaired` rows were found damaged.
+    the copy is as it was. "refused": `error` says why; the copy is as it was. `whole` is True where
+    all rows were sent, and `reason` says why. `repaired` rows were found damaged.
     """
 
     status: Status

@@ -28,13 +28,13 @@ Basis = tuple[bytes, bytes]
 
 
 class Overtaken(PsoupError):
-    """The copy is another than when this transfer began: someone else synced, kept or forgot."""
+    """The copy is another than when this transfer began: someone else synced, kept or forgot it."""
 
     code = "ABORTED"
 
 
 class Mismatch(PsoupError):
-    """What came does not come to the count and digest that were told. The copy is as it was."""
+    """The rows do not come to the count and digest that were told. The copy is as it was."""
 
     code = "DATA_LOSS"
 
@@ -42,9 +42,8 @@ class Mismatch(PsoupError):
 def stage(
     file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, resume: bytes, repair: Repair
 ) -> Basis:
-    """Keeps what came, with the token that goes on from there. Gives the new basis.
-
-    Raises Overtaken.
+    """Keeps what came, with the token that goes on from there; gives the new basis. Raises
+    Overtaken.
     """
     with file.writing() as connection:
         record = _expected(connection, copy_id, basis)
@@ -65,9 +64,11 @@ def finish(
     repair: Repair,
     hidden: bool,
 ) -> Basis:
-    """Makes a version of it: the one that is seen or, where `hidden`, the one that follows.
+    """Makes a version of what came: the one that is seen or, where `hidden`, the one that follows.
 
-    Raises Overtaken or Mismatch.
+    Count and digest must be those that were told. They follow from those before and what changed;
+    of a whole answer, and of one that is repaired, they are computed from all rows. Raises
+    Overtaken or Mismatch.
     """
     with file.writing() as connection:
         record = _expected(connection, copy_id, basis)
@@ -97,7 +98,7 @@ def finish(
 
 
 def promote(file: CopyFile, copy_ids: Sequence[int]) -> None:
-    """The versions that follow are seen, all at once."""
+    """Makes the versions that follow those that are seen, all at once."""
     with file.writing() as connection:
         for copy_id in copy_ids:
             record = catalog.by_id(connection, copy_id)
@@ -112,7 +113,7 @@ def drop_stage(connection: sqlite3.Connection, record: Record) -> None:
 def _put_versions(
     connection: sqlite3.Connection, record: Record, seen: Version | None, following: Version | None
 ) -> None:
-    """Nothing is staged any more, and no table is left that is not in use.
+    """Keeps these versions and nothing staged, and drops the tables that are not in use.
 
     Where another version is seen than before, its NOW begins anew.
     """
@@ -144,7 +145,7 @@ def _base(record: Record) -> Version:
 
 
 def _begun(connection: sqlite3.Connection, record: Record, inbox: Inbox, repair: Repair) -> Stage:
-    """The stage that what came belongs to; a new one where it begins."""
+    """Gives the stage that what came belongs to; a new one where it begins."""
     begin, stage = inbox.begin, record.stage
     if begin is None:
         return stage or Stage(b"", "", False, None, "", repair.mark)
@@ -165,7 +166,7 @@ def reason_name(reason: pb.SyncReason) -> str:
 
 
 def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: Inbox) -> Stage:
-    """Stages rows, and what is removed."""
+    """Stages rows, and the ids of rows that are removed."""
     copy_id, shape = record.copy_id, staged.shape or _base(record).shape
     table = staged.table or tables.new(connection, copy_id, shape.columns)
     tables.put(connection, table, inbox.rows)
@@ -178,7 +179,9 @@ def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: I
 
 
 def _ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> list[StoredRow]:
-    """Rows of the copy that end sooner, as they are then."""
+    """Gives the rows of the copy that end sooner, with their new ends. Raises Mismatch for a
+    damaged one.
+    """
     untils = dict(inbox.endings)
     if not untils:
         return []
@@ -207,7 +210,7 @@ def _table_to_change(connection: sqlite3.Connection, record: Record, hidden: boo
     if not hidden or record.following is not None:
         return base.table
     table = tables.new(connection, record.copy_id, base.shape.columns)
-    tables.pour(connection, base.table, table)
+    tables.copy_rows(connection, base.table, table)
     return table
 
 
@@ -235,7 +238,9 @@ GARBLED = "ABORTED"
 
 @dataclass
 class Inbox:
-    """What came since the last transaction: at most what is between two resume tokens."""
+    """An inbox has what came since the last transaction: at most what is between two resume
+    tokens.
+    """
 
     begin: pb.SyncBegin | None = None
     removed: list[int] = field(default_factory=list)
@@ -244,7 +249,10 @@ class Inbox:
 
 
 def typed_rows(rows: Sequence[pb.SyncRow], columns: Sequence[Column]) -> list[StoredRow]:
-    """Raises ServerError with the code GARBLED where a row is not what its checksum says."""
+    """Makes rows of messages.
+
+    Raises ServerError with the code GARBLED where a row is not what its checksum says.
+    """
     values = [[from_value(value) for value in row.values] for row in rows]
     if any(len(row) != len(columns) for row in values):
         raise ServerError("a row came with other columns than were told", code=GARBLED)
@@ -266,7 +274,7 @@ def typed_rows(rows: Sequence[pb.SyncRow], columns: Sequence[Column]) -> list[St
 
 
 def arrow_rows(content: bytes, columns: Sequence[Column]) -> list[StoredRow]:
-    """Raises ServerError as `typed_rows` does."""
+    """Makes rows of an Arrow IPC stream. Raises ServerError as `typed_rows` does."""
     with _values_that_fit():
         table = pa.ipc.open_stream(content).read_all().combine_chunks()
         ids, begins, ends, checksums, keys = (table.column(name) for name in _HEAD)

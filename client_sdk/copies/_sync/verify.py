@@ -24,7 +24,7 @@ _DAY = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What reading every row of a copy has found.
+    """Every row of a copy was read, and this was found.
 
     `damaged` of the `rows` are not what their checksums say. `complete` is False where rows are
     missing, or there are others than the store has sent.
@@ -66,7 +66,7 @@ def verify(connection: sqlite3.Connection, version: Version) -> tuple[Verified, 
 
 
 def compare(connection: sqlite3.Connection, version: Version) -> Repair:
-    """Reads every row; the store is told which are there and whole, and finds out what differs."""
+    """Reads every row; the store is told which are there and whole, and finds what differs."""
     if not tables.exists(connection, version.table):
         return WHOLE
     damaged = tables.damaged(connection, version.table, version.shape.columns)
@@ -99,7 +99,7 @@ def verify_copies(file: CopyFile, only: Sequence[str] | None, now: int) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a sync asks for besides what is new.
+    """A repair is what a sync asks for besides what is new.
 
     `damaged` rows leave the copy unless they are sent again. `have` are the ids of all other rows,
     where the store is to find out what differs. `whole` asks for everything.

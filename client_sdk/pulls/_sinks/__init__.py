@@ -1,4 +1,4 @@
-"""Where an answer can be written: by format, each replacing its output all at once."""
+"""Sinks write an answer, by format, each replacing its output all at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FILES = {"parquet": ParquetSink, "csv": CsvSink, "json": JsonSink, "jsonl": Jso
 
 
 def format_of(path: Path) -> str:
-    """By the suffix. Raises BadPull where it says nothing."""
+    """Tells the format by the suffix. Raises BadPull where that says nothing."""
     suffix = path.suffix.lower()
     if suffix in SUFFIXES:
         return SUFFIXES[suffix]
@@ -46,7 +46,7 @@ def format_of(path: Path) -> str:
 
 
 def sink_for(path: Path, form: str, name: str) -> Sink:
-    """Raises BadPull where `path` can't be an output of that format."""
+    """Makes the sink. Raises BadPull where `path` can't be an output of that format."""
     if not path.resolve().parent.is_dir():
         raise BadPull(f"{path}: there is no folder {path.resolve().parent}")
     if (form == "delta" and path.is_file()) or (form != "delta" and path.is_dir()):

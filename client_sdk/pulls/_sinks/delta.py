@@ -1,7 +1,7 @@
 """A Delta table: each write is one commit that overwrites it, schema and all.
 
-The only module of the SDK that uses `deltalake`, which is not part of the base install. Older
-versions stay readable until they are vacuumed, which is left to the table's owner.
+No other module of the SDK uses `deltalake`, which is not part of the base install. Older versions
+stay readable until they are vacuumed, which is left to the table's owner.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from client_sdk.pulls._sinks.files import Output, Stamp
 
 
 class DeltaSink:
-    """Raises ImportError, with the way on, where `deltalake` is missing."""
+    """A sink for a Delta table. Raises ImportError, with the way on, without `deltalake`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
@@ -38,7 +38,7 @@ class DeltaSink:
         )
 
     def stamp(self) -> Stamp | None:
-        """The version; None where a file of it is missing."""
+        """Gives the table's version; None where a file of it is missing."""
         if not self._delta.DeltaTable.is_deltatable(str(self._path)):
             return None
         table = self._delta.DeltaTable(str(self._path))

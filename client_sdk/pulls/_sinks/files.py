@@ -1,4 +1,17 @@
-"""Outputs that are one file: Parquet, CSV, JSON. Written beside, synced, renamed."""
+"""Outputs that are one file, Parquet, CSV or JSON, are written beside, synced and renamed.
+
+JSON and SQLite have fewer types than the language; `plain_values` makes these of them:
+
+| type      | JSON                                     | SQLite                     |
+|-----------|------------------------------------------|----------------------------|
+| BOOLEAN   | true, false                              | 1, 0                       |
+| BIGINT    | a number, all digits                     | INTEGER                    |
+| DOUBLE    | a number; "NaN", "Infinity", "-Infinity" | REAL; NaN is the text NaN  |
+| DECIMAL   | text, all digits: "12.50"                | TEXT                       |
+| TEXT      | text                                     | TEXT                       |
+| TIMESTAMP | "2026-11-16T09:00:00.000000Z"            | TEXT, as in JSON           |
+| DATE      | "2026-11-16"                             | TEXT                       |
+"""
 
 from __future__ import annotations
 
@@ -20,13 +33,12 @@ import pyarrow.parquet
 
 from client_sdk._wire.values import Column, schema_of
 
-
 Stamp = list[list[int]]
 
 
 @dataclass(frozen=True)
 class Output:
-    """An answer on its way out: what it is of, and its rows in order, as often as asked for.
+    """An output is an answer on its way out, with its rows in order, as often as asked for.
 
     Batches have exactly `schema`.
     """
@@ -43,12 +55,12 @@ class Output:
 
 
 class Sink(Protocol):
-    """One place an answer is written to, by one writer at a time.
+    """A sink is one place an answer is written to, by one writer at a time.
 
     `write` replaces what is there all at once: whoever reads, and whatever is killed, sees the old
-    answer or the new one. Where the output is the trouble it raises one of `failures`.
-    `stamp` is cheap and changes whenever somebody wrote; `fingerprint` is of the content. Both are
-    None where there is nothing that `write` could have written.
+    answer or the new one. Where the output is the trouble it raises one of `failures`. `stamp` is
+    cheap and changes whenever somebody wrote; `fingerprint` is of the content. Both are None where
+    there is nothing that `write` could have written.
     """
 
     @property
@@ -62,7 +74,9 @@ class Sink(Protocol):
 
 
 class FileSink:
-    """A link is followed: the file it leads to is replaced, in its own folder."""
+    """A sink for one file. A link is followed: the file it leads to is replaced, in its own
+    folder.
+    """
 
     failures: tuple[type[Exception], ...] = (OSError,)
 
@@ -88,7 +102,7 @@ class FileSink:
 
 
 class ParquetSink(FileSink):
-    """Every type as it is. The metadata of the schema names the pull, its position and NOW."""
+    """Parquet keeps every type. The metadata of the schema names the pull, its position and NOW."""
 
     def _fill(self, output: Output, file: IO[bytes]) -> None:
         about = {f"psoup.{name}": value or "" for name, value in _about(output).items()}
@@ -99,7 +113,7 @@ class ParquetSink(FileSink):
 
 
 class CsvSink(FileSink):
-    """With a line of names. TEXT is quoted and NULL is nothing at all, so that "" is a text."""
+    """CSV has a line of names. TEXT is quoted and NULL is nothing at all, so that "" is a text."""
 
     def _fill(self, output: Output, file: IO[bytes]) -> None:
         with pyarrow.csv.CSVWriter(file, output.schema) as writer:
@@ -108,7 +122,7 @@ class CsvSink(FileSink):
 
 
 class JsonLinesSink(FileSink):
-    """An object a line."""
+    """JSON lines have an object a line."""
 
     def _fill(self, output: Output, file: IO[bytes]) -> None:
         for text in _objects(output):
@@ -116,7 +130,7 @@ class JsonLinesSink(FileSink):
 
 
 class JsonSink(FileSink):
-    """One document: pull, position, NOW, columns with their types, and the rows."""
+    """JSON is one document: pull, position, NOW, columns with their types, and the rows."""
 
     def _fill(self, output: Output, file: IO[bytes]) -> None:
         columns = [{"name": column.name, "type": column.type} for column in output.columns]
@@ -150,7 +164,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def stamp_of(*paths: Path) -> Stamp | None:
-    """Size, time and inode of each that is there; None where the first is not."""
+    """Gives size, time and inode of each file that is there; None where the first is not."""
     found: Stamp = []
     for path in paths:
         try:
@@ -165,7 +179,7 @@ def stamp_of(*paths: Path) -> Stamp | None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when the block ends, and only then.
+    """Gives a file that takes the place of `path` when the block ends, and only then.
 
     What a killed writer left behind is overwritten by the next one; so there is one writer only.
     """
@@ -184,7 +198,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _take_mode(file: IO[bytes], path: Path) -> None:
-    """Who may read the old file may read the new one."""
+    """Lets those read the new file who may read the old one."""
     try:
         os.chmod(file.name, path.stat().st_mode & 0o7777)
     except FileNotFoundError:
@@ -205,7 +219,9 @@ Plain = Callable[[float], Any]
 
 
 def plain_values(array: pa.Array, column: Column, odd_double: Plain) -> list[Any]:
-    """`odd_double` says what stands for a DOUBLE that is not finite."""
+    """Gives plain values of a column; `odd_double` says what stands for a DOUBLE that is not
+    finite.
+    """
     match column.kind:
         case "DOUBLE":
             return _doubles(array, odd_double)
@@ -221,7 +237,7 @@ def plain_values(array: pa.Array, column: Column, odd_double: Plain) -> list[Any
 
 
 def odd_name(value: float) -> str:
-    """As JSON writers that know no such numbers spell them."""
+    """Spells a number that is not finite as JSON writers do that know no such numbers."""
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"

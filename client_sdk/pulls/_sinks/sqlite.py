@@ -1,8 +1,8 @@
 """A table in a SQLite file, named after the pull; other tables of the file are left alone.
 
-The table `psoup_pulls` has a line for each: the position and NOW it is of, and its columns with
-their types, which SQLite itself has too few of. Where the columns stay the same the table stays, so
-that indexes and views made on it do too.
+The table `psoup_pulls` has a line for each pull: the position and NOW of its answer, and its
+columns with their types, which SQLite itself has too few of. Where the columns stay the same the
+table stays, so that indexes and views made on it do too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _ABOUT_TABLE = f"""CREATE TABLE IF NOT EXISTS {ABOUT} (
 
 
 class SqliteSink:
-    """Readers see the old rows until the commit; how long they wait for it is their timeout."""
+    """A sink for a table. Readers see the old rows until the commit, and wait for it as long as
+    they like.
+    """
 
     failures: tuple[type[Exception], ...] = (OSError, sqlite3.Error)
 
@@ -77,7 +79,7 @@ class SqliteSink:
                 raise
 
     def _prepare(self, connection: sqlite3.Connection, output: Output) -> None:
-        """An empty table of the answer's columns."""
+        """Makes an empty table of the answer's columns."""
         wanted = create_table(self._table, output.columns)
         declared = self._declared(connection)
         if declared == wanted:
@@ -123,5 +125,7 @@ def _rows(output: Output) -> Iterator[tuple[Any, ...]]:
 
 
 def _odd_double(value: float) -> Any:
-    """SQLite knows infinity, and makes NULL of NaN."""
+    """Gives what stands for a number that is not finite: SQLite knows infinity, and makes NULL of
+    NaN.
+    """
     return "NaN" if math.isnan(value) else value
