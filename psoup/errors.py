@@ -1,7 +1,7 @@
 """The errors that the store answers its clients with, by whichever way they ask.
 
-A server gives each a status code (`psoup.server.errors`); reading and writing raise them without
-knowing of a wire.
+A server gives each a status code (`psoup.server.status_codes`); reading and writing raise them
+without knowing of a wire.
 
 ServerError
 ├── BadRequest          a field of the request is wrong

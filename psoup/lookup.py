@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datastem.instants import format_instant
+from datastem.schema import StreamSchema
 from psoup.errors import NoSuchStream, RegistrationExpired, UnknownHandle
 from psoup.store import Registration, State, StreamState
 
@@ -36,3 +37,34 @@ def find_registration(state: State, tenant: str, handle: bytes) -> Registration:
             hint="register the query again",
         )
     return registration
+
+
+class TenantStreams:
+    """The streams of a tenant by name; remembers those a text was bound to."""
+
+    def __init__(self, state: State, tenant: str) -> None:
+        self._state = state
+        self.tenant = tenant
+        self._streams: dict[str, StreamState] = {}
+
+    @property
+    def bound(self) -> StreamState:
+        """The stream after FROM, which is looked up first."""
+        return next(iter(self._streams.values()))
+
+    @property
+    def ids(self) -> dict[str, int]:
+        return {name: stream.id for name, stream in self._streams.items()}
+
+    def stream(self, name: str) -> StreamState:
+        return self._streams[name]
+
+    def lookup(self, name: str) -> StreamSchema | None:
+        stream = self._state.find_stream(self.tenant, name)
+        if stream is None:
+            return None
+        self._streams.setdefault(name, stream)
+        return stream.schema
+
+    def names(self) -> list[str]:
+        return [name for tenant, name in list(self._state.stream_names) if tenant == self.tenant]

@@ -22,7 +22,7 @@ import pyarrow as pa
 from benchmarks.baseline import served
 from benchmarks.sync.calls import OPTIONS, Received
 from datastem.schema import Column
-from psoup.server.values import to_rows
+from psoup.server.wire.values import to_rows
 from psoup.v1 import psoup_pb2 as pb
 
 METHOD = "/psoup.benchmark.Logs/Read"

@@ -8,16 +8,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from datastem.instants import SECOND
+from psoup.answers import AnswerMaker
+from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
-from psoup.server.matchfiles import MatchCache
 from psoup.server.room import HOLD, Room
 from psoup.server.settings import Settings
-from psoup.server.shares import CALLER
-from psoup.server.summaries import Summaries
-from psoup.server.sync.tokens import Tokens, read_key
 from psoup.server.tidying import tidy_up
 from psoup.server.turns import Turns
-from psoup.server.unregistered import Unregistered
+from psoup.server.wire.tokens import Tokens, read_key
 from psoup.store import Store
 from psoup.store.repairing import Occupancy
 from psoup.write.appender import Appender, GroupLimits
@@ -25,7 +23,6 @@ from psoup.write.clock import ClockGuard
 from psoup.write.leases import LeaseKeeper
 from psoup.write.timepiece import Timepiece, of_clock, this_machine
 from querystem.language import Shapes
-from results.known import Known
 
 T = TypeVar("T")
 
@@ -48,16 +45,11 @@ class Core:
         self.started = time.monotonic()
         limit, settle = settings.clock_limit * SECOND, settings.clock_settle * SECOND
         self.guard = ClockGuard(timepiece, int(limit), int(settle))
-        self.clock = self.guard.now
-        self.follower = Follower(store, settings, self.guard.hear)
+        self.follower = Follower(store, settings, self.guard.hear, self.guard.now)
         limits = GroupLimits(settings.group_events, settings.group_bytes)
         self.appender = Appender(store.log, self.follower, self.guard, limits, HOLD.get)
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
-        self.known = Known(settings.memory // 16)
-        self.summaries = Summaries(settings.memory // 16)
-        self.match_cache = MatchCache(settings.memory // 8, store.epochs.is_newest)
-        self.match_folder = store.table("matches").root
-        self.unregistered = Unregistered()
+        self.maker = AnswerMaker(store, settings.memory, settings.compute_rows)
         self.shapes = Shapes()
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
@@ -67,12 +59,7 @@ class Core:
 
     @property
     def cache_bytes(self) -> int:
-        return (
-            self.follower.memory.used
-            + self.known.used
-            + self.summaries.used
-            + self.match_cache.used
-        )
+        return self.follower.memory.used + self.maker.used
 
     async def start(self) -> None:
         """Returns when the state is at the tail of the log. Raises StoreError."""

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from datastem.memory import Memory
-from datastem.stem import DataStem
-from psoup.server.keyed import KeyedStream
-from psoup.server.replica import Replica
+from psoup.answers import Replica, View
+from psoup.answers.epoch_view import EpochView, open_epoch_view
+from psoup.answers.replica import read_commit, read_epoch
 from psoup.server.settings import Settings
-from psoup.server.view import EpochView, open_view
 from psoup.store import CorruptStore, Entry, LogTrimmed, Losses, State, Store
-from psoup.store.decoding import DecodedRows, decode_rows
+from psoup.store.decoding import DecodedRows
 from psoup.store.pulse import PulseWatch
 from psoup.store.reading import DataFileGone
 from psoup.write.draft import RecentBatches
+from psoup.write.timepiece import system_clock
 
 log = logging.getLogger("psoup.server")
 
@@ -37,15 +37,18 @@ _LOOKS_PER_PROOF = 30
 
 
 class Follower:
-    """`hear` is told of every commit that is applied."""
+    """The newest replica of a store. `hear` is told of every commit that is applied; `clock` gives
+    microseconds UTC."""
 
     def __init__(
         self,
         store: Store,
         settings: Settings,
         hear: Callable[[Sequence[Entry]], None] = lambda entries: None,
+        clock: Callable[[], int] = system_clock,
     ) -> None:
         self.store = store
+        self._clock = clock
         self._hear = hear
         self.recent = RecentBatches()
         self.memory = Memory(settings.memory * 3 // 4)
@@ -71,20 +74,23 @@ class Follower:
         return self._replica.version
 
     @property
-    def view(self) -> EpochView:
-        return self._replica.view
+    def view(self) -> View:
+        """The store as it is now. It is true until the next await."""
+        return View.at(self._replica, self._clock())
 
     @property
-    def stems(self) -> Mapping[int, DataStem]:
-        return self._replica.stems
+    def now(self) -> int:
+        """The time, in microseconds UTC; never less than the last stamp of the log."""
+        return max(self._clock(), self.state.clock)
 
     @property
-    def keyed(self) -> Mapping[int, KeyedStream]:
-        return self._replica.keyed
+    def epoch(self) -> EpochView:
+        """The files of the newest epoch that was read."""
+        return self._replica.epoch
 
     @property
     def losses(self) -> Losses:
-        """DecodedRows that are lost, as far as this server knows."""
+        """Rows that are lost, as far as this server knows."""
         return self._replica.losses
 
     async def start(self) -> None:
@@ -161,7 +167,7 @@ class Follower:
         await self.catch_up()
 
     async def read(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What `attempt` gives, which plans anew at each call and then reads files.
+        """The outcome of `attempt`, which plans anew at each call and then reads files.
 
         Where a file is gone the store is opened anew, and again while the engine goes on under the
         reader. Raises CorruptStore where no epoch came meanwhile, and what else is raised twice at
@@ -169,12 +175,12 @@ class Follower:
         """
         failed = -1
         for _ in range(_READ_ATTEMPTS):
-            epoch = self.view.epoch.number
+            epoch = self.epoch.number
             try:
                 return await attempt()
             except CorruptStore:
                 # It stays damaged until an epoch names it no more.
-                if self.view.epoch.number == epoch:
+                if self.epoch.number == epoch:
                     raise
                 continue
             except (FileNotFoundError, LogTrimmed) as error:
@@ -186,14 +192,14 @@ class Follower:
             await self.refresh()
         return await attempt()
 
-    def behind(self, clock: int) -> tuple[int, int]:
-        """How far the engine is: rows, and the age in microseconds of the oldest of them."""
-        moment = self.version, self.view.epoch.number
+    def behind(self) -> tuple[int, int]:
+        """How far the engine is behind: rows, and the age in microseconds of the oldest of them."""
+        moment = self.version, self.epoch.number
         if self._behind[0] != moment:
             self._behind = moment, self._rows_behind()
         rows = self._behind[1]
         oldest = self._replica.backlog.oldest
-        return rows, 0 if oldest is None else max(0, clock - oldest)
+        return rows, 0 if oldest is None else max(0, self.now - oldest)
 
     @property
     def backlog_bytes(self) -> int:
@@ -201,7 +207,7 @@ class Follower:
         return self._replica.backlog.nbytes
 
     def _rows_behind(self) -> int:
-        marks = self.view.epoch.streams
+        marks = self.epoch.epoch.streams
         return sum(
             stream.high - (marks[stream.id].high if stream.id in marks else 0)
             for stream in self.state.streams.values()
@@ -219,20 +225,14 @@ class Follower:
             # It may have been made between the two looks, and then it is there now.
             if read(version) is None:
                 raise LogTrimmed(f"version {version} of the log is gone")
-        self.apply(version, *await self._in_thread(self._read, version, self.state))
+        self.apply(version, *await self._in_thread(read_commit, self.store, version, self.state))
         return True
-
-    def _read(self, version: int, state: State) -> tuple[list[Entry], DecodedRows, int]:
-        entries = self.store.log.read(version)
-        file = self.store.log.file(version) if entries else None
-        rows = decode_rows(entries, state, file.path if file else "")
-        return entries, rows, self.store.log.size(version)
 
     # ---- the epochs
 
     async def _look(self, thorough: bool) -> None:
         async with self._looking:
-            newer = self.store.epochs.folder.read_commit(self.view.version + 1) is not None
+            newer = self.store.epochs.folder.read_commit(self.epoch.version + 1) is not None
             if thorough or newer:
                 await self._look_at_epochs()
         if thorough:
@@ -241,10 +241,12 @@ class Follower:
             await self.catch_up()
 
     async def _look_at_epochs(self) -> None:
-        before = self.view
+        before = self.epoch
         version, epoch = await self._in_thread(self.store.epochs.latest, before.version)
         if epoch.number != before.epoch.number:
-            await self._show(await self._in_thread(open_view, self.store, version, epoch, before))
+            await self._show(
+                await self._in_thread(open_epoch_view, self.store, version, epoch, before)
+            )
 
     async def _show(self, view: EpochView) -> None:
         """Makes a newer view the current one, once the log is as far as it."""
@@ -255,7 +257,7 @@ class Follower:
             await self.refresh()
             return
         segments = await self._in_thread(replica.reader(view))
-        if replica is self._replica and view.epoch.number > self.view.epoch.number:
+        if replica is self._replica and view.epoch.number > self.epoch.number:
             replica.show(view, segments)
             self._notify()
 
@@ -272,7 +274,7 @@ class Follower:
         return await self._open_newest()
 
     async def _open_newest(self) -> Replica:
-        state, view = await self._in_thread(open_epoch, self.store)
+        state, view = await self._in_thread(read_epoch, self.store)
         replica = Replica(self.store, self.memory, state, view.epoch.log_version)
         try:
             replica.show(view, await self._in_thread(replica.reader(view)))
@@ -304,10 +306,10 @@ class Follower:
         while replica.is_behind(self._replica):
             if replica.version < self.version:
                 version = replica.version + 1
-                read = await self._in_thread(self._read, version, replica.state)
+                read = await self._in_thread(read_commit, self.store, version, replica.state)
                 replica.apply(version, *read)
             else:
-                view = self.view
+                view = self.epoch
                 replica.show(view, await self._in_thread(replica.reader(view)))
 
     def wake(self) -> None:
@@ -320,9 +322,3 @@ class Follower:
 
     async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
-
-
-def open_epoch(store: Store) -> tuple[State, EpochView]:
-    """The newest epoch's state and view, as read from the tables."""
-    version, epoch = store.epochs.latest()
-    return store.state(epoch), open_view(store, version, epoch)

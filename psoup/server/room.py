@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from datastem.memory import Memory
-from psoup.server.errors import Overloaded
+from psoup.errors import Overloaded
 
 # What takes so little never waits. All calls a server takes at once, of this size, are no more
 # than half of its memory by default.

@@ -14,9 +14,17 @@ import grpc
 from google.rpc import status_pb2
 
 from psoup.lookup import find_registration, find_stream
-from psoup.server.answering import ask, invoke
+from psoup.server.calls.explain import explain
+from psoup.server.calls.fields import check_text, default_name
+from psoup.server.calls.invoke import ask, invoke
+from psoup.server.calls.publish import publish, publish_stream
+from psoup.server.calls.register import register, register_many
+from psoup.server.calls.sync import sync
+from psoup.server.calls.watch import watch
 from psoup.server.core import Core
-from psoup.server.describing import (
+from psoup.server.fair_queue import CALLER, Caller, next_ticket
+from psoup.server.status_codes import FAMILIES, internal_status, status_of
+from psoup.server.wire.describing import (
     clock_message,
     columns_message,
     lease_until,
@@ -26,17 +34,7 @@ from psoup.server.describing import (
     status_message,
     stream_message,
 )
-from psoup.server.errors import FAMILIES, internal_status, status_of
-from psoup.server.explaining import explain
-from psoup.server.names import default_name
-from psoup.server.pieces import Message, serialize
-from psoup.server.planning import now_of
-from psoup.server.publishing import publish
-from psoup.server.publishstream import publish_stream
-from psoup.server.registering import check_text, register, register_many
-from psoup.server.shares import CALLER, Caller, next_ticket
-from psoup.server.sync.call import sync
-from psoup.server.sync.watch import watch
+from psoup.server.wire.pieces import Message, serialize
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1 import psoup_pb2_grpc
 from psoup.write.clock import ConfirmJumps
@@ -118,7 +116,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         core, settings = self._core, self._core.settings
         tenant = default_name(request.tenant, "tenant", settings)
         owner = default_name(request.owner, "owner", settings)
-        check_text(core, request.sql)
+        check_text(request.sql, core.settings)
         limits = {"max_columns": settings.columns, "max_text": settings.query_bytes}
         statement = await core.in_thread(functools.partial(parse_statement, request.sql, **limits))
         notes: tuple[str, ...] = ()
@@ -129,7 +127,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             proposal = Drop(tenant, owner, statement.name)
         stream, position = await core.appender.submit(proposal)
         return pb.DefineResponse(
-            stream=stream_message(core, stream, now_of(core, stream)),
+            stream=stream_message(core, stream),
             position=core.store.positions.encode(position),
             notes=notes,
         )
@@ -141,9 +139,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         await core.follower.catch_up()
         names = sorted(key for key in core.follower.state.stream_names if key[0] == tenant)
         streams = [find_stream(core.follower.state, *key) for key in names]
-        return pb.ListStreamsResponse(
-            streams=[stream_message(core, stream, now_of(core, stream)) for stream in streams]
-        )
+        return pb.ListStreamsResponse(streams=[stream_message(core, stream) for stream in streams])
 
     @unary
     async def DescribeStream(self, request: pb.DescribeStreamRequest) -> pb.Stream:
@@ -151,7 +147,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         tenant = default_name(request.tenant, "tenant", core.settings)
         await core.follower.catch_up()
         stream = find_stream(core.follower.state, tenant, request.name)
-        return stream_message(core, stream, now_of(core, stream))
+        return stream_message(core, stream)
 
     @unary
     async def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:

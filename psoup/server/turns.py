@@ -18,8 +18,8 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from psoup.server.errors import OutOfTime, ServerError, Stopping
-from psoup.server.shares import CHUNK, Caller, Queue, Rank, Share, pop_first, rank_of
+from psoup.errors import OutOfTime, ServerError, Stopping
+from psoup.server.fair_queue import CHUNK, Caller, Queue, Rank, Share, pop_first, rank_of
 from querystem.pace import paced
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from psoup.server.calls.publish import publish
+from psoup.server.calls.register import register
 from psoup.server.core import Core
-from psoup.server.publishing import publish
-from psoup.server.registering import register
 from psoup.server.settings import Settings
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from datastem.errors import DataError
-from psoup.server.errors import CODES, code_of, detail_of
+from psoup.server.status_codes import CODES, code_of, detail_of
 from psoup.store.errors import Conflict, StoreError
 from querystem.language import NotYet, QueryError
 from tests.docs.markdown import ROOT, code, read, table

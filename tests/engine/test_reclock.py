@@ -19,10 +19,10 @@ from psoup.engine.errors import SecondEngine, ServersRunning
 from psoup.engine.lock import EngineLock
 from psoup.engine.reclock import last_stamp, repair_clock
 from psoup.engine.settings import EngineSettings
+from psoup.server.calls.publish import publish
+from psoup.server.calls.register import register
+from psoup.server.calls.sync import sync
 from psoup.server.core import Core
-from psoup.server.publishing import publish
-from psoup.server.registering import register
-from psoup.server.sync.call import sync
 from psoup.store import CorruptStore, ForeignPosition, Repairing, Store
 from psoup.store.delta import DeltaFolder
 from psoup.store.leases import outages_until

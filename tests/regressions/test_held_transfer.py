@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from psoup.server.sync.call import sync
+from psoup.server.calls.sync import sync
 from psoup.v1 import psoup_pb2 as pb
 from tests.client_sdk.copies.inside import InsideStore
 

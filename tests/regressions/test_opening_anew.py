@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from psoup.server.answering import ask
+from psoup.answers.stem_files import StemFiles
+from psoup.server.calls.invoke import ask
+from psoup.server.calls.register import register
+from psoup.server.calls.sync import sync
 from psoup.server.core import Core
-from psoup.server.files import StemFiles
-from psoup.server.registering import register
-from psoup.server.sync.call import sync
 from psoup.store import Store
 from psoup.store.log import Log
 from psoup.v1 import psoup_pb2 as pb
@@ -170,7 +170,7 @@ async def test_an_epoch_shown_while_opening_stays_shown(
             await until(core, lambda: core.follower.view.epoch.number == 3)
         await opening
         assert core.follower.view.epoch.number == 3
-        assert core.follower.behind(0) == (0, 0)
+        assert core.follower.behind() == (0, 0)
         assert await rows_found(core, handle) == [600] * 3
 
 

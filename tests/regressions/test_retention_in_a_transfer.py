@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from datastem.instants import SECOND
+from psoup.server.calls.publish import publish
+from psoup.server.calls.register import register
+from psoup.server.calls.sync import sync
 from psoup.server.core import Core
-from psoup.server.publishing import publish
-from psoup.server.registering import register
 from psoup.server.settings import Settings
-from psoup.server.sync.call import sync
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define

@@ -11,9 +11,9 @@ from typing import Any
 from datastem.instants import SECOND
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
-from psoup.server.answering import ask
+from psoup.server.calls.invoke import ask
+from psoup.server.calls.publish import publish
 from psoup.server.core import Core
-from psoup.server.publishing import publish
 from psoup.server.settings import Settings
 from psoup.store import Event, Jump, Store
 from psoup.v1 import psoup_pb2 as pb

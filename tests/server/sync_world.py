@@ -22,9 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
-from psoup.server import keyed
+from psoup.answers import keyed_history as keyed
+from psoup.server.calls.publish import publish
 from psoup.server.core import Core
-from psoup.server.publishing import publish
 from psoup.server.settings import Settings
 from psoup.store import Position, Store
 from psoup.v1 import psoup_pb2 as pb

@@ -6,7 +6,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from psoup.server.unregistered import Unregistered
+from psoup.answers.caches import UnregisteredIds
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.process import ServerProcess, detail
 
@@ -86,7 +86,7 @@ def test_a_misspelled_stream_is_met_with_the_nearest(numbers: ServerProcess) -> 
 
 
 def test_ids_are_negative_and_never_used_again() -> None:
-    ids = Unregistered(capacity=2)
+    ids = UnregisteredIds(capacity=2)
     first, second = ids.id_of(1, "a"), ids.id_of(2, "a")
     assert ids.id_of(1, "a") == first
     third = ids.id_of(1, "b")

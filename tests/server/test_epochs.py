@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from datastem.instants import DAY, SECOND
+from psoup.errors import RowsLost
 from psoup.lookup import find_registration
-from psoup.server.answering import invoke
+from psoup.server.calls.invoke import invoke
+from psoup.server.calls.publish import publish
+from psoup.server.calls.register import register
 from psoup.server.core import Core
-from psoup.server.describing import registration_messages, status_message
-from psoup.server.errors import RowsLost
-from psoup.server.publishing import publish
-from psoup.server.registering import register
 from psoup.server.settings import Settings
+from psoup.server.wire.describing import registration_messages, status_message
 from psoup.store import Accept, Data, Entry, Event, Lost, Position, Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define

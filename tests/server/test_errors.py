@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-import psoup.server.answering  # noqa: F401 - every module that may define errors is loaded
+import psoup.server.calls.invoke  # noqa: F401 - every module that may define errors is loaded
 import psoup.server.services  # noqa: F401
 from datastem.errors import RowError
-from psoup.server.errors import CODES, FAMILIES, KeyTaken, detail_of, internal_status, status_of
+from psoup.errors import KeyTaken
+from psoup.server.status_codes import CODES, FAMILIES, detail_of, internal_status, status_of
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import QueryError, Span
 

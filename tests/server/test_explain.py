@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psoup.server.errors import UnknownHandle
-from psoup.server.explaining import explain
-from psoup.server.registering import register
+from psoup.errors import UnknownHandle
+from psoup.server.calls.explain import explain
+from psoup.server.calls.register import register
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.epochs import HandMadeEngine
 from tests.server.test_epochs import define, rows, running, send

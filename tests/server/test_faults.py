@@ -16,9 +16,9 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from psoup.errors import DiskFull, StorageFailed
+from psoup.server.calls.publish import publish
 from psoup.server.core import Core
-from psoup.server.errors import DiskFull, StorageFailed
-from psoup.server.publishing import publish
 from psoup.server.settings import Settings
 from psoup.store import Store, log
 from psoup.v1 import psoup_pb2 as pb

@@ -14,12 +14,12 @@ from datastem.codec import decode, encode, query_view
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.stem import DataStem, Segment
-from psoup.server.invoke import Plan, answer
-from psoup.server.matcher import Matcher, Work
-from psoup.server.matchfiles import MatchCache
-from psoup.server.quick import quick_answer
-from psoup.server.summaries import Summaries
-from psoup.server.view import EMPTY
+from psoup.answers.caches import Memo
+from psoup.answers.epoch_view import EMPTY
+from psoup.answers.evaluate import evaluate, evaluate_at_once
+from psoup.answers.match_files import MatchFileCache
+from psoup.answers.matching import Matcher, Work
+from psoup.answers.plan import Plan
 from psoup.store import START
 from querystem.aggregate import partial
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
@@ -83,7 +83,7 @@ class Bench:
         self.rows: list[pa.RecordBatch] = []
         self.stem = DataStem(Memory(1 << 20), self._read)
         self.known = Known(1 << 26)
-        self.summaries = Summaries(1 << 26)
+        self.memo = Memo(1 << 26)
         self.quick = 0
 
     def grow(self, count: int) -> None:
@@ -101,8 +101,8 @@ class Bench:
         self, sql: str, window: str, now: int, predicate: int, retain: int | None = None
     ) -> pa.RecordBatch:
         query = bind_query(sql, {"s": self.schema}.get)
-        files, cache = Path(), MatchCache(1 << 20)
-        matcher = Matcher(predicate, 1, query.where, EMPTY, files, self.known, cache, Work(1 << 60))
+        stored = MatchFileCache(Path(), 1 << 20)
+        matcher = Matcher(predicate, 1, query.where, EMPTY, self.known, stored, Work(1 << 60))
         plan = Plan(
             query=query,
             window=bind_window(window, self.schema),
@@ -111,15 +111,15 @@ class Bench:
             predicate_id=predicate,
             stem=self.stem.view(),
             keyed=None,
-            view=EMPTY,
+            epoch=EMPTY,
             position=START,
             now=now,
             oldest=None if retain is None else now - retain + 1,
             limits=(),
             notes=(),
         )
-        found = pa.concat_batches(answer(plan, matcher, self.summaries).batches)
-        quick = quick_answer(plan, matcher, self.summaries)
+        found = pa.concat_batches(evaluate(plan, matcher, self.memo).batches)
+        quick = evaluate_at_once(plan, matcher, self.memo)
         assert quick is None or pa.concat_batches(quick.batches).equals(found)
         self.quick += quick is not None
         return found
@@ -190,6 +190,6 @@ def test_what_is_kept_serves_other_windows(monkeypatch: pytest.MonkeyPatch) -> N
         bench.grow(BATCH)
     now = (bench.stem.high - 1) * 1000
     bench.ask(QUERIES[0], "RANGE 150000 MILLISECONDS", now, 0)
-    monkeypatch.setattr("psoup.server.invoke.partial", counting)
+    monkeypatch.setattr("psoup.answers.evaluate.partial", counting)
     bench.ask(QUERIES[0], "RANGE 149999 MILLISECONDS", now, 0)
     assert sum(seen) < 5 * 4096

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from datastem.instants import from_micros
-from psoup.server.values import from_instant
+from psoup.server.wire.values import from_instant
 from querystem.language import CreateStream, bind_query, parse_statement
 from tests.oracle.refresh import Event, History
 from tests.server.process import ServerProcess

@@ -15,13 +15,13 @@ import pytest
 
 from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
-from psoup.server import keyed as server_keyed
-from psoup.server.answering import ask, invoke
+from psoup.answers import keyed_history as server_keyed
+from psoup.server.calls.invoke import ask, invoke
+from psoup.server.calls.publish import publish
+from psoup.server.calls.register import register
 from psoup.server.core import Core
-from psoup.server.publishing import publish
-from psoup.server.registering import register
 from psoup.server.settings import Settings
-from psoup.server.values import from_instant
+from psoup.server.wire.values import from_instant
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define

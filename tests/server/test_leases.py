@@ -14,15 +14,15 @@ from google.protobuf.duration_pb2 import Duration
 from datastem.instants import HOUR, MINUTE, SECOND
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
+from psoup.errors import BadRequest, NotReached, RegistrationExpired, UnknownHandle
 from psoup.lookup import find_registration
-from psoup.server.answering import invoke
+from psoup.server.calls.invoke import invoke
+from psoup.server.calls.publish import publish
+from psoup.server.calls.register import register
+from psoup.server.calls.sync import sync
+from psoup.server.calls.watch import watch
 from psoup.server.core import Core
-from psoup.server.errors import BadRequest, NotReached, RegistrationExpired, UnknownHandle
-from psoup.server.publishing import publish
-from psoup.server.registering import register
 from psoup.server.settings import Settings
-from psoup.server.sync.call import sync
-from psoup.server.sync.watch import watch
 from psoup.store import Expire, Renew, Store, Tick
 from psoup.store.leases import QUIET, REMEMBERED, Expired, Leases
 from psoup.v1 import psoup_pb2 as pb

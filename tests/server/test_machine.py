@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
 from datastem.instants import SECOND, from_micros
-from psoup.server.answering import ask, invoke
+from psoup.server.calls.invoke import ask, invoke
+from psoup.server.calls.publish import publish
+from psoup.server.calls.register import register
 from psoup.server.core import Core
-from psoup.server.pieces import Message
-from psoup.server.publishing import publish
-from psoup.server.registering import register
 from psoup.server.settings import Settings
+from psoup.server.wire.pieces import Message
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne

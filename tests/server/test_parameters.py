@@ -8,7 +8,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.server.parameters import to_json, to_json_many
+from psoup.server.wire.parameters import to_json, to_json_many
 
 COLUMNS = [
     st.booleans(),

@@ -14,8 +14,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from psoup.server.calls.publish import publish
 from psoup.server.core import Core
-from psoup.server.publishing import publish
 from psoup.server.services import PsoupService
 from psoup.server.settings import Settings
 from psoup.store import Store

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from datastem.instants import to_micros
-from psoup.server.values import from_instant
+from psoup.server.wire.values import from_instant
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import CreateStream, bind_query, parse_statement
 from tests.generators import TRAFFIC_SQL, traffic

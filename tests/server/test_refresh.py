@@ -17,7 +17,7 @@ import pytest
 from datastem.codec import decode, query_view
 from datastem.instants import from_micros, to_micros
 from datastem.schema import StreamSchema
-from psoup.server.values import from_instant, to_instant
+from psoup.server.wire.values import from_instant, to_instant
 from psoup.store import CreateStream as CreateEvent
 from psoup.store import Data, Entry, Store
 from psoup.v1 import psoup_pb2 as pb

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from datastem.instants import SECOND, from_micros
-from psoup.server.values import from_instant
+from psoup.server.wire.values import from_instant
 from tests.docs.markdown import read
 from tests.docs.refreshes import batches_of, refreshes
 from tests.server.process import ServerProcess

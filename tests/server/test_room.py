@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from datastem.memory import Memory
-from psoup.server.errors import Overloaded
+from psoup.errors import Overloaded
 from psoup.server.room import Room
 
 KB = 1 << 10

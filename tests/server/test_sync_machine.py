@@ -9,9 +9,9 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, rule
 
+from psoup.server.calls.register import register
+from psoup.server.calls.sync import sync
 from psoup.server.core import Core
-from psoup.server.registering import register
-from psoup.server.sync.call import sync
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy, Values, runs_of
 from tests.server.sync_world import Asked, Question, World, machine_settings, questions

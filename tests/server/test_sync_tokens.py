@@ -14,18 +14,16 @@ from hypothesis import strategies as st
 
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
+from psoup.answers.difference import Claim, Mark, result_copy
+from psoup.server.calls.publish import publish
+from psoup.server.calls.register import register
+from psoup.server.calls.sync import sync
 from psoup.server.core import Core
-from psoup.server.publishing import publish
-from psoup.server.registering import register
 from psoup.server.settings import Settings
-from psoup.server.sync import resultcopy
-from psoup.server.sync.call import sync
-from psoup.server.sync.tokens import (
+from psoup.server.wire.tokens import (
     KEY_BYTES,
     KEY_NAME,
-    Claim,
-    Mark,
-    Subject,
+    CopySubject,
     Tokens,
     Unusable,
     read_key,
@@ -38,7 +36,7 @@ from tests.oracle.copy import Copy
 from tests.server.process import rows_of
 
 TOKENS = Tokens(b"store 01", bytes(KEY_BYTES))
-SUBJECT = Subject(b"h" * 16, "window")
+SUBJECT = CopySubject(b"h" * 16, "window")
 INSTANTS = st.one_of(st.none(), st.integers(-(2**62), 2**62))
 MARKS = st.builds(
     Mark,
@@ -136,7 +134,7 @@ def _spoiled(core: Core, handle: bytes, token: bytes, copy: bool) -> bytes:
     other = replace(mark, digest=bytes(15) + b"x")
     claim = replace(claim, copy=other) if copy else replace(claim, target=other)
     shape = '[{"kind":"time","begin":null,"end":null,"slide":null},false]'
-    return core.tokens.write(Subject(handle, shape), claim)
+    return core.tokens.write(CopySubject(handle, shape), claim)
 
 
 async def test_an_answer_that_can_t_be_told_is_replaced(tmp_path: Path) -> None:
@@ -188,7 +186,7 @@ async def test_two_keys_with_one_number_are_sent_whole(
         found = identified(*given)  # type: ignore[arg-type]
         return replace(found, ids=np.zeros_like(found.ids))
 
-    monkeypatch.setattr(resultcopy, "identified", colliding)
+    monkeypatch.setattr(result_copy, "identified", colliding)
     core, handle = await _open(tmp_path / "store")
     copy = Copy()
     for number in range(3):

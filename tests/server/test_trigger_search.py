@@ -14,11 +14,11 @@ from datastem.memory import Memory
 from datastem.schema import Column, StreamSchema
 from datastem.stem import DataStem, Segment
 from datastem.types import BIGINT
-from psoup.server.invoke import Plan, Triggers
-from psoup.server.matcher import Matcher, Work
-from psoup.server.matchfiles import MatchCache
-from psoup.server.refreshing import point_by_rows
-from psoup.server.view import EMPTY
+from psoup.answers.epoch_view import EMPTY
+from psoup.answers.match_files import MatchFileCache
+from psoup.answers.matching import Matcher, Work
+from psoup.answers.plan import Plan, Triggers
+from psoup.answers.refresh import point_by_rows
 from psoup.store import START
 from querystem.language import bind_query
 from results.known import Known
@@ -59,7 +59,7 @@ def test_blocks_without_a_match_are_not_read() -> None:
         span = (block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
         known.insert(1, block, [span], np.array(found, np.uint16))
     query = bind_query(f"SELECT a FROM s WHERE a = {last}", {"s": SCHEMA}.get)
-    matcher = Matcher(1, 1, query.where, EMPTY, Path(), known, MatchCache(1), Work(0))
+    matcher = Matcher(1, 1, query.where, EMPTY, known, MatchFileCache(Path(), 1), Work(0))
     triggers = Triggers(query.where, 1, 1, view, None, None)
     plan = Plan(query, query.window, SCHEMA, 1, 1, view, None, EMPTY, START, 4000, None, (), ())
     point = point_by_rows(plan, triggers, 4000, matcher)

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psoup.server.errors import OutOfTime, Stopping
-from psoup.server.shares import CHUNK, Caller, Share, next_ticket
+from psoup.errors import OutOfTime, Stopping
+from psoup.server.fair_queue import CHUNK, Caller, Share, next_ticket
 from psoup.server.turns import Cut, Turns
 from querystem.pace import spending
 

@@ -13,12 +13,12 @@ from google.protobuf.message import Message
 from client_sdk import Client, ConnectionFailed, PsoupError, Retry, ServerError
 from client_sdk._grpc.channels import detail_from, error_for
 from datastem.instants import SECOND, from_micros
-from psoup.server.answering import invoke
+from psoup.server.calls.invoke import invoke
+from psoup.server.calls.sync import sync
 from psoup.server.core import Core
-from psoup.server.errors import FAMILIES, code_of, detail_of
 from psoup.server.services import PsoupService
 from psoup.server.settings import Settings
-from psoup.server.sync.call import sync
+from psoup.server.status_codes import FAMILIES, code_of, detail_of
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.process import received

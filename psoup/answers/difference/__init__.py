@@ -1,0 +1,26 @@
+"""Two marks of an answer, what a client has and what it is to have: what changed in between.
+
+A `Mark` says what a copy of an answer is. A `Job` goes from one mark to another, and a `Copier`
+tells the difference: of answers that consist of rows (`row_copy`), or of results that only
+computing tells (`result_copy`).
+"""
+
+from psoup.answers.difference.chunk import Chunk
+from psoup.answers.difference.copier import Copier, Difference
+from psoup.answers.difference.job import Job, Repair
+from psoup.answers.difference.marks import Claim, Mark, WholeReason
+from psoup.answers.difference.result_copy import ResultCopier
+from psoup.answers.difference.row_copy import RowCopier
+
+__all__ = [
+    "Chunk",
+    "Claim",
+    "Copier",
+    "Difference",
+    "Job",
+    "Mark",
+    "Repair",
+    "ResultCopier",
+    "RowCopier",
+    "WholeReason",
+]

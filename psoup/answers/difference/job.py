@@ -1,0 +1,166 @@
+"""A job: an answer that a client has, the one it is to have, and the way between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from psoup.answers.difference.marks import Claim, Mark, WholeReason
+from psoup.answers.plan import Plan
+from psoup.answers.question import Question
+from querystem.identity import slides
+from querystem.refresh import RefreshEvery
+from results.idruns import Int64s
+from results.window import TimeWindow, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a client says of damage: the rows to send again, and if it can tell, all it has
+    whole."""
+
+    resend: Int64s
+    have: Int64s | None
+
+    @property
+    def asked(self) -> bool:
+        return self.have is not None or bool(len(self.resend))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The way from a client's claim to a target.
+
+    `reason` says why the claim is less than the client's token said, where it is. A target that is
+    `fixed` was chosen by an earlier call. Where REFRESH is yet to decide what the answer is of, the
+    target will be the answer of the plan `moment`.
+    """
+
+    question: Question
+    claim: Claim
+    reason: WholeReason
+    target: Mark
+    fixed: bool
+    repair: Repair
+    moment: Plan | None = None
+
+    @property
+    def continued(self) -> bool:
+        """Whether some of the target has been sent."""
+        return self.claim.target is not None and self.claim.next_id != 0
+
+    def unsent(self, removed: Int64s) -> Int64s:
+        """The ids to remove that were not sent yet."""
+        if not self.continued:
+            return removed
+        next_id = self.claim.next_id
+        return removed[:0] if next_id > 0 else removed[np.searchsorted(removed, -next_id) :]
+
+    def restarted(self, target: Mark) -> Job:
+        """The job from the copy towards another target."""
+        claim, reason = Claim(self.claim.copy), WholeReason.TARGET_GONE
+        return replace(self, claim=claim, target=target, fixed=False, reason=reason, moment=None)
+
+    def later(self, now: int | None, next_id: int) -> Job:
+        """The job with a later NOW, when all rows with ids below `next_id` were sent."""
+        target = self.target
+        horizon = None if target.horizon is None else _latest(target.horizon, now)
+        moved = replace(target, now=_latest(target.now, now), horizon=horizon)
+        return replace(self, claim=Claim(self.claim.copy, target, next_id), target=moved)
+
+    def without_copy(self, reason: WholeReason) -> Job:
+        """The job for a client that has nothing."""
+        return replace(self, claim=replace(self.claim, copy=None), reason=reason)
+
+
+def by_rows(plan: Plan) -> bool:
+    """Whether a copy of the answer is a copy of rows that come and go by themselves.
+
+    Not where the answer stays as of a refresh point; nor where SLIDE decides which rows of a key
+    are current, since then rows end by time alone.
+    """
+    window = plan.window
+    slid = plan.keyed is not None and isinstance(window, TimeWindow) and window.slide is not None
+    return slides(plan.query) and plan.query.refresh is None and not slid
+
+
+def by_clock(plan: Plan) -> bool:
+    """Whether NOW goes on by itself."""
+    return plan.schema.ordered_by is None
+
+
+def enters_by_time(window: Window) -> bool:
+    """Whether rows that are there already may enter later."""
+    if not isinstance(window, TimeWindow):
+        return False
+    gap = window.end is not None and window.end.relative and window.end.offset < 1
+    return gap or window.slide is not None
+
+
+def make_job(
+    question: Question,
+    plan: Plan,
+    claim: Claim,
+    reason: WholeReason,
+    repair: Repair,
+    away: int | None,
+) -> Job:
+    """The job of a plan that was just made. `away` is None where the client did not say."""
+    fixed = claim.target is not None
+    moment = None if fixed or plan.query.refresh is None else plan
+    return Job(question, claim, reason, aim(plan, claim, away), fixed, repair, moment)
+
+
+def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
+    """The answer of the plan; NOW never runs back behind the copy's, unless a late row refreshes.
+
+    A plan with REFRESH must be settled, and not on the event loop. The horizon of results is the
+    NOW their retention counts from, which a refresh point may lie before.
+    """
+    high, _ = plan.known()
+    if plan.query.refresh is not None:
+        late = isinstance(plan.query.refresh, RefreshEvery) and (plan.now or 0) < _now(copy)
+        if copy is not None and late:
+            return replace(copy, position=plan.position)
+        return Mark(plan.position, high, plan.now, plan.current)
+    now = _latest(plan.now, copy.now if copy else None)
+    horizon = _horizon(plan, now, copy, away) if by_rows(plan) else now
+    return Mark(plan.position, high, now, horizon)
+
+
+def aim(plan: Plan, claim: Claim, away: int | None) -> Mark:
+    """A target that was begun keeps its position. Rows go on to the NOW of now; results can't.
+
+    What an answer with REFRESH is of is found out later: only its position is known here.
+    """
+    begun = claim.target
+    if begun is None and plan.query.refresh is not None:
+        return Mark(plan.position, 0, None, None)
+    if begun is None:
+        return fresh_target(plan, claim.copy, away)
+    if not by_rows(plan):
+        return begun
+    now = _latest(plan.now, begun.now)
+    return replace(begun, now=now, horizon=_horizon(plan, now, begun, away))
+
+
+def _now(copy: Mark | None) -> int:
+    return copy.now or 0 if copy else 0
+
+
+def _latest(*instants: int | None) -> int | None:
+    return max((one for one in instants if one is not None), default=None)
+
+
+def _horizon(plan: Plan, now: int | None, before: Mark | None, away: int | None) -> int | None:
+    """Never nearer than before: what was sent ahead is there."""
+    bounded = by_clock(plan) and enters_by_time(plan.window)
+    if (
+        away is None
+        or not bounded
+        or now is None
+        or (before is not None and before.horizon is None)
+    ):
+        return None
+    return max(now + away, before.horizon or now) if before else now + away

@@ -1,0 +1,224 @@
+"""Copies of groups, DISTINCT rows and the first so many: answers that only computing them tells.
+
+The answer the client has is computed again, and compared row by row with the one it is to have. A
+digest in the token proves that it came out as it was; where it does not, because rows are gone, the
+whole answer is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from datastem.blocks import Int64s
+from psoup.answers.difference.chunk import Chunk
+from psoup.answers.difference.copier import Difference
+from psoup.answers.difference.job import Job, by_clock, fresh_target
+from psoup.answers.difference.marks import Claim, Mark, WholeReason
+from psoup.answers.difference.next_change import next_change
+from psoup.answers.evaluate import Selection, rows_at
+from psoup.answers.maker import AnswerMaker
+from psoup.answers.matching import Matcher, Work
+from psoup.answers.once import once
+from psoup.answers.plan import Plan, oldest_retained
+from psoup.answers.windows import NO_ROWS, Choice, Horizon
+from querystem.identity import identified
+from results.checksum import Digest
+from results.idruns import Mask, member
+from results.visibility import FOR_EVER, SINCE_EVER
+
+_COLUMNS_BYTES = 200
+_ID_BYTES = 10
+_KEPT_BYTES = 2 << 20
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A computed answer. It is `numbered` where two keys had one number, so that the ids of its
+    rows are places and say nothing."""
+
+    chunk: Chunk
+    numbered: bool
+
+    @once
+    def digest(self) -> bytes:
+        return Digest().add(self.chunk.checksums).content
+
+    @property
+    def nbytes(self) -> int:
+        return self.chunk.nbytes + 8 * len(self.chunk.ids)
+
+
+@dataclass(frozen=True)
+class ResultCopier:
+    """Tells the difference of a job by computing both answers from a plan.
+
+    It keeps the rows to send until they are sent.
+    """
+
+    maker: AnswerMaker
+    plan: Plan
+    job: Job
+
+    def renewed(self, plan: Plan, job: Job) -> ResultCopier:
+        return self
+
+    def difference(self) -> Difference:
+        job, answer = self._aim
+        removed, whole, reason = np.empty(0, np.int64), self._base is None, job.reason
+        if whole and job.claim.copy is not None:
+            gone = self._copy is None
+            reason = WholeReason.RETENTION if gone else WholeReason.SMALLER
+        elif not whole:
+            removed = job.unsent(self._removed)
+        return Difference(
+            job.without_copy(reason) if whole else job,
+            whole,
+            reason,
+            removed,
+            len(self._lacking.ids),
+            len(answer.chunk.ids),
+            answer.digest,
+            self._good_until,
+        )
+
+    def piece(self, cursor: int, limit: int) -> Chunk:
+        start = int(np.searchsorted(self._lacking.ids, cursor))
+        return self._lacking.slice(start, len(self._lacking.ids) - start).cut(limit)
+
+    # ---- the two answers
+
+    @once
+    def _aim(self) -> tuple[Job, _Answer]:
+        """The job and the answer of its target; of now where the target's can't be computed any
+        more."""
+        job = replace(self.job, target=self.target, moment=None)
+        answer = self._answer(job.target)
+        if job.continued and answer.digest != job.target.digest:
+            job = job.restarted(self._settled(self.plan))
+            answer = self._answer(job.target)
+        if job.continued and job.claim.copy is not None and not self._told(job, answer):
+            job = replace(job, claim=Claim(), reason=WholeReason.RETENTION)
+        return replace(job, target=replace(job.target, digest=answer.digest)), answer
+
+    @once
+    def _copy(self) -> _Answer | None:
+        return self._told(*self._aim)
+
+    def _told(self, job: Job, answer: _Answer) -> _Answer | None:
+        """The answer the client has, if it can be computed."""
+        copy = job.claim.copy
+        if copy is None or answer.numbered:
+            return None
+        if copy.digest == answer.digest:
+            return answer
+        before = self._answer(copy)
+        return before if before.digest == copy.digest and not before.numbered else None
+
+    @once
+    def _base(self) -> Chunk | None:
+        """The answer that the change is told against; None where the whole answer is sent."""
+        if self._copy is None:
+            return None
+        job, answer = self._aim
+        base, rows = self._copy.chunk, answer.chunk
+        if base is rows:
+            return base
+        changed = int((~_same(rows, base)).sum())
+        share = changed / max(len(rows.ids), 1)
+        removed = _ID_BYTES * int((~member(base.ids, rows.ids)).sum())
+        if not job.continued and share * rows.nbytes + removed > rows.nbytes + _COLUMNS_BYTES:
+            return None
+        return base
+
+    @once
+    def _lacking(self) -> Chunk:
+        job, answer = self._aim
+        rows, repair = answer.chunk, job.repair
+        if self._base is rows and not repair.asked and not job.continued:
+            return rows.slice(0, 0)
+        had = np.zeros(len(rows.ids), np.bool_)
+        if self._base is not None:
+            had = _same(rows, self._base)
+            if repair.have is not None:
+                had &= member(rows.ids, repair.have)
+            had &= ~member(rows.ids, repair.resend)
+        if job.continued:
+            had |= rows.ids < job.claim.next_id
+        return rows.take(np.flatnonzero(~had))
+
+    @property
+    def _removed(self) -> Int64s:
+        job, answer = self._aim
+        assert self._base is not None
+        if self._base is answer.chunk and job.repair.have is None:
+            return np.empty(0, np.int64)
+        before = [self._base.ids] if job.repair.have is None else [self._base.ids, job.repair.have]
+        ids = np.unique(np.concatenate(before))
+        return ids[~member(ids, answer.chunk.ids)]
+
+    # ---- computing
+
+    @property
+    def target(self) -> Mark:
+        """The mark of the answer; where REFRESH decides which that is, it is found out here."""
+        if self.job.fixed or self.plan.query.refresh is None:
+            return self.job.target
+        return self._settled(self.job.moment or self.plan)
+
+    def _settled(self, plan: Plan) -> Mark:
+        return fresh_target(self.maker.settle(plan, self._work), self.job.claim.copy, None)
+
+    def _answer(self, mark: Mark) -> _Answer:
+        """The answer of a mark. Small answers are remembered: the next sync asks for them again,
+        and so do other registrations of the same query."""
+        plan, memo = self.plan, self.maker.memo
+        about = plan.query, plan.window, mark.high, mark.now, mark.horizon
+        key = ("answer", plan.stream_id, plan.predicate_id, about)
+        kept = memo.get(key)
+        if isinstance(kept, _Answer):
+            return kept
+        found = self._computed(mark)
+        if found.nbytes <= _KEPT_BYTES:
+            memo.put(key, found, found.nbytes)
+        return found
+
+    def _computed(self, mark: Mark) -> _Answer:
+        choice, memo = self._choice(mark), self.maker.memo
+        rows = Selection(self.plan, self._matcher, choice, memo).matched()
+        found = identified(self.plan.query, rows)
+        count = len(found.ids)
+        ids = found.ids if found.unique else np.arange(count)
+        begin, until = np.full(count, SINCE_EVER), np.full(count, FOR_EVER)
+        return _Answer(Chunk(ids, begin, until, found.sort_keys, found.outputs), not found.unique)
+
+    def _choice(self, mark: Mark) -> Choice:
+        if mark.now is None:
+            return NO_ROWS
+        oldest = oldest_retained(self.plan.schema, max(mark.now, mark.horizon or mark.now))
+        return rows_at(self.plan, Horizon(mark.now, oldest, mark.high), self.maker.memo)
+
+    @once
+    def _matcher(self) -> Matcher:
+        return self.maker.matcher(self.plan, self._work)
+
+    @once
+    def _work(self) -> Work:
+        return self.maker.work()
+
+    @property
+    def _good_until(self) -> int | None:
+        if not by_clock(self.plan):
+            return None
+        target = self._aim[0].target
+        return next_change(self.plan, self._choice(target).region, target, self.maker.memo)
+
+
+def _same(rows: Chunk, base: Chunk) -> Mask:
+    """A mask of `rows`: true for those that `base` has, with an equal checksum."""
+    if not len(base.ids):
+        return np.zeros(len(rows.ids), np.bool_)
+    places = np.searchsorted(base.ids, rows.ids)
+    places[places == len(base.ids)] = 0
+    return np.asarray((base.ids[places] == rows.ids) & (base.checksums[places] == rows.checksums))

@@ -1,0 +1,269 @@
+"""Copies of answers that consist of rows: the rows of the target that the client does not have.
+
+The mark of a copy tells its rows, whoever holds the copy. So the difference of two marks needs no
+log: it is rows with newer ids, rows that enter later than was sent ahead, and where a window counts
+rows, those that it has since left behind. Rows that have merely expired are never mentioned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.blocks import Int64s, Part
+from psoup.answers.difference.chunk import Chunk
+from psoup.answers.difference.copier import Difference
+from psoup.answers.difference.job import Job
+from psoup.answers.difference.marks import Claim, Mark, WholeReason
+from psoup.answers.difference.row_sets import KeptTotals, RowChange, RowSet, Total, keyed_change
+from psoup.answers.evaluate import Selection, rows_at
+from psoup.answers.maker import AnswerMaker
+from psoup.answers.matching import Matcher
+from psoup.answers.once import once
+from psoup.answers.plan import Plan, oldest_retained
+from psoup.answers.windows import NO_ROWS, Choice, Horizon
+from querystem.shape import project
+from querystem.sortkeys import sort_keys
+from results.idruns import Mask, member, to_runs
+from results.region import Region
+from results.visibility import entered, held, leaving, visible
+from results.window import TimeWindow
+
+# No row of a copy is smaller than this.
+_LEAST_ROW = 40
+_RUN_BYTES = 3
+_COLUMNS_BYTES = 200
+
+
+@dataclass(frozen=True)
+class RowCopier:
+    """Tells the difference of a job from the rows of a plan.
+
+    The job's target may be earlier than the plan, never later.
+    """
+
+    maker: AnswerMaker
+    plan: Plan
+    job: Job
+
+    # ---- the difference
+
+    def difference(self) -> Difference:
+        if self._forgotten:
+            return self._without_copy(WholeReason.RETENTION)
+        total = self._total
+        lacking = sum(len(places) for _, places in self._lacking())
+        whole = self.job.claim.copy is None
+        removed = np.empty(0, np.int64) if whole else self.job.unsent(self._removed)
+        kept = total.rows - lacking
+        if not whole and not self.job.continued and self._is_smaller_whole(kept, removed):
+            return self._without_copy(WholeReason.SMALLER)
+        return Difference(
+            self.job,
+            whole,
+            self.job.reason,
+            removed,
+            lacking,
+            total.rows,
+            total.digest.content,
+            self._good_until,
+        )
+
+    def _without_copy(self, reason: WholeReason) -> Difference:
+        """The difference for a client that has nothing."""
+        fresh = replace(self.job, claim=Claim(), reason=reason)
+        return self.renewed(self.plan, fresh).difference()
+
+    def _is_smaller_whole(self, kept: int, removed: Int64s) -> bool:
+        """Whether the rows that need not be sent are less than what tells which are gone."""
+        row = _LEAST_ROW + 8 * len(self.plan.query.outputs)
+        return _RUN_BYTES * len(to_runs(removed)) > kept * row + _COLUMNS_BYTES
+
+    @once
+    def _removed(self) -> Int64s:
+        """Rows of the copy that are no longer among the target's, and have not expired."""
+        gone, have = self._change.gone.ids, self.job.repair.have
+        if have is None:
+            return gone
+        return np.union1d(gone, have[~member(have, self._target.ids)])
+
+    @property
+    def _good_until(self) -> int | None:
+        horizon = self.job.target.horizon
+        return None if horizon is None else horizon + 1
+
+    # ---- the rows
+
+    def renewed(self, plan: Plan, job: Job) -> RowCopier:
+        return RowCopier(self.maker, plan, job)
+
+    def piece(self, cursor: int, limit: int) -> Chunk | None:
+        chunks: list[Chunk] = []
+        left = limit
+        for part, places in self._lacking(cursor):
+            chosen = places[: max(1, left // _LEAST_ROW)]
+            chunks.append(self._chunk(part, chosen).cut(left))
+            left -= chunks[-1].nbytes
+            if left <= 0 or len(chunks[-1].ids) < len(places):
+                break
+        return _joined(chunks) if chunks else None
+
+    def _chunk(self, part: Part, places: Int64s) -> Chunk:
+        plan = self.plan
+        ids, ts = part.ids[places], part.ts[places]
+        rows = self._gathered(part, places)
+        window = plan.window
+        retain = None if plan.keyed is not None else plan.schema.retain
+        if isinstance(window, TimeWindow):
+            begin, until = visible(window, ts, retain)
+            slid = window.slide is not None
+        else:
+            begin, until, slid = ts, leaving(ts, retain), False
+        keys = sort_keys(plan.query, rows, moments=slid)
+        return Chunk(ids, begin, until, keys, project(plan.query, rows))
+
+    def _gathered(self, part: Part, places: Int64s) -> pa.RecordBatch:
+        return Selection(self.plan, self._matcher, NO_ROWS, self.maker.memo).gather(
+            [(part, places)]
+        )
+
+    def _lacking(self, low: int = 0) -> Iterator[tuple[Part, Int64s]]:
+        """The places of the target's rows, from the id `low` on, that the client does not have."""
+        repair = self.job.repair
+        some = self._target if repair.asked else self._change.come
+        for part, places in some.walk(low):
+            wanted = places[~self._had(part.ids[places], part.ts[places])]
+            if len(wanted):
+                yield part, wanted
+
+    def _had(self, ids: Int64s, ts: Int64s) -> Mask:
+        """A mask of the given rows: true for those the client has, undamaged, or has been sent."""
+        claim, repair = self.job.claim, self.job.repair
+        had = np.zeros(len(ids), np.bool_)
+        if repair.asked:
+            had = self._in_copy(ids, ts) & ~member(ids, repair.resend)
+        if repair.have is not None:
+            had &= member(ids, repair.have)
+        if claim.target is not None:
+            had |= (ids < claim.next_id) & self._sent(claim.target, ts)
+        return had
+
+    def _in_copy(self, ids: Int64s, ts: Int64s) -> Mask:
+        (choice,) = self._copy.choices
+        if choice.ids is not None:
+            return member(ids, choice.ids)
+        return choice.region.holds(ts, ids)
+
+    def _sent(self, mark: Mark, ts: Int64s) -> Mask:
+        """A mask of the given rows: true for those that the mark's horizon reached."""
+        if not isinstance(self.plan.window, TimeWindow) or mark.horizon is None:
+            return np.ones(len(ts), np.bool_)
+        return np.asarray(ts < entered(self.plan.window, mark.horizon))
+
+    @once
+    def _change(self) -> RowChange:
+        """The rows of the target that the copy lacks, and the other way round."""
+        return self._by_key or RowChange(
+            self._target.minus(self._copy), self._copy.minus(self._target), None
+        )
+
+    @property
+    def _total(self) -> Total:
+        plan = self.plan
+        if plan.keyed is None or not isinstance(plan.window, TimeWindow):
+            return self._target.total()
+        kept = KeptTotals(self.maker.memo, plan.predicate_id)
+        region = self._region(self.job.target)
+        newest = self.job.target.high == plan.stem.high
+        total = (kept.find(region) if newest else None) or self._change.total(kept)
+        total = total or self._target.total()
+        if newest:
+            kept.keep(region, total)
+        return total
+
+    @once
+    def _by_key(self) -> RowChange | None:
+        """The change as the keys tell it that have new rows, where nothing else can have
+        changed."""
+        copy, target, plan = self.job.claim.copy, self.job.target, self.plan
+        if copy is None or copy.now is None or target.now is None or plan.keyed is None:
+            return None
+        if not isinstance(plan.window, TimeWindow) or target.high != plan.stem.high:
+            return None
+        old, new = self._region(copy), self._region(target)
+        if replace(old, hi=new.hi) != new:
+            return None
+        changed = plan.keyed.changed(copy.high, copy.now, self._cut)
+        return changed and keyed_change(plan, self._matcher, self.maker.memo, (old, new), changed)
+
+    @once
+    def _target(self) -> RowSet:
+        return self._rows(self.job.target)
+
+    @once
+    def _copy(self) -> RowSet:
+        """The rows of the client's copy that have not expired."""
+        return self._rows(self.job.claim.copy)
+
+    def _rows(self, mark: Mark | None) -> RowSet:
+        choice = NO_ROWS if mark is None else self._choice(mark)
+        return RowSet(self.plan, self._matcher, self.maker.memo, (choice,))
+
+    @once
+    def _matcher(self) -> Matcher:
+        return self.maker.matcher(self.plan, self.maker.work())
+
+    # ---- windows
+
+    def _choice(self, mark: Mark) -> Choice:
+        """The rows of a mark, of the copy or the target, that have not expired at the target."""
+        plan, now = self.plan, self.job.target.now
+        if mark.now is None or now is None:
+            return NO_ROWS
+        if not isinstance(plan.window, TimeWindow):
+            return rows_at(plan, Horizon(mark.now, self._oldest, mark.high), self.maker.memo)
+        if plan.keyed is None:
+            return Choice(held(plan.window, now, mark.horizon, self._oldest, mark.high))
+        region = self._region(mark)
+        rows = plan.keyed.current(mark.high, mark.now, self._cut)
+        return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
+
+    def _region(self, mark: Mark) -> Region:
+        """The region that the current rows of a mark, in a keyed stream, are chosen from."""
+        now = self.job.target.now
+        if now is None or not isinstance(self.plan.window, TimeWindow):
+            return NO_ROWS.region
+        return held(self.plan.window, now, mark.horizon, None, mark.high)
+
+    @property
+    def _oldest(self) -> int | None:
+        """The least ts that is retained at the target's NOW; in a keyed stream, the least end."""
+        return oldest_retained(self.plan.schema, self.job.target.now)
+
+    @property
+    def _cut(self) -> int | None:
+        """Rows that had ended by this instant are not retained."""
+        return None if self._oldest is None else self._oldest - 1
+
+    @property
+    def _forgotten(self) -> bool:
+        """Whether rows of the copy may have ended and been forgotten since."""
+        copy = self.job.claim.copy
+        if self.plan.keyed is None or copy is None or copy.now is None or self._cut is None:
+            return False
+        return copy.now < self._cut
+
+
+def _joined(chunks: list[Chunk]) -> Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    return Chunk(
+        np.concatenate([one.ids for one in chunks]),
+        np.concatenate([one.visible_from for one in chunks]),
+        np.concatenate([one.visible_until for one in chunks]),
+        pa.concat_arrays([one.sort_keys for one in chunks]),
+        pa.concat_batches([one.rows for one in chunks]),
+    )

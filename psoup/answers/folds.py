@@ -1,0 +1,195 @@
+"""Folds: a summary of all rows of a region, put together from summaries of runs of them.
+
+A run is a chunk, up to 4,096 rows of a part that are next to each other in time (or by id, where
+the region cuts by id); or a part; or a block; or 16 blocks, 256, and so on. Runs that lie in the
+region as a whole are kept. So an answer computes the chunks at the edges of its window and merges
+at most 30 runs a level, however long the window.
+
+Rows never change, so the summary of a run stays true. All that happens to rows is that they outlive
+their retention: a kept summary says which ts its rows have, and is used only in a region that holds
+all of those, where none can be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Int64s, Part
+from datastem.stem import StemView
+from psoup.answers.caches import Memo
+from querystem.pace import spending
+from results.region import Region
+
+CHUNK_ROWS = 1 << 12
+_LEVEL_BITS = 4
+# Units (`querystem.pace`) of a row that is summarised.
+_ROW_UNITS = 40
+_FANOUT = 1 << _LEVEL_BITS
+
+
+class Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+T = TypeVar("T", bound=Sized)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRun(Generic[T]):
+    """The summary of all rows with ids in `[first, stop)`; their ts are in `[low, high]`."""
+
+    first: int
+    stop: int
+    low: int
+    high: int
+    value: T
+
+
+@dataclass(frozen=True)
+class Fold(Generic[T]):
+    """How the rows of a region are summarised.
+
+    `of` summarises the rows at some ascending places of a part, as far as they are in the region;
+    `merge` makes one summary of several. `subject` names the two: under one subject, equal rows
+    have equal summaries. Summaries of runs are kept in `memo`.
+    """
+
+    memo: Memo
+    subject: Hashable
+    stem: StemView
+    region: Region
+    of: Callable[[Part, Int64s], T]
+    merge: Callable[[Sequence[T]], T]
+
+    def values(self) -> list[T]:
+        """Summaries of disjoint runs that together are the region's rows."""
+        region = self.region
+        if region.empty:
+            return []
+        numbers = [
+            number
+            for number in self.stem.numbers(region.begin, region.end, region.hi)
+            if (number + 1) << BLOCK_BITS > region.lo
+        ]
+        level = 1
+        while numbers and numbers[-1] >> _LEVEL_BITS * (level - 1):
+            level += 1
+        return self._node(level, 0, numbers)[0] if numbers else []
+
+    def _node(
+        self, level: int, index: int, numbers: Sequence[int]
+    ) -> tuple[list[T], FoldedRun[T] | None]:
+        """The summaries of a run, and its entry where all of it is in the region.
+
+        `numbers` are the blocks of it that may have rows in the region, ascending.
+        """
+        if held := self._held((level, index)):
+            return [held.value], held
+        if level == 1:
+            return self._block(index)
+        values: list[T] = []
+        entries: list[FoldedRun[T] | None] = []
+        shift = _LEVEL_BITS * (level - 2)
+        for child, below in groupby(numbers, key=lambda number: number >> shift):
+            found, entry = self._node(level - 1, child, list(below))
+            values += found
+            entries.append(entry)
+        whole = [entry for entry in entries if entry is not None]
+        if len(whole) < _FANOUT:
+            return values, None
+        low, high = min(entry.low for entry in whole), max(entry.high for entry in whole)
+        ids = _stop(level, index - 1), _stop(level, index)
+        entry = self._keep((level, index), ids, values, low, high)
+        return [entry.value], entry
+
+    def _block(self, number: int) -> tuple[list[T], FoldedRun[T] | None]:
+        parts = self.stem.parts(number, self.region.hi)
+        stop = _stop(1, number)
+        if parts and stop <= self.region.hi and all(self._contains(part) for part in parts):
+            low, high = min(p.bounds[0] for p in parts), max(p.bounds[1] for p in parts)
+            values = [self._of(part, _all(part)) for part in parts]
+            entry = self._keep((1, number), (stop - BLOCK_ROWS, stop), values, low, high)
+            return [entry.value], entry
+        return [value for part in parts for value in self._part(part)], None
+
+    def _contains(self, part: Part) -> bool:
+        return self.region.contains(*part.bounds, part.first, part.stop)
+
+    def _part(self, part: Part) -> Iterator[T]:
+        if part.stop <= self.region.lo or not part.overlaps(self.region.begin, self.region.end):
+            return
+        # The same ends and the same count mean the same rows: they can only have become fewer.
+        name = (part.first, part.stop, len(part.ids))
+        if self._contains(part):
+            yield self._run((name, "all"), part, lambda: _all(part))
+            return
+        cuts_ids = part.first < self.region.lo
+        for number, chunk in _chunks(part, self.region, cuts_ids):
+            yield self._run((name, cuts_ids, number), part, chunk)
+
+    def _run(self, place: Hashable, part: Part, chunk: Callable[[], Int64s]) -> T:
+        held = self._held(place)
+        if held is None:
+            places = chunk()
+            value = self._of(part, places)
+            ts = part.ts[places]
+            ids, bounds = _ends(part.ids[places]), (int(ts.min()), int(ts.max()))
+            if not self.region.contains(*bounds, *ids):
+                return value
+            held = self._keep(place, ids, [value], *bounds)
+        return held.value
+
+    def _of(self, part: Part, places: Int64s) -> T:
+        spending()(len(places) * _ROW_UNITS)
+        return self.of(part, places)
+
+    def _keep(
+        self, place: Hashable, ids: tuple[int, int], values: Sequence[T], low: int, high: int
+    ) -> FoldedRun[T]:
+        value = self.merge(values)
+        entry = FoldedRun(*ids, low, high, value)
+        self.memo.put((self.subject, place), entry, value.nbytes)
+        return entry
+
+    def _held(self, place: Hashable) -> FoldedRun[T] | None:
+        entry = self.memo.get((self.subject, place))
+        if not isinstance(entry, FoldedRun):
+            return None
+        inside = self.region.contains(entry.low, entry.high, entry.first, entry.stop)
+        return entry if inside else None
+
+
+def _stop(level: int, index: int) -> int:
+    """One past the last row id of a run of 16^(level - 1) blocks."""
+    return (index + 1) << (BLOCK_BITS + _LEVEL_BITS * (level - 1))
+
+
+def _ends(ids: Int64s) -> tuple[int, int]:
+    return int(ids[0]), int(ids[-1]) + 1
+
+
+def _all(part: Part) -> Int64s:
+    return np.arange(len(part.ids))
+
+
+def _chunks(
+    part: Part, region: Region, cuts_ids: bool
+) -> Iterator[tuple[int, Callable[[], Int64s]]]:
+    """The numbered chunks of a part that have rows in the region, by time or by id."""
+    if cuts_ids:
+        order, (low, high) = _all(part), np.searchsorted(part.ids, [region.lo, region.hi])
+    else:
+        order = _all(part) if part.in_order else part.by_time
+        ts = part.ts[order]
+        begin = ts[0] if region.begin is None else region.begin
+        low, high = np.searchsorted(ts, [begin, region.end])
+    for number in range(int(low) // CHUNK_ROWS, -(-int(high) // CHUNK_ROWS)):
+        start = number * CHUNK_ROWS
+        yield number, partial(np.sort, order[start : start + CHUNK_ROWS])

@@ -1,0 +1,78 @@
+"""The maker of answers: the caches that answers share, and the way from a question to an answer."""
+
+from __future__ import annotations
+
+from psoup.answers.caches import Memo, UnregisteredIds
+from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
+from psoup.answers.match_files import MatchFileCache
+from psoup.answers.matching import Matcher, Work
+from psoup.answers.plan import Plan
+from psoup.answers.planning import make_plan
+from psoup.answers.question import Question
+from psoup.answers.refresh import point_by_rows, refreshed
+from psoup.answers.view import View
+from psoup.store import Store
+from results.known import Known
+
+# What an entry of the memo takes beside its value.
+_MEMO_BYTES = 400
+
+
+class AnswerMaker:
+    """Makes answers over one store. Thread-safe but for `plan`, which is for the thread that
+    changes the replica.
+
+    `memory` is the budget that the caches have a quarter of; `compute_rows` bounds the rows one
+    answer may match by itself.
+    """
+
+    def __init__(
+        self, store: Store, memory: int = 64 << 20, compute_rows: int = 20_000_000
+    ) -> None:
+        self.compute_rows = compute_rows
+        self.known = Known(memory // 16)
+        root, is_newest = store.table("matches").root, store.epochs.is_newest
+        self.stored = MatchFileCache(root, memory // 8, is_newest)
+        self.memo: Memo = Memo(memory // 16, _MEMO_BYTES)
+        self.unregistered = UnregisteredIds()
+
+    @property
+    def used(self) -> int:
+        """The bytes the caches hold."""
+        return self.known.used + self.memo.used + self.stored.used
+
+    def answer(self, view: View, question: Question) -> Answer:
+        """The answer to a question. Raises what planning raises, FileNotFoundError, TooMuchWork."""
+        work = self.work()
+        plan = self.settle(self.plan(view, question), work)
+        return self.evaluate(plan, work)
+
+    def plan(self, view: View, question: Question) -> Plan:
+        """Raises what `make_plan` raises."""
+        return make_plan(view, question, self.unregistered)
+
+    def work(self, *, wait_for_engine: bool = False) -> Work:
+        """The bound on what one answer may compute."""
+        return Work(None if wait_for_engine else self.compute_rows)
+
+    def settle(self, plan: Plan, work: Work) -> Plan:
+        """The plan as of the last row that refreshes it, where rows do. It reads files."""
+        triggers = plan.triggers
+        if triggers is None or plan.now is None:
+            return plan
+        subject = triggers.predicate_id, triggers.stream_id, triggers.where
+        matcher = Matcher(*subject, plan.epoch, self.known, self.stored, work)
+        return refreshed(plan, point_by_rows(plan, triggers, plan.now, matcher))
+
+    def matcher(self, plan: Plan, work: Work) -> Matcher:
+        """What tells which rows match the query of a plan."""
+        subject = plan.predicate_id, plan.stream_id, plan.query.where
+        return Matcher(*subject, plan.epoch, self.known, self.stored, work)
+
+    def evaluate(self, plan: Plan, work: Work) -> Answer:
+        """The answer of a settled plan. Raises FileNotFoundError, TooMuchWork, Uncovered."""
+        return evaluate(plan, self.matcher(plan, work), self.memo)
+
+    def evaluate_at_once(self, plan: Plan, work: Work) -> Answer | None:
+        """The answer of a plan where making it takes less than a millisecond or so; else None."""
+        return evaluate_at_once(plan, self.matcher(plan, work), self.memo)

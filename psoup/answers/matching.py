@@ -1,0 +1,193 @@
+"""Matching: which rows a predicate matches, remembered, else stored by the engine, else computed.
+
+Where matches come from does not matter for the answer: the engine's files were made by the same
+kernel over the same rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from datastem.blocks import BLOCK_BITS, Int64s, Part
+from datastem.codec import are_rows, query_view
+from psoup.answers.epoch_view import EpochView
+from psoup.answers.match_files import MatchFileCache
+from psoup.errors import TooMuchWork
+from psoup.store import CorruptStore
+from querystem.expressions import TRUE, Expression, weight_of
+from querystem.kernel import matches
+from querystem.pace import spending
+from results.bitmap import BLOCK_MASK, Lows
+from results.known import Known, Piece
+from results.ranges import Range, intersect, size
+
+# What a predicate may weigh for a row of it to count once.
+_USUAL_WEIGHT = 64
+# What is computed of a block at a time: rows times weight, but some rows at least.
+_STEP_WEIGHT, _LEAST_STEP = 1 << 26, 4096
+
+
+# Units (`querystem.pace`) of a look at a part, whatever is found.
+_PART_UNITS = 20_000
+
+
+class Uncovered(Exception):
+    """Somebody who wants to wait for the engine asks for rows it has not matched."""
+
+
+@dataclass(slots=True)
+class Work:
+    """How many rows one answer may compute, and how many it has computed.
+
+    A row counts once for a predicate of the usual weight, and more often for a heavier one. `rows`
+    were computed, `left` may still be counted. With a `limit` of None no row may be computed:
+    Uncovered is raised instead.
+    """
+
+    limit: int | None
+    rows: int = 0
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = self.limit or 0
+
+    def take(self, rows: int, weight: int) -> int:
+        """Counts as many of the rows as may be computed, at least one, and returns how many.
+
+        Raises TooMuchWork, Uncovered.
+        """
+        if self.limit is None:
+            raise Uncovered
+        each = max(1, weight // _USUAL_WEIGHT)
+        taken = min(rows, self.left // each)
+        if not taken:
+            raise self._too_much(each)
+        self.rows += taken
+        self.left -= taken * each
+        return taken
+
+    def _too_much(self, each: int) -> TooMuchWork:
+        heavy = f", and a row of so long a condition counts {each:,} times" if each > 1 else ""
+        return TooMuchWork(
+            f"the engine has not matched this query yet, and this server computes at most "
+            f"{self.limit:,} rows for one answer{heavy}; it did {self.rows:,} and will go on from "
+            f"there when asked again",
+            expected=f"at most {self.limit} rows",
+            got=f"{self.rows} rows done, more next",
+            hint="ask again, ask with wait_for_engine, or choose a shorter window",
+        )
+
+
+class MatchSource(Protocol):
+    """Whatever tells which rows match: a Matcher, or somebody who watches one."""
+
+    @property
+    def work(self) -> Work: ...
+
+    def match(self, part: Part, lo: int, hi: int) -> Int64s: ...
+
+    def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None: ...
+
+
+@dataclass
+class Matcher:
+    """Matches one predicate over the rows of one stream, for one answer."""
+
+    predicate: int
+    stream_id: int
+    where: Expression
+    epoch: EpochView
+    known: Known
+    stored: MatchFileCache
+    work: Work
+
+    @cached_property
+    def covered(self) -> list[Range]:
+        return self.epoch.covering(self.stream_id).ranges(self.predicate)
+
+    def match(self, part: Part, lo: int, hi: int) -> Int64s:
+        """The matching ids in `[lo, hi)` of a part, which lies in one block."""
+        spending()(_PART_UNITS + hi - lo)
+        known = self.remembered(part, lo, hi)
+        return self._found(part, lo, hi) if known is None else known
+
+    def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None:
+        """The ids that `match` gives, where no file and no row has to be looked at; else None."""
+        if self.where == TRUE:
+            return part.ids[part.ids.searchsorted(lo) : part.ids.searchsorted(hi)]
+        piece = self.known.probe(self.predicate, part.first >> BLOCK_BITS)
+        return None if piece.missing(lo, hi) else piece.between(lo, hi)
+
+    def _found(self, part: Part, lo: int, hi: int) -> Int64s:
+        block = part.first >> BLOCK_BITS
+        piece = self._without_rows(block, lo, hi)
+        while missing := piece.missing(lo, hi):
+            # Some rows at a time, so that their matches are remembered where the rest is too much.
+            allowed = _first_of(
+                missing, self.work.take(min(size(missing), self._step), self._weight)
+            )
+            lows = np.concatenate([self._computed(part, *gap) for gap in allowed])
+            piece = self.known.insert(self.predicate, block, allowed, lows)
+        return piece.between(lo, hi)
+
+    @cached_property
+    def _weight(self) -> int:
+        return weight_of(self.where)
+
+    @property
+    def _step(self) -> int:
+        """How many rows are computed before their matches are remembered."""
+        return max(_LEAST_STEP, _STEP_WEIGHT // self._weight)
+
+    def lacks(self, block: int, high: int) -> bool:
+        """Whether no row of a block below `high` matches, if that can be said without its rows."""
+        if self.where == TRUE:
+            return False
+        lo, hi = block << BLOCK_BITS, min((block + 1) << BLOCK_BITS, high)
+        piece = self._without_rows(block, lo, hi)
+        return not piece.missing(lo, hi) and not len(piece.between(lo, hi))
+
+    def _without_rows(self, block: int, lo: int, hi: int) -> Piece:
+        """The matches of a block that are remembered or stored; some of `[lo, hi)` may be
+        missing."""
+        piece = self.known.probe(self.predicate, block)
+        if piece.missing(lo, hi):
+            stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
+            if any(intersect(*gap, stored) for gap in piece.missing(lo, hi)):
+                found = self._stored(block)
+                if found is not None:
+                    piece = self.known.insert(self.predicate, block, stored, found)
+        return piece
+
+    def _stored(self, block: int) -> Lows | None:
+        """All stored matches of the block, in whatever pieces; None where some are lost."""
+        epoch, predicate = self.epoch, self.predicate
+        try:
+            found = [
+                lows
+                for file in epoch.files_for(self.stream_id, block, predicate)
+                for lows in self.stored.find(file, predicate, block, epoch.version)
+            ]
+        except CorruptStore:
+            return None
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint16)
+
+    def _computed(self, part: Part, lo: int, hi: int) -> Lows:
+        first, last = np.searchsorted(part.ids, [lo, hi])
+        rows = part.rows.slice(first, last - first)
+        found = matches(self.where, query_view(rows)) & are_rows(rows)
+        return (part.ids[first:last][found] & BLOCK_MASK).astype(np.uint16)
+
+
+def _first_of(gaps: list[Range], count: int) -> list[Range]:
+    """The first `count` ids of the gaps."""
+    found: list[Range] = []
+    for lo, hi in gaps:
+        if count > 0:
+            found.append((lo, min(hi, lo + count)))
+            count -= hi - lo
+    return found

@@ -1,0 +1,277 @@
+"""The store in memory, as answers are made from it: a state, the stems and an epoch's view,
+together.
+
+A replica changes by whole commits of the log and whole epochs, so that between two changes its
+state, stems and view fit together. A server that must open its store anew builds another replica
+beside the one it answers from, and takes it when it is as far.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from datastem.codec import empty_rows
+from datastem.memory import Memory
+from datastem.schema import StreamSchema
+from datastem.stem import DataStem, Segment
+from psoup.answers.epoch_view import EMPTY, EpochView, open_epoch_view
+from psoup.answers.keyed_history import KeyedStream
+from psoup.answers.stem_files import StemFiles, StemReader
+from psoup.store import (
+    CorruptStore,
+    CreateStream,
+    Data,
+    DropStream,
+    Entry,
+    Hole,
+    Losses,
+    Snapshot,
+    State,
+    Store,
+)
+from psoup.store.decoding import DecodedRows, decode_rows
+
+_MOST_MARKS = 4096
+
+# The runs of rows in files, by stream.
+Segments: TypeAlias = dict[int, list[Segment]]
+
+
+def read_commit(store: Store, version: int, state: State) -> tuple[list[Entry], DecodedRows, int]:
+    """What `Replica.apply` takes of a commit. `state` is the one before it."""
+    entries = store.log.read(version)
+    file = store.log.file(version) if entries else None
+    rows = decode_rows(entries, state, file.path if file else "")
+    return entries, rows, store.log.size(version)
+
+
+def read_epoch(store: Store) -> tuple[State, EpochView]:
+    """The newest epoch's state and view, as read from the tables."""
+    version, epoch = store.epochs.latest()
+    return store.state(epoch), open_epoch_view(store, version, epoch)
+
+
+class Replica:
+    """A store up to the commit `version` of its log, the last one that `state` and `stems` hold.
+
+    `epoch` names the engine's files; `backlog` has the commits after it. A replica is changed by
+    one thread; the views of its stems may be read by any.
+    """
+
+    def __init__(self, store: Store, memory: Memory, state: State, version: int) -> None:
+        """At an epoch's state and log version; `show` with the epoch's view gives it the rows."""
+        self.state = state
+        self.version = version
+        self.epoch = EMPTY
+        self.stems: dict[int, DataStem] = {}
+        self.keyed: dict[int, KeyedStream] = {}
+        self.backlog = Backlog()
+        # Rows of the log that the view's epoch has not consumed and nobody will.
+        self._lost: list[Hole] = []
+        self._store = store
+        self._memory = memory
+        self._files: dict[int, StemFiles] = {}
+        self._readers: dict[int, StemReader] = {}
+        for stream in state.streams.values():
+            if not stream.dropped:
+                self._open_stem(stream.id, stream.schema)
+
+    @classmethod
+    def open(cls, store: Store, memory: Memory) -> Replica:
+        """The newest epoch and the log after it, to its end. Raises StoreError."""
+        state, epoch = read_epoch(store)
+        replica = cls(store, memory, state, epoch.epoch.log_version)
+        replica.show(epoch, replica.reader(epoch)())
+        while replica.version < store.log.latest_version(replica.version):
+            version = replica.version + 1
+            replica.apply(version, *read_commit(store, version, replica.state))
+        return replica
+
+    def apply(self, version: int, entries: Sequence[Entry], rows: DecodedRows, nbytes: int) -> None:
+        """Takes the commit after `self.version`, whose file has so many bytes.
+
+        Raises CorruptStore, with nothing changed, where its row ids don't go on from here.
+        """
+        self._check(version, entries)
+        for entry in entries:
+            self.state.apply(entry)
+            self._apply_rows(entry, rows)
+        if entries:
+            self.backlog.append(version, entries[0].stamp, nbytes)
+        self.version = version
+
+    def is_behind(self, other: Replica) -> bool:
+        """Whether the other one has seen a commit or an epoch that this one has not."""
+        older = self.epoch.number < other.epoch.number
+        return older or self.version < other.version
+
+    def reader(self, view: EpochView) -> Callable[[], Segments]:
+        """Gives a function for a thread: it finds the segments of the stems that a view changes."""
+        changed = [
+            (stream_id, self._files[stream_id], snapshot)
+            for stream_id, snapshot in view.stems.items()
+            if stream_id in self.stems and not self._shows(stream_id, snapshot)
+        ]
+        return lambda: {
+            stream_id: files.segments(snapshot.files.values())
+            for stream_id, files, snapshot in changed
+        }
+
+    def show(self, view: EpochView, segments: Segments) -> None:
+        """Makes a view the current one. The log must be as far as its epoch."""
+        for stream_id, found in segments.items():
+            if stream_id in self.stems:
+                self.stems[stream_id].cover(view.epoch.streams[stream_id].high, found)
+        self.epoch = view
+        self._lost = [hole for hole in self._lost if hole.row_lo >= _high(view, hole.stream_id)]
+        self.backlog.consume(view.epoch.log_version)
+
+    @property
+    def losses(self) -> Losses:
+        """The holes the view's epoch names and those of the log after it."""
+        told = self.epoch.epoch.losses.accept(self.state.losses.accepted)
+        for hole in self._lost:
+            told = told.lose(hole)
+        return told
+
+    def is_outdated(self, view: EpochView) -> bool:
+        """Whether a view says other things about lost rows than are held in memory: rows are lost
+        that were there, or there that were lost."""
+        seen = [hole for hole in self._lost if hole.row_lo < _high(view, hole.stream_id)]
+        return {*self.epoch.epoch.losses.holes, *seen} != {*view.epoch.losses.holes}
+
+    def replace(self, old: Replica) -> None:
+        """Takes over what an older replica has found out of keyed streams; the rest is forgotten.
+
+        Rows never change, so a history stays true when the stem is opened anew, unless rows of it
+        are lost.
+        """
+        holed = {hole.stream_id for hole in (*self.losses.holes, *old.losses.holes)}
+        for stream_id in (self.keyed.keys() & old.keyed.keys()) - holed:
+            self.keyed[stream_id] = old.keyed.pop(stream_id)
+        old.forget()
+
+    def forget(self) -> None:
+        """Gives back the memory. Answers under way keep what they have of it."""
+        for stem in self.stems.values():
+            stem.forget()
+        for reader in self._readers.values():
+            reader.forget()
+        for keyed in self.keyed.values():
+            keyed.forget()
+
+    def _is_lost(self, hole: Hole) -> bool:
+        return any(one.rows == hole.rows for one in self._lost)
+
+    def _shows(self, stream_id: int, snapshot: Snapshot) -> bool:
+        seen = self.epoch.stems.get(stream_id)
+        return seen is not None and seen.version == snapshot.version
+
+    def _check(self, version: int, entries: Sequence[Entry]) -> None:
+        """Whether the rows of each stream begin where those before them end."""
+        highs: dict[int, int] = {}
+        for event in (entry.event for entry in entries):
+            if not isinstance(event, Data) or not event.rows:
+                continue
+            stem = self.stems.get(event.stream_id)
+            high = highs.get(event.stream_id, stem.high if stem else 0)
+            if event.first_row_id != high:
+                raise CorruptStore(
+                    f"version {version} of the log gives stream {event.stream_id} rows from id "
+                    f"{event.first_row_id} on, where {high} is the next"
+                )
+            highs[event.stream_id] = high + event.rows
+
+    def _apply_rows(self, entry: Entry, rows: DecodedRows) -> None:
+        match entry.event:
+            case CreateStream(stream_id, schema):
+                self._open_stem(stream_id, schema)
+            case DropStream(stream_id):
+                self.stems.pop(stream_id).forget()
+                del self._files[stream_id]
+                self._readers.pop(stream_id).forget()
+                if keyed := self.keyed.pop(stream_id, None):
+                    keyed.forget()
+            case Data() as event if event.rows:
+                batch, first = rows[entry.position.ordinal], event.first_row_id
+                if isinstance(batch, Hole):
+                    self._lost.append(batch)
+                    batch = empty_rows(self.state.streams[event.stream_id].schema)
+                stem, version = self.stems[event.stream_id], entry.position.version
+                stem.insert(batch, first, first + event.rows, version)
+
+    def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
+        files = StemFiles(self._store.stem(stream_id), schema)
+        self._files[stream_id] = files
+        read_log = self._store.log.read
+        known = self._is_lost
+        reader = StemReader(self._memory, stream_id, schema, files.read, read_log, known)
+        self._readers[stream_id] = reader
+        self.stems[stream_id] = DataStem(self._memory, reader.read)
+        if schema.key:
+            self.keyed[stream_id] = KeyedStream(self._memory)
+
+
+def _high(view: EpochView, stream_id: int) -> int:
+    mark = view.epoch.streams.get(stream_id)
+    return mark.high if mark else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Commits:
+    """Neighbouring commits: the version of the last, the stamp of the first, the bytes of all."""
+
+    version: int
+    stamp: int
+    nbytes: int
+    commits: int = 1
+
+    def joined(self, later: _Commits) -> _Commits:
+        nbytes, commits = self.nbytes + later.nbytes, self.commits + later.commits
+        return _Commits(later.version, self.stamp, nbytes, commits)
+
+
+class Backlog:
+    """How much of the log the engine has not consumed, and since when.
+
+    A few thousand marks are kept at most, so that an engine may be away for long. Where there would
+    be more, each mark but the last is of equally many commits, and counts until the engine has
+    consumed them all.
+    """
+
+    def __init__(self) -> None:
+        self._marks: deque[_Commits] = deque()
+        self._commits_per_mark = 1
+        self.nbytes = 0
+
+    @property
+    def oldest(self) -> int | None:
+        """The stamp of the first commit that is not consumed."""
+        return self._marks[0].stamp if self._marks else None
+
+    def append(self, version: int, stamp: int, nbytes: int) -> None:
+        """Takes the next commit, whose file has so many bytes."""
+        mark = _Commits(version, stamp, nbytes)
+        self.nbytes += nbytes
+        if self._marks and self._marks[-1].commits < self._commits_per_mark:
+            mark = self._marks.pop().joined(mark)
+        self._marks.append(mark)
+        if len(self._marks) > _MOST_MARKS:
+            self._halve()
+
+    def consume(self, version: int) -> None:
+        """Forgets the commits up to a version."""
+        while self._marks and self._marks[0].version <= version:
+            self.nbytes -= self._marks.popleft().nbytes
+        if not self._marks:
+            self._commits_per_mark = 1
+
+    def _halve(self) -> None:
+        marks = list(self._marks)
+        pairs = zip(marks[::2], marks[1::2], strict=False)
+        self._marks = deque(first.joined(second) for first, second in pairs)
+        self._marks.extend(marks[len(marks) & ~1 :])
+        self._commits_per_mark *= 2

@@ -1,0 +1,192 @@
+"""The rows of a stream read again: from the engine's files, and from the log what is only there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.blocks import BLOCK_ROWS
+from datastem.codec import empty_rows, stem_schema
+from datastem.memory import Memory
+from datastem.schema import StreamSchema
+from datastem.stem import Reader, Segment
+from datastem.tail import Inserts
+from psoup.store import CorruptStore, Data, DataFile, DeltaFolder, Entry, Hole
+from psoup.store.decoding import rows_of
+from psoup.store.reading import group_bounds, reader
+from results.ranges import Range
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """One row group of a file, or all of it where `group` is None."""
+
+    root: Path
+    file: DataFile
+    group: int | None
+
+
+class StemFiles:
+    """The files of one stem. Thread-safe: nothing is kept but what files never change."""
+
+    def __init__(self, folder: DeltaFolder, schema: StreamSchema) -> None:
+        self._folder = folder
+        self._schema = stem_schema(schema)
+        self._segments: dict[str, tuple[Segment, ...]] = {}
+
+    def segments(self, files: Iterable[DataFile]) -> list[Segment]:
+        """The files' runs of rows. Looks into those that are larger than a block."""
+        self._segments = {
+            file.path: self._segments.get(file.path) or self._look(file) for file in files
+        }
+        return [segment for found in self._segments.values() for segment in found]
+
+    def read(
+        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """Raises FileNotFoundError where the engine has removed a file since, CorruptStore where
+        one is damaged."""
+        schema = self._schema
+        if names is not None:
+            schema = pa.schema([schema.field(name) for name in names])
+        whole = names is None
+        tables = [_read(segment.source, schema.names, whole) for segment in segments]
+        if not tables:
+            return one_batch(schema.empty_table())
+        table = pa.concat_tables(tables).cast(schema)
+        if any(segment.row_lo < lo or segment.row_hi > hi for segment in segments):
+            ids = table.column("_row_id")
+            table = table.filter(
+                pa.compute.and_(pa.compute.greater_equal(ids, lo), pa.compute.less(ids, hi))
+            )
+        return one_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
+
+    def _look(self, file: DataFile) -> tuple[Segment, ...]:
+        root = self._folder.root
+        known = all(name in side for name in ("_row_id", "_ts") for side in (file.low, file.high))
+        if known and file.rows <= BLOCK_ROWS:
+            return (_one_segment(root, file),)
+        try:
+            metadata = reader(root, file).metadata
+        except (CorruptStore, FileNotFoundError):
+            # Whoever needs its rows meets the damage; the others go on.
+            return (_one_segment(root, file),)
+        return tuple(
+            Segment(
+                *group_range(metadata, group, "_row_id", 1),
+                *group_range(metadata, group, "_ts", 0),
+                RowGroup(root, file, group),
+            )
+            for group in range(metadata.num_row_groups)
+        )
+
+
+def _one_segment(root: Path, file: DataFile) -> Segment:
+    bounds = (file.low["_row_id"], file.high["_row_id"] + 1, file.low["_ts"], file.high["_ts"])
+    return Segment(*bounds, RowGroup(root, file, None))
+
+
+def _read(source: RowGroup, columns: list[str], whole: bool) -> pa.Table:
+    file = reader(source.root, source.file)
+    if source.group is not None:
+        return file.row_group(source.group, columns).select(columns)
+    return (file.whole() if whole else file.read(columns)).select(columns)
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def group_range(metadata: Any, group: int, name: str, past: int) -> Range:
+    low, high = group_bounds(metadata, group, name)
+    return low, high + past
+
+
+class StemReader:
+    """Reads the rows of one stream, wherever they are. Thread-safe.
+
+    A place of Inserts is the version of a commit. The commit that was read last is kept under the
+    memory's budget where it has more rows than a block, for the next block will ask for it again.
+    `known` tells of a hole whether it was there when its commit was first read: it has no rows.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        stream_id: int,
+        schema: StreamSchema,
+        read_files: Reader,
+        read_log: Callable[[int], Sequence[Entry]],
+        known: Callable[[Hole], bool],
+    ) -> None:
+        self._memory = memory
+        self._stream_id = stream_id
+        self._schema = schema
+        self._read_files = read_files
+        self._read_log = read_log
+        self._known = known
+        self._last: tuple[int, list[pa.RecordBatch]] = (0, [])
+
+    def read(
+        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """Raises FileNotFoundError, or LogTrimmed, where the engine has gone on since; CorruptStore
+        where rows were lost since."""
+        logged = [segment for segment in segments if isinstance(segment.source, Inserts)]
+        if not logged:
+            return self._read_files(segments, lo, hi, names)
+        stored = [segment for segment in segments if segment not in logged]
+        batches = [self._read_files(stored, lo, hi, names)]
+        for segment in logged:
+            first, stop = max(lo, segment.row_lo), min(hi, segment.row_hi)
+            for version in segment.source.places(first, stop):
+                batches += [_between(batch, first, stop) for batch in self._commit(version)]
+        schema = batches[0].schema
+        return pa.concat_batches([batch.select(schema.names) for batch in batches])
+
+    def _commit(self, version: int) -> list[pa.RecordBatch]:
+        """The rows of the stream in one commit of the log."""
+        kept, batches = self._last
+        if kept == version:
+            return batches
+        batches = [
+            self._decode(entry, entry.event)
+            for entry in self._read_log(version)
+            if isinstance(entry.event, Data)
+            and entry.event.stream_id == self._stream_id
+            and entry.event.rows
+        ]
+        if sum(batch.num_rows for batch in batches) > BLOCK_ROWS:
+            self._last = version, batches
+            self._memory.hold((self, 0), sum(batch.nbytes for batch in batches))
+        return batches
+
+    def _decode(self, entry: Entry, event: Data) -> pa.RecordBatch:
+        file = f"version {entry.position.version}"
+        rows = rows_of(entry, event, self._schema, file)
+        if not isinstance(rows, Hole):
+            return rows
+        if not self._known(rows):
+            raise CorruptStore(f"the answer needs lost {rows.text(self._schema.name)}", rows.file)
+        return empty_rows(self._schema)
+
+    def forget(self) -> None:
+        self._memory.drop((self, 0))
+        self.evict(0)
+
+    def evict(self, number: int) -> None:
+        """Called by the memory when others need the room."""
+        self._last = (0, [])
+
+
+def _between(batch: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
+    """The rows with ids in `[lo, hi)`."""
+    ids = batch.column("_row_id").to_numpy()
+    first, stop = np.searchsorted(ids, [lo, hi]).tolist()
+    return batch.slice(first, stop - first)

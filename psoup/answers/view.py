@@ -1,0 +1,52 @@
+"""A store at one moment: what planning looks at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from datastem.stem import StemView
+from psoup.answers.epoch_view import EpochView
+from psoup.answers.keyed_history import KeyedView
+from psoup.answers.replica import Replica
+from psoup.store import Losses, State, StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A replica and the clock, together. It is true until the replica changes: whoever plans takes
+    from it what the answer needs, and waits for nothing meanwhile.
+
+    `now` never runs backwards: it is no less than the last stamp of the log.
+    """
+
+    replica: Replica
+    now: int
+
+    @classmethod
+    def at(cls, replica: Replica, clock: int) -> View:
+        """The view of a replica when the clock says `clock`, in microseconds UTC."""
+        return cls(replica, max(clock, replica.state.clock))
+
+    @property
+    def state(self) -> State:
+        return self.replica.state
+
+    @property
+    def epoch(self) -> EpochView:
+        return self.replica.epoch
+
+    @property
+    def losses(self) -> Losses:
+        return self.replica.losses
+
+    def now_of(self, stream: StreamState) -> int | None:
+        """NOW of a stream: the clock, or the greatest ts reached; None before there is one."""
+        return self.now if stream.schema.ordered_by is None else stream.reached
+
+    def stem(self, stream_id: int) -> StemView:
+        return self.replica.stems[stream_id].view()
+
+    def keyed(self, stream_id: int, stem: StemView) -> KeyedView | None:
+        """The history of a stream, which goes with a view of its stem; None without a key."""
+        found = self.replica.keyed.get(stream_id)
+        return None if found is None else found.view(stem)

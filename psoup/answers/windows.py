@@ -1,0 +1,182 @@
+"""Windows: which rows one holds at (position, NOW), before WHERE is asked.
+
+The rows are a region of (ts, row id), or a set of row ids in it: the newest of each partition, or
+those of a keyed stream that are current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.blocks import BLOCK_BITS, Int64s, Part
+from datastem.equality import canonical, codes
+from datastem.runs import KeyedRows
+from datastem.stem import StemView
+from psoup.answers.caches import Memo
+from psoup.answers.keyed_history import KeyedView
+from psoup.answers.partitions import newest_of_partitions
+from results.choice import by_count, by_row, by_time, reach
+from results.newest import Run, newest_of_each
+from results.region import Region, common
+from results.window import UNBOUNDED, CountWindow, RowWindow, TimeWindow, Window
+
+_FOREVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The rows a window holds: all of the region, or of those the ones in `ids`, which ascend."""
+
+    region: Region
+    ids: Int64s | None = None
+
+    def span(self, part: Part) -> tuple[int, int]:
+        """Ids `[lo, hi)` outside of which no row of the part is chosen."""
+        if self.ids is None:
+            return part.first, part.stop
+        low, high = np.searchsorted(self.ids, [part.first, part.stop])
+        return (
+            (int(self.ids[low]), int(self.ids[high - 1]) + 1) if low < high else (part.first,) * 2
+        )
+
+    def places(self, part: Part, ids: Int64s, inside: bool = False) -> Int64s:
+        """The places in a part of the chosen rows among those with the given ascending ids.
+
+        `inside` says that all of the given rows are in the region.
+        """
+        if self.ids is not None:
+            low, high = np.searchsorted(self.ids, [part.first, part.stop])
+            ids = common(ids, self.ids[low:high])
+        places = part.find(ids)
+        if inside:
+            return places
+        held = self.region.holds(part.ts[places], part.ids[places])
+        return places if held.all() else places[held]
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """An answer's place in time and in the log: NOW, the least ts retained then, the next row
+    id."""
+
+    now: int
+    oldest: int | None
+    high: int
+
+
+NO_ROWS = Choice(Region(None, (0, 0), 0, 0))
+
+
+def choose(window: Window, stem: StemView, horizon: Horizon, memo: Memo, stream_id: int) -> Choice:
+    """The rows of a window over a stream without a key."""
+    now, oldest, high = horizon.now, horizon.oldest, horizon.high
+    match window:
+        case TimeWindow():
+            return Choice(by_time(window, now, oldest, high))
+        case RowWindow():
+            return Choice(by_row(window, now, oldest, high))
+        case CountWindow():
+            past = by_time(UNBOUNDED, now, oldest, high)
+            total = _total(stem, horizon) if window.slide is not None else 0
+            runs = _newest_runs(stem, past, reach(window, total))
+            region = by_count(window, past, runs, total)
+            if not window.partition_by:
+                return Choice(region)
+            return Choice(*newest_of_partitions(window, stem, region, memo, stream_id))
+
+
+def _total(stem: StemView, horizon: Horizon) -> int:
+    """How many rows with ts up to NOW there ever were: row ids count them."""
+    waiting = sum(
+        int((part.ts > horizon.now).sum())
+        for part in stem.probe(horizon.now + 1, _FOREVER, horizon.high)
+    )
+    return horizon.high - waiting
+
+
+def _newest_runs(stem: StemView, past: Region, count: int) -> list[Run]:
+    """Runs of rows, newest blocks first: the newest `count` rows of the region and few others."""
+    if not count or past.empty:
+        return []
+    numbers = stem.numbers(past.begin, past.end, past.hi)
+    tops = {number: stem.latest(number) for number in numbers}
+    numbers.sort(key=lambda number: -tops[number])
+    runs: list[Run] = []
+    for place, number in enumerate(numbers):
+        runs += [run for part in stem.parts(number, past.hi) if (run := _run(part, past))]
+        next_top = tops[numbers[place + 1]] if place + 1 < len(numbers) else -_FOREVER
+        if _rows_after(runs, next_top, count):
+            break
+    return runs
+
+
+def _rows_after(runs: Sequence[Run], instant: int, count: int) -> bool:
+    """Whether at least `count` rows of the runs are later than the instant."""
+    if sum(len(run.ts) for run in runs if run.high > instant) < count:
+        return False
+    return count <= sum(
+        len(run.ts) if run.low > instant else int((run.ts > instant).sum())
+        for run in runs
+        if run.high > instant
+    )
+
+
+def _run(part: Part, past: Region) -> Run | None:
+    if past.contains(*part.bounds, part.first, part.stop):
+        return Run(part.ts, part.ids, *part.bounds)
+    kept = past.holds(part.ts, part.ids)
+    ts, ids = part.ts[kept], part.ids[kept]
+    return Run(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
+
+
+# ---- keyed streams
+
+
+def choose_current(window: Window, keyed: KeyedView, horizon: Horizon) -> Choice:
+    """The rows of a window over a keyed stream: of those that are current at NOW, or at the instant
+    that SLIDE sets NOW back to."""
+    now, high = horizon.now, horizon.high
+    instant = window.present(now) if isinstance(window, TimeWindow) else now
+    cut = None if horizon.oldest is None else horizon.oldest - 1
+    rows = keyed.current(high, instant, cut)
+    match window:
+        case TimeWindow():
+            region = by_time(window, now, None, high)
+        case RowWindow():
+            region = by_row(window, now, None, high)
+        case CountWindow():
+            region = by_time(UNBOUNDED, now, None, high)
+            return Choice(region, _newest_current(window, keyed.stem, rows, high))
+    return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
+
+
+def parts_of(stem: StemView, ids: Int64s, high: int) -> Iterator[Part]:
+    """The parts that hold rows with these ascending ids, all below `high`."""
+    for number in np.unique(ids >> BLOCK_BITS).tolist():
+        for part in stem.parts(number, high):
+            first, last = np.searchsorted(ids, [part.first, part.stop])
+            if first < last:
+                yield part
+
+
+def _newest_current(window: CountWindow, stem: StemView, rows: KeyedRows, high: int) -> Int64s:
+    if not window.partition_by:
+        order = np.lexsort((rows.ids, rows.ts))
+        return np.sort(rows.ids[order[-window.rows :]])
+    ids, ts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    keys: list[pa.RecordBatch] = []
+    for part in parts_of(stem, rows.ids, high):
+        places = part.find(rows.ids)
+        ids.append(part.ids[places])
+        ts.append(part.ts[places])
+        keys.append(part.rows.select(list(window.partition_by)).take(pa.array(places)))
+    if not keys:
+        return ids[0]
+    found, times = np.concatenate(ids), np.concatenate(ts)
+    together = pa.concat_batches(keys)
+    code, _ = codes([canonical(column) for column in together.columns], len(found))
+    return found[newest_of_each(code, times, found, window.rows)]

@@ -1,0 +1,1 @@
+"""The calls a client can make, from a request to its responses."""

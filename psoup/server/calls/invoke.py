@@ -1,0 +1,276 @@
+"""Invoke and Ask: wait where they must, plan, compute, and stream what came out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from psoup.answers import Answer, Plan, Question
+from psoup.answers.matching import Uncovered, Work
+from psoup.answers.question import (
+    Reading,
+    RegisteredQuery,
+    known_reading,
+    read_texts,
+    text_source,
+    texts_of,
+)
+from psoup.errors import BadRequest, NotReached
+from psoup.lookup import TenantStreams
+from psoup.server.calls.fields import check_text, default_name
+from psoup.server.calls.register import bind
+from psoup.server.core import Core
+from psoup.server.wire.describing import columns_message
+from psoup.server.wire.pieces import Message, pieces
+from psoup.server.wire.values import BadValue, from_duration, from_instant, to_instant
+from psoup.store import Position
+from psoup.v1 import psoup_pb2 as pb
+from results.choice import by_time
+from results.region import Region
+from results.window import TimeWindow
+
+Terms: TypeAlias = pb.InvokeRequest | pb.AskRequest
+
+# What is left of a call's own time for the reason to arrive in time.
+_LEAST_MARGIN, _MOST_MARGIN = 0.05, 1.0
+_ENCODINGS = frozenset(pb.Encoding.values())
+# Typed values are made one by one: so many of them on the event loop.
+_FEW_VALUES = 1000
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """An instant of the monotonic clock."""
+
+    at: float
+
+    @classmethod
+    def after(cls, seconds: float | None, limit: float) -> Deadline:
+        if seconds is not None:
+            limit = min(limit, seconds - min(_MOST_MARGIN, max(_LEAST_MARGIN, seconds / 10)))
+        return cls(time.monotonic() + max(limit, 0.0))
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.at - time.monotonic())
+
+
+Find = Callable[[], Awaitable[Question]]
+
+
+async def invoke(
+    core: Core, request: pb.InvokeRequest, seconds: float | None
+) -> AsyncIterator[Message]:
+    """The answer of a registration. `seconds` is what is left of the call's own deadline, if it has
+    one."""
+
+    async def find() -> Question:
+        if request.handle not in core.follower.state.registrations:
+            await core.follower.catch_up()
+        core.leases.contact(request.handle)
+        tenant = default_name(request.tenant, "tenant", core.settings)
+        source = RegisteredQuery(tenant, request.handle)
+        reading = await read_registration(core, source, request.window, request.unrefreshed)
+        return Question(source, reading.query, reading.window, **_terms(request))
+
+    async for message in _stream(core, request, find, seconds):
+        yield message
+
+
+async def ask(core: Core, request: pb.AskRequest, seconds: float | None) -> AsyncIterator[Message]:
+    """The answer of a query that is not registered. Nothing is written."""
+
+    async def find() -> Question:
+        tenant = default_name(request.tenant, "tenant", core.settings)
+        check_text(request.sql, core.settings)
+        await core.follower.catch_up()
+        streams = TenantStreams(core.follower.state, tenant)
+        query, _ = await bind(core, streams, request.sql, request.parameters)
+        return Question(text_source(query, streams), query, query.window, **_terms(request))
+
+    async for message in _stream(core, request, find, seconds):
+        yield message
+
+
+async def read_registration(
+    core: Core, source: RegisteredQuery, window: str, unrefreshed: bool = False
+) -> Reading:
+    """A registration's query, and its window or the one that is brought; texts that were not read
+    before are read in a thread. Raises UnknownHandle; QueryError for a window that is none."""
+    texts = texts_of(core.follower.state, source, window, unrefreshed)
+    known = known_reading(core.maker.memo, texts)
+    return await core.in_thread(read_texts, core.maker.memo, texts) if known is None else known
+
+
+def _terms(request: Terms) -> dict[str, Any]:
+    """The fields of a question that Invoke and Ask have in common. Raises BadRequest."""
+    today = request.knowledge == pb.KNOWLEDGE_TODAY
+    terms = {"known_today": today, "unrefreshed": request.unrefreshed}
+    if not request.HasField("as_of"):
+        return terms
+    try:
+        return {"as_of": to_instant(request.as_of), **terms}
+    except BadValue as bad:
+        raise BadRequest(f"as_of {bad}", reason=bad.reason, field="as_of") from None
+
+
+async def _stream(
+    core: Core, request: Terms, find: Find, seconds: float | None
+) -> AsyncIterator[Message]:
+    started = time.perf_counter()
+    deadline = Deadline.after(seconds, core.settings.wait)
+    if request.encoding not in _ENCODINGS:
+        raise BadRequest("an encoding this server does not know", field="encoding")
+    await _reach(core, request, deadline)
+    plan, found, messages = await _answer(core, request, await find(), deadline)
+    header = _header(core, plan, found, int((time.perf_counter() - started) * 1e6))
+    yield pb.InvokeResponse(header=header)
+    async for message in messages.stream(core):
+        yield message
+
+
+class _Messages:
+    """Looks one ahead, so that the last one is known to be the last."""
+
+    def __init__(self, source: Iterator[Message]) -> None:
+        self._source = source
+        self._ahead = next(source, None)
+        self._first = self._next(1)
+
+    async def stream(self, core: Core) -> AsyncIterator[Message]:
+        """While some are sent the next are made: a few at once, since each visit to a thread
+        costs as much as making one."""
+        ready = self._first
+        while ready:
+            made = None
+            if self._ahead is not None:
+                made = asyncio.ensure_future(core.in_thread(self._next, _AT_ONCE))
+            try:
+                for message in ready:
+                    yield message
+                ready = await made if made else []
+            finally:
+                if made:
+                    made.cancel()
+
+    def _next(self, count: int) -> list[Message]:
+        found: list[Message] = []
+        while self._ahead is not None and len(found) < count:
+            found.append(self._ahead)
+            self._ahead = next(self._source, None)
+        return found
+
+
+# ---- waiting
+
+
+async def _reach(core: Core, request: Terms, deadline: Deadline) -> None:
+    if request.least_position:
+        await reach(core, core.store.positions.decode(request.least_position), deadline)
+
+
+async def reach(core: Core, least: Position, deadline: Deadline) -> None:
+    """Waits until the server is as far as a position. Raises NotReached."""
+    if core.follower.state.position < least:
+        await core.follower.catch_up()
+    while core.follower.state.position < least:
+        if not deadline.left or not await core.follower.moved(deadline.left):
+            raise NotReached(
+                "this server has not seen that position yet",
+                expected=_show(least),
+                got=_show(core.follower.state.position),
+                hint="ask again, or with a longer deadline",
+            )
+
+
+def _show(position: Position) -> str:
+    return f"position {position.version}.{position.ordinal}"
+
+
+async def _answer(
+    core: Core, request: Terms, question: Question, deadline: Deadline
+) -> tuple[Plan, Answer, _Messages]:
+    """Again each time the engine moves, for whoever waits for it."""
+    plan: Plan
+
+    def attempt() -> Awaitable[tuple[Plan, Answer, _Messages]]:
+        nonlocal plan
+        plan = core.maker.plan(core.follower.view, question)
+        return _computed(core, plan, request)
+
+    while True:
+        try:
+            return await core.follower.read(attempt)
+        except Uncovered:
+            await _wait_for_engine(core, plan, deadline)
+
+
+async def _wait_for_engine(core: Core, plan: Plan, deadline: Deadline) -> None:
+    while core.follower.epoch.number == plan.epoch.number:
+        if not deadline.left or not await core.follower.moved(deadline.left):
+            rows, _ = core.follower.behind()
+            raise NotReached(
+                f"the engine has not matched this query over all its rows; "
+                f"it is {rows:,} rows behind",
+                hint="ask without wait_for_engine, or with a longer deadline",
+            )
+
+
+async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answer, _Messages]:
+    """Computes here if that is quick, else in a thread. The plan may be settled on the way."""
+    waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
+    work = core.maker.work(wait_for_engine=waits)
+    found = core.maker.evaluate_at_once(plan, work)
+    if found is None:
+        return await core.in_thread(_compute, core, plan, request, work)
+    values = found.row_count * len(plan.query.columns)
+    if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
+        return plan, found, _messages(core, plan, request, found)
+    return plan, found, await core.in_thread(_messages, core, plan, request, found)
+
+
+def _compute(core: Core, plan: Plan, request: Terms, work: Work) -> tuple[Plan, Answer, _Messages]:
+    plan = core.maker.settle(plan, work)
+    found = core.maker.evaluate(plan, work)
+    return plan, found, _messages(core, plan, request, found)
+
+
+def _messages(core: Core, plan: Plan, request: Terms, found: Answer) -> _Messages:
+    size = core.settings.piece_bytes
+    source = pieces(found.batches, plan.query.columns, request.encoding, size)
+    return _Messages(source)
+
+
+# ---- the header
+
+
+def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHeader:
+    rows, age = core.follower.behind()
+    header = pb.AnswerHeader(
+        position=core.store.positions.encode(found.position),
+        row_count=found.row_count,
+        columns=columns_message(plan.query.columns),
+        computed_rows=found.computed_rows,
+        epoch=plan.epoch.number,
+        behind_rows=rows,
+        behind=from_duration(age),
+        elapsed=from_duration(elapsed),
+        notes=(*plan.notes, *plan.losses),
+    )
+    if plan.now is not None:
+        header.now.CopyFrom(from_instant(plan.now))
+    if plan.refreshed_at is not None:
+        header.refreshed_at.CopyFrom(from_instant(plan.refreshed_at))
+    if plan.now is not None and isinstance(plan.window, TimeWindow):
+        _window_ends(header, by_time(plan.window, plan.now, plan.oldest, 0))
+    return header
+
+
+def _window_ends(header: pb.AnswerHeader, region: Region) -> None:
+    if region.begin is not None:
+        header.window_begin.CopyFrom(from_instant(region.begin))
+    header.window_end.CopyFrom(from_instant(region.end - 1))

@@ -1,0 +1,264 @@
+"""Publish and PublishStream: from requests to batches that can be appended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pyarrow as pa
+
+from datastem.accept import accept, check_ahead
+from datastem.codec import encode
+from datastem.digest import heartbeat_digest
+from datastem.errors import RowError
+from datastem.schema import StreamSchema
+from datastem.types import Kind
+from psoup.errors import BadRequest, LogFull, NoSuchStream
+from psoup.lookup import find_stream
+from psoup.server.calls.fields import check_name, default_name
+from psoup.server.core import Core
+from psoup.server.fair_queue import CALLER
+from psoup.server.room import HOLD
+from psoup.server.wire.ipc import Measured, measure, read_table
+from psoup.server.wire.values import BadValue, to_instant, to_table
+from psoup.store import StreamState
+from psoup.v1 import psoup_pb2 as pb
+from psoup.write.draft import Chain, Stale
+from psoup.write.streams import PublishBatch, Published
+
+_ATTEMPTS = 3
+# What is quicker to read than to hand to a thread.
+_SMALL_BYTES = 8 << 10
+# How often the values of a batch are in memory at once: as sent, in the stream's types, encoded,
+# and in the file that is written.
+_COPIES = 4
+_IN_FLIGHT = 64
+_LOG_FULL_RETRY = timedelta(seconds=30)
+
+
+_Item = asyncio.Future[Published] | Exception | None
+
+
+async def publish(core: Core, request: pb.PublishRequest) -> pb.PublishResponse:
+    """Raises RowError, ServerError. Durable when it returns."""
+    for _ in range(_ATTEMPTS):
+        batch = await accepted(core, request, None)
+        try:
+            return response(core, await core.appender.submit(batch))
+        except Stale:
+            await core.follower.catch_up()
+    raise BadRequest("the stream was dropped and created again, over and over")
+
+
+async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> PublishBatch:
+    """Refuses only by the newest state: another server may just have made the stream."""
+    seen = core.follower.version
+    try:
+        return await _accepted(core, request, chain)
+    except (NoSuchStream, RowError):
+        await core.follower.catch_up()
+        if core.follower.version == seen:
+            raise
+        return await _accepted(core, request, chain)
+
+
+async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> PublishBatch:
+    _check_identity(core, request)
+    tenant = default_name(request.tenant, "tenant", core.settings)
+    stream = find_stream(core.follower.state, tenant, request.stream)
+    _check_backlog(core, request)
+    if await _reserve(core, request, stream.schema) <= _SMALL_BYTES:
+        return _accept(core, request, tenant, stream, chain)
+    return await core.in_thread(_accept, core, request, tenant, stream, chain)
+
+
+async def _reserve(core: Core, request: pb.PublishRequest, schema: StreamSchema) -> int:
+    """The size of a request, unpacked, for which there is room from here on.
+
+    Typed values have had theirs since they were parsed. Raises Overloaded, RowError.
+    """
+    size, hold = request.ByteSize(), HOLD.get()
+    if not request.HasField("arrow"):
+        return size
+    found = await measured(core, request.arrow)
+    limit = core.settings.batch.batch_bytes
+    decoded = limit if found.dictionaries else found.nbytes + found.rows * _row_bytes(schema)
+    if hold is not None:
+        await hold.reserve(size + _COPIES * min(decoded, limit))
+    return max(size, found.nbytes)
+
+
+async def measured(core: Core, arrow: bytes) -> Measured:
+    """What an Arrow batch says of itself. Raises RowError."""
+    limits = core.settings.batch
+    if len(arrow) <= _SMALL_BYTES:
+        return measure(arrow, limits)
+    return await core.in_thread(measure, arrow, limits)
+
+
+def _row_bytes(schema: StreamSchema) -> int:
+    """The bytes of a row without its texts. Columns may come in types that take less, or
+    nothing."""
+    return sum(_WIDTHS.get(column.type.kind, 8) for column in schema.columns)
+
+
+_WIDTHS = {Kind.DECIMAL: 16, Kind.BOOLEAN: 1}
+
+
+def _check_backlog(core: Core, request: pb.PublishRequest) -> None:
+    """Heartbeats are taken whatever the size of the log."""
+    behind, most = core.follower.backlog_bytes, core.settings.log_bytes
+    if behind <= most or request.HasField("heartbeat"):
+        return
+    raise LogFull(
+        f"the engine has {behind:,} bytes of the log yet to consume, and no rows are taken beyond "
+        f"{most:,}",
+        retry_after=_LOG_FULL_RETRY,
+        expected=f"at most {most} bytes (--backlog)",
+        got=f"{behind} bytes",
+        hint="see that the engine runs: `psoup status` tells how far behind it is",
+    )
+
+
+def response(core: Core, published: Published) -> pb.PublishResponse:
+    return pb.PublishResponse(
+        position=core.store.positions.encode(published.position),
+        row_count=published.rows,
+        first_row_id=published.first_row_id,
+        duplicate=published.duplicate,
+        unverified=published.unverified,
+    )
+
+
+def _check_identity(core: Core, request: pb.PublishRequest) -> None:
+    check_name(request.publisher, "publisher", core.settings)
+    if bool(request.publisher) == (request.sequence >= 1) and request.sequence >= 0:
+        return
+    raise BadRequest(
+        "a batch has a publisher and a sequence from 1 on, or neither",
+        field="sequence",
+        expected="1 or more" if request.publisher else "0 without a publisher",
+        got=str(request.sequence),
+    )
+
+
+def _accept(
+    core: Core,
+    request: pb.PublishRequest,
+    tenant: str,
+    stream: StreamState,
+    chain: Chain | None,
+) -> PublishBatch:
+    kind = request.WhichOneof("batch")
+    if kind is None:
+        raise BadRequest(
+            "a publish needs rows, an Arrow batch or a heartbeat", field="batch", got="nothing"
+        )
+    if kind == "heartbeat":
+        return _heartbeat(core, request, tenant, stream, chain)
+    schema, limits = stream.schema, core.settings.batch
+    sent: pa.Table = (
+        read_table(request.arrow, limits) if kind == "arrow" else to_table(request.rows, schema)
+    )
+    taken = accept(sent, schema, _stamp(core), limits)
+    return PublishBatch(
+        tenant=tenant,
+        owner="main",
+        stream_id=stream.id,
+        publisher=request.publisher,
+        sequence=request.sequence,
+        rows=taken.batch.num_rows,
+        min_ts=taken.min_ts,
+        max_ts=taken.max_ts,
+        digest=taken.digest,
+        payload=encode(taken.batch),
+        chain=chain,
+    )
+
+
+def _heartbeat(
+    core: Core,
+    request: pb.PublishRequest,
+    tenant: str,
+    stream: StreamState,
+    chain: Chain | None,
+) -> PublishBatch:
+    schema = stream.schema
+    if schema.ordered_by is None:
+        raise BadRequest(
+            f"stream {schema.name} has arrival time: its NOW is the clock, and needs no heartbeat",
+            field="heartbeat",
+        )
+    try:
+        ts = to_instant(request.heartbeat)
+    except BadValue as bad:
+        raise RowError(bad.reason, f"the heartbeat {bad}", field="heartbeat") from None
+    check_ahead(ts, schema, _stamp(core))
+    return PublishBatch(
+        tenant=tenant,
+        owner="main",
+        stream_id=stream.id,
+        publisher=request.publisher,
+        sequence=request.sequence,
+        rows=0,
+        min_ts=None,
+        max_ts=ts,
+        digest=heartbeat_digest(schema.name, ts),
+        payload=b"",
+        chain=chain,
+    )
+
+
+def _stamp(core: Core) -> int:
+    """The least a batch will be stamped with; AHEAD is judged by it here, so that the row can be
+    named, and by the stamps that are vouched for when the batch is appended."""
+    return core.follower.now
+
+
+# ---- many batches in flight
+
+
+async def publish_stream(
+    core: Core, requests: AsyncIterator[pb.PublishRequest]
+) -> AsyncIterator[pb.PublishResponse]:
+    """Raises the error of the first batch that is refused; no later one is taken."""
+    queue: asyncio.Queue[_Item] = asyncio.Queue(_IN_FLIGHT)
+    reader = asyncio.create_task(_enqueue(core, requests, queue))
+    try:
+        while (item := await queue.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            try:
+                yield response(core, await item)
+            except Stale:
+                raise NoSuchStream(
+                    "the stream was dropped during the call", hint="publish to another stream"
+                ) from None
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+        _forget(queue)
+
+
+async def _enqueue(
+    core: Core, requests: AsyncIterator[pb.PublishRequest], queue: asyncio.Queue[_Item]
+) -> None:
+    chain = Chain()
+    try:
+        async for request in requests:
+            CALLER.set(replace(CALLER.get(), tenant=request.tenant))
+            batch = await accepted(core, request, chain)
+            await queue.put(core.appender.enqueue(batch))
+    except Exception as error:
+        await queue.put(error)
+    await queue.put(None)
+
+
+def _forget(queue: asyncio.Queue[_Item]) -> None:
+    """Nobody will ask after these: keeps their errors from being reported as lost."""
+    while not queue.empty():
+        item = queue.get_nowait()
+        if isinstance(item, asyncio.Future):
+            item.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -1,0 +1,190 @@
+"""Register: from a text and values to registrations that can be appended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from google.protobuf.duration_pb2 import Duration
+
+from datastem.instants import SECOND
+from datastem.schema import StreamSchema
+from psoup.errors import BadRequest
+from psoup.lookup import TenantStreams
+from psoup.server.calls.fields import check_name, check_text, default_name
+from psoup.server.calls.publish import measured
+from psoup.server.core import Core
+from psoup.server.room import HOLD
+from psoup.server.wire.ipc import read_table
+from psoup.server.wire.parameters import (
+    rows_columns,
+    table_columns,
+    to_json,
+    to_json_many,
+    to_scalars,
+)
+from psoup.v1 import psoup_pb2 as pb
+from psoup.write.draft import Stale
+from psoup.write.registrations import ManyRows, Prepared, RegisterAll, Registered, RegisterRows
+from querystem.language import bind_query, bind_rows
+from querystem.pace import spending
+from querystem.query import Query
+
+_ATTEMPTS = 3
+_KEY_COLUMN = "client_key"
+# Longer texts are not even compared on the event loop.
+_SHORT_TEXT = 2048
+# A table of values in memory: as it came, as Python's values, as JSON and as keys; and around each
+# row of it.
+_COPIES = 8
+_ROW_BYTES = 1000
+_MAX_LEASE = 100 * 366 * 24 * 3600
+
+
+async def register(
+    core: Core, request: pb.RegisterRequest
+) -> tuple[Registered, Query, StreamSchema]:
+    """Registers a query, durably; with it comes the schema of the stream it was bound to, which may
+    be gone by now. Raises QueryError, ServerError."""
+    tenant, owner, lease = _terms(core, request)
+    check_name(request.client_key, "client_key", core.settings)
+    for _ in range(_ATTEMPTS):
+        await core.follower.catch_up()
+        found = TenantStreams(core.follower.state, tenant)
+        query, parameters = await bind(core, found, request.sql, request.parameters)
+        ready = [Prepared(request.client_key, parameters, query)]
+        proposal = RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
+        with contextlib.suppress(Stale):
+            return await core.appender.submit(proposal), query, found.bound.schema
+    raise _again_and_again()
+
+
+async def bind(
+    core: Core, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
+) -> tuple[Query, str]:
+    """The query, and its parameters as they are kept. Raises QueryError, BadRequest.
+
+    A short text that needs no parsing is not worth a thread.
+    """
+    if not parameters and len(sql) <= _SHORT_TEXT:
+        known = core.shapes.known(found.tenant, sql, found.lookup)
+        if known is not None:
+            return known, to_json({})
+    return await core.in_thread(_bind, core, found, sql, parameters)
+
+
+def _bind(
+    core: Core, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
+) -> tuple[Query, str]:
+    limit, values = core.settings.query_bytes, to_scalars(parameters, core.settings.batch)
+    if values:
+        query = bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
+    else:
+        query = core.shapes.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
+    return _written(query), to_json(values)
+
+
+def _written(query: Query) -> Query:
+    """With the texts it is kept as, so that nobody has to write them on the event loop."""
+    spending()(len(query.predicate_key) + len(query.form))
+    return query
+
+
+async def register_many(core: Core, request: pb.RegisterManyRequest) -> Registered:
+    """Raises QueryError, RowError, ServerError. All rows or none."""
+    if request.WhichOneof("table") is None:
+        raise BadRequest("RegisterMany needs a table of values", field="table")
+    tenant, owner, lease = _terms(core, request)
+    await _reserve(core, request)
+
+    def propose(found: TenantStreams) -> RegisterAll | RegisterRows:
+        given = _Given(core, request)
+        limit, sql = core.settings.query_bytes, request.sql
+        bound = bind_rows(
+            sql, found.lookup, given.columns, given.count, max_text=limit, names=found.names
+        )
+        parameters = to_json_many(given.columns, given.count)
+        if bound.form is not None:
+            rows = ManyRows(given.client_keys, parameters, bound.keys)
+            return RegisterRows(tenant, owner, found.bound.id, sql, lease, bound.form, rows)
+        written = map(_written, bound.queries)
+        ready = list(map(Prepared, given.client_keys, parameters, written))
+        return RegisterAll(tenant, owner, found.ids, sql, lease, ready)
+
+    for _ in range(_ATTEMPTS):
+        await core.follower.catch_up()
+        proposal = await core.in_thread(propose, TenantStreams(core.follower.state, tenant))
+        with contextlib.suppress(Stale):
+            return await core.appender.submit(proposal)
+    raise _again_and_again()
+
+
+async def _reserve(core: Core, request: pb.RegisterManyRequest) -> None:
+    """Finds room for the table as it will be unpacked. Raises Overloaded, RowError."""
+    hold = HOLD.get()
+    if hold is not None and request.HasField("arrow"):
+        found = await measured(core, request.arrow)
+        limit = core.settings.batch.batch_bytes
+        nbytes = limit if found.dictionaries else found.nbytes
+        await hold.reserve(_COPIES * nbytes + found.rows * _ROW_BYTES)
+
+
+def _again_and_again() -> BadRequest:
+    return BadRequest("the stream was dropped and created again, over and over")
+
+
+def _terms(
+    core: Core, request: pb.RegisterRequest | pb.RegisterManyRequest
+) -> tuple[str, str, int]:
+    """Tenant, owner and lease of a request whose text is not too long."""
+    tenant = default_name(request.tenant, "tenant", core.settings)
+    owner = default_name(request.owner, "owner", core.settings)
+    check_text(request.sql, core.settings)
+    return tenant, owner, _lease(core, request.lease if request.HasField("lease") else None)
+
+
+def _lease(core: Core, lease: Duration | None) -> int:
+    if lease is None:
+        return core.settings.default_lease * SECOND
+    micros = lease.seconds * SECOND + lease.nanos // 1000
+    if not 0 < micros <= _MAX_LEASE * SECOND:
+        raise BadRequest(
+            "a lease is longer than nothing and shorter than a hundred years",
+            field="lease",
+            got=f"{lease.seconds} seconds",
+        )
+    return micros
+
+
+class _Given:
+    """The table of a RegisterMany: the values of the parameters, and client keys if it has any."""
+
+    def __init__(self, core: Core, request: pb.RegisterManyRequest) -> None:
+        """Raises RowError, BadRequest."""
+        limits = core.settings.batch
+        if request.WhichOneof("table") == "arrow":
+            table = read_table(request.arrow, limits)
+            self.count = _checked(core, table.num_rows)
+            columns = table_columns(table, limits)
+        else:
+            self.count = _checked(core, len(request.rows.rows))
+            columns = rows_columns(request.rows, limits)
+        keys = columns.pop(_KEY_COLUMN, [None] * self.count)
+        self.client_keys = ["" if key is None else str(key) for key in keys]
+        self.columns = columns
+        for key in self.client_keys:
+            check_name(key, _KEY_COLUMN, core.settings)
+
+
+def _checked(core: Core, count: int) -> int:
+    """The count of rows. Raises BadRequest where one call does not take so many."""
+    most = core.settings.registrations_per_call
+    if count > most:
+        raise BadRequest(
+            f"{count:,} registrations; at most {most:,} are taken in one call",
+            reason="BATCH_TOO_LARGE",
+            expected=f"at most {most} rows",
+            got=f"{count} rows",
+            hint="send them in several calls",
+        )
+    return count

@@ -1,0 +1,277 @@
+"""One Sync: wait where it must, aim all items at one moment, send them by priority."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from psoup.answers import Question
+from psoup.answers.difference import Claim, Job, Repair, WholeReason
+from psoup.answers.difference.job import aim, make_job
+from psoup.answers.question import RegisteredQuery, StoredTexts, known_reading, read_texts, texts_of
+from psoup.errors import BadRequest
+from psoup.server.calls.fields import default_name
+from psoup.server.calls.invoke import Deadline, reach
+from psoup.server.calls.transfer import Budget, Transfer
+from psoup.server.core import Core
+from psoup.server.status_codes import FAMILIES, code_of, detail_of
+from psoup.server.wire.tokens import CopySubject, Signed, Unusable
+from psoup.server.wire.values import BadValue, to_micros
+from psoup.store import START, Position
+from psoup.v1 import psoup_pb2 as pb
+from results.idruns import Int64s, from_runs
+
+T = TypeVar("T")
+
+MOST_ITEMS = 1000
+# Ids a client may name in `have` and `resend`, of all items of a call: a few bytes can name many.
+MOST_IDS = 50_000_000
+
+_UNLIMITED = 1 << 62
+
+
+async def sync(
+    core: Core, request: pb.SyncRequest, seconds: float | None
+) -> AsyncIterator[pb.SyncPart]:
+    """`seconds` is what is left of the call's own deadline, if it has one."""
+    call = SyncCall(core, request)
+    async for part in call.parts(Deadline.after(seconds, core.settings.wait)):
+        yield part
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRead:
+    """What takes long to read of an item: its texts, and ids, of which a few bytes may name
+    many."""
+
+    question: Question
+    repair: Repair
+
+
+class SyncCall:
+    """A request that was checked. `transfers` are by item, as far as the call has come."""
+
+    def __init__(self, core: Core, request: pb.SyncRequest) -> None:
+        """Raises BadRequest."""
+        _check(request)
+        self._core = core
+        self._request = request
+        self._tenant = default_name(request.tenant, "tenant", core.settings)
+        self._away = _away(request)
+        self._signed = [_signed(core, item.token) for item in request.items]
+        self.transfers: dict[int, Transfer] = {}
+
+    async def parts(self, deadline: Deadline) -> AsyncIterator[pb.SyncPart]:
+        """The parts of all items, one item after the other."""
+        core, items = self._core, self._request.items
+        await reach(core, self._needed, deadline)
+        if any(item.handle not in core.follower.state.registrations for item in items):
+            await core.follower.catch_up()
+        jobs = self._jobs(await self._read_items())
+        budget = Budget(self._request.byte_budget or _UNLIMITED)
+        for index in sorted(range(len(items)), key=lambda index: -items[index].priority):
+            async for part in self._item(index, jobs[index], budget):
+                part.item = index
+                budget.spend(part)
+                yield part
+
+    @property
+    def _needed(self) -> Position:
+        """The position the server must have reached."""
+        least = self._request.least_position
+        found = [self._core.store.positions.decode(least)] if least else []
+        for signed in self._signed:
+            if isinstance(signed, Signed) and signed.claim.position is not None:
+                found.append(signed.claim.position)
+        return max(found, default=START)
+
+    async def _item(
+        self, index: int, job: Job | Exception, budget: Budget
+    ) -> AsyncIterator[pb.SyncPart]:
+        try:
+            if isinstance(job, Exception):
+                raise job
+            item = self._request.items[index]
+            transfer = Transfer(self._core, self._request.encoding, item, job)
+            self.transfers[index] = transfer
+            if not budget.spent:
+                async for part in transfer.parts(budget):
+                    yield part
+            elif self._request.one_position:
+                yield await transfer.held()
+        except FAMILIES as error:
+            self.transfers.pop(index, None)
+            yield pb.SyncPart(refused=_refused(self._core, error))
+
+    # ---- what is asked for
+
+    async def _read_items(self) -> list[ItemRead | Exception]:
+        """Reads the items in a thread, unless all were read before."""
+        items, state = self._request.items, self._core.follower.state
+        texts = [
+            _caught(texts_of, state, self._source(item), item.window, item.base_rows)
+            for item in items
+        ]
+        found = [self._known(*one) for one in zip(items, texts, strict=True)]
+        if None in found:
+            return await self._core.in_thread(self._read_all, texts)
+        return [one for one in found if one is not None]
+
+    def _known(
+        self, item: pb.SyncItem, texts: StoredTexts | Exception
+    ) -> ItemRead | Exception | None:
+        """The item where nothing of it takes long to read; else None."""
+        if item.have.runs or item.resend.runs:
+            return None
+        if isinstance(texts, Exception):
+            return texts
+        known = known_reading(self._core.maker.memo, texts) is not None
+        return self._read(item, texts) if known else None
+
+    def _read_all(self, texts: Sequence[StoredTexts | Exception]) -> list[ItemRead | Exception]:
+        _check_ids(self._request.items)
+        return [
+            one if isinstance(one, Exception) else _caught(self._read, item, one)
+            for item, one in zip(self._request.items, texts, strict=True)
+        ]
+
+    def _read(self, item: pb.SyncItem, texts: StoredTexts) -> ItemRead:
+        reading, base = read_texts(self._core.maker.memo, texts), item.base_rows
+        question = Question(
+            self._source(item),
+            reading.query,
+            reading.window,
+            unrefreshed=base,
+            base_rows=base,
+            ahead=True,
+        )
+        return ItemRead(question, _repair(item))
+
+    def _source(self, item: pb.SyncItem) -> RegisteredQuery:
+        return RegisteredQuery(self._tenant, item.handle)
+
+    # ---- what to aim at
+
+    def _jobs(self, reads: Sequence[ItemRead | Exception]) -> list[Job | Exception]:
+        """The jobs of all items, of one moment: nothing here waits."""
+        jobs = [
+            read if isinstance(read, Exception) else _caught(self._job, index, read)
+            for index, read in enumerate(reads)
+        ]
+        good = [job for job in jobs if isinstance(job, Job)]
+        if not self._request.one_position or not any(job.claim.target for job in good):
+            return jobs
+        together = len({job.claim.position for job in good}) == 1
+        again = _staying if together else self._anew
+        return [again(job) if isinstance(job, Job) else job for job in jobs]
+
+    def _job(self, index: int, read: ItemRead) -> Job:
+        item, core = self._request.items[index], self._core
+        plan = core.maker.plan(core.follower.view, read.question)
+        subject = CopySubject.of(item.handle, read.question)
+        claim, reason = _claim(item, self._signed[index], subject)
+        return make_job(read.question, plan, claim, reason, read.repair, self._away)
+
+    def _anew(self, job: Job) -> Job:
+        """Where not all items can have the position that was begun, none is held to it."""
+        if job.claim.target is None:
+            return job
+        plan = self._core.maker.plan(self._core.follower.view, job.question)
+        anew = job.restarted(aim(plan, Claim(job.claim.copy), self._away))
+        return anew if plan.query.refresh is None else replace(anew, moment=plan)
+
+
+def _staying(job: Job) -> Job:
+    """A copy that is there already waits for the others."""
+    copy = job.claim.copy
+    if job.claim.target is not None or copy is None:
+        return job
+    return replace(job, target=copy, fixed=True, moment=None)
+
+
+def _caught(work: Callable[..., T], *given: Any) -> T | Exception:
+    """What the work gives, or the error that the item is refused with."""
+    try:
+        return work(*given)
+    except FAMILIES as error:
+        return error
+
+
+# ---- the request
+
+
+def _check(request: pb.SyncRequest) -> None:
+    if not 0 < len(request.items) <= MOST_ITEMS:
+        raise BadRequest(
+            f"a Sync has from 1 to {MOST_ITEMS:,} items, not {len(request.items):,}", field="items"
+        )
+    if request.encoding not in pb.Encoding.values():
+        raise BadRequest("an encoding this server does not know", field="encoding")
+    if request.byte_budget < 0:
+        raise BadRequest("byte_budget is negative", field="byte_budget")
+
+
+def _check_ids(items: Sequence[pb.SyncItem]) -> None:
+    """Raises BadRequest where the items name more ids than are taken."""
+    named = sum(sum(ids.runs[1::2]) for one in items for ids in (one.have, one.resend))
+    if named > MOST_IDS:
+        raise BadRequest(f"have and resend name more than {MOST_IDS:,} ids", field="items")
+
+
+def _repair(item: pb.SyncItem) -> Repair:
+    have = _ids(item.have, "have") if item.HasField("have") else None
+    return Repair(_ids(item.resend, "resend"), have)
+
+
+def _ids(ids: pb.Ids, field: str) -> Int64s:
+    try:
+        return from_runs(ids.runs, MOST_IDS) if ids.runs else np.empty(0, np.int64)
+    except ValueError as problem:
+        raise BadRequest(f"{field}: {problem}", field=field) from None
+
+
+def _away(request: pb.SyncRequest) -> int | None:
+    """Microseconds; None where the client does not say."""
+    if not request.HasField("away"):
+        return None
+    try:
+        return to_micros(request.away)
+    except BadValue as bad:
+        raise BadRequest(f"away {bad}", reason=bad.reason, field="away") from None
+
+
+# ---- tokens
+
+
+def _signed(core: Core, token: bytes) -> Signed | Unusable | None:
+    if not token:
+        return None
+    try:
+        return core.tokens.read(token)
+    except Unusable as problem:
+        return problem
+
+
+def _claim(
+    item: pb.SyncItem, signed: Signed | Unusable | None, subject: CopySubject
+) -> tuple[Claim, WholeReason]:
+    """What the client has, and if that is nothing why."""
+    if signed is None:
+        return Claim(), WholeReason.FIRST
+    if item.whole:
+        return Claim(), WholeReason.ASKED
+    try:
+        if isinstance(signed, Unusable):
+            raise signed
+        return signed.about(subject), WholeReason.NONE
+    except Unusable as problem:
+        return Claim(), problem.reason
+
+
+def _refused(core: Core, error: Exception) -> pb.SyncRefused:
+    code: int = code_of(error).value[0]
+    detail = detail_of(error, core.store.id)
+    return pb.SyncRefused(code=code, message=str(error)[:1000], detail=detail)

@@ -1,0 +1,255 @@
+"""The parts of one item: begin, what is removed, rows piece by piece, end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
+
+from psoup.answers import Plan
+from psoup.answers.difference import Claim, Copier, Difference, Job, ResultCopier, RowCopier
+from psoup.answers.difference.job import by_clock, by_rows
+from psoup.server.core import Core
+from psoup.server.fair_queue import CALLER
+from psoup.server.wire.describing import columns_message, pattern_message
+from psoup.server.wire.sync_parts import reason_message, removed_piece, row_part
+from psoup.server.wire.tokens import CopySubject
+from psoup.server.wire.values import from_instant
+from psoup.v1 import psoup_pb2 as pb
+
+T = TypeVar("T")
+
+# The next rows, how many they are, and the id after them.
+Piece: TypeAlias = tuple[pb.SyncPart, int, int]
+
+# What a message costs beside its content.
+_FRAME = 5
+_FEW_REMOVED = 1000
+
+
+@dataclass(slots=True)
+class Budget:
+    """Bytes that may still be sent."""
+
+    left: int
+
+    @property
+    def spent(self) -> bool:
+        return self.left <= 0
+
+    def spend(self, part: pb.SyncPart) -> None:
+        self.left -= part.ByteSize() + _FRAME
+
+
+@dataclass
+class Transfer:
+    """One item on its way. `token` is the newest the client was given.
+
+    `found` is there once the difference is known. A transfer is `done` when all of it was sent,
+    `interrupted` when it ended before, and `quiet` when it tells the client nothing it does not
+    know.
+    """
+
+    core: Core
+    encoding: int
+    item: pb.SyncItem
+    job: Job
+    token: bytes = b""
+    found: Difference | None = None
+    done: bool = False
+    quiet: bool = False
+    refreshed: bool = False
+    interrupted: bool = False
+
+    async def parts(self, budget: Budget) -> AsyncIterator[pb.SyncPart]:
+        """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
+        self.core.leases.contact(self.item.handle)
+        plan, (copier, found, first) = await self._compute(lambda plan: self._open(plan, budget))
+        self.found, self.job = found, found.job
+        self.refreshed = plan.query.refresh is not None
+        self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
+        yield pb.SyncPart(begin=_begin(plan, found))
+        for part in self._removals(found, budget):
+            yield part
+        if not self.interrupted:
+            async for part in self._rows(copier, first, budget):
+                yield part
+        if not self.interrupted:
+            yield await self._finish(plan, self.found)
+
+    def _removals(self, found: Difference, budget: Budget) -> Iterator[pb.SyncPart]:
+        """Ids to remove, with a resume token after each message but the last."""
+        removed = found.removed
+        while len(removed):
+            part, count = removed_piece(removed, self._room(budget))
+            next_id, removed = int(removed[count - 1]) + 1, removed[count:]
+            yield part
+            if len(removed) or (found.lacking and budget.spent):
+                yield self._resume(-next_id)
+                if budget.spent:
+                    self.interrupted = True
+                    return
+
+    async def _rows(
+        self, copier: Copier, first: Piece | None, budget: Budget
+    ) -> AsyncIterator[pb.SyncPart]:
+        """The lacking rows, with a resume token after each message but the last.
+
+        `first` is the first piece, where it was made with the difference.
+        """
+        assert self.found is not None
+        left, cursor = self.found.lacking, 0
+        while left:
+            piece = first or await self._piece(copier, cursor, budget)
+            first = None
+            if piece is None:
+                copier, found = await self._move_on(cursor)
+                if found.whole != self.found.whole:
+                    self.interrupted = True
+                    return
+                self.found, self.job, left, cursor = found, found.job, found.lacking, 0
+                continue
+            part, count, cursor = piece
+            left -= count
+            yield part
+            if left and cursor > self.job.claim.next_id:
+                yield self._resume(cursor)
+                if budget.spent:
+                    self.interrupted = True
+                    return
+
+    def _resume(self, next_id: int) -> pb.SyncPart:
+        self.token = self._write(Claim(self.job.claim.copy, self.job.target, next_id))
+        return pb.SyncPart(resume=self.token)
+
+    def _room(self, budget: Budget) -> int:
+        """The bytes of the next message."""
+        return max(1, min(self.core.settings.sync_bytes, budget.left))
+
+    async def held(self) -> pb.SyncPart:
+        """A token that holds the target; where some of it was sent, the one that says how much."""
+        if self.job.continued:
+            self.token = self.item.token
+            return pb.SyncPart(resume=self.token)
+        if self.job.moment is not None:
+            _, target = await self._compute(
+                lambda plan: ResultCopier(self.core.maker, plan, self.job).target
+            )
+            self.job = replace(self.job, target=target, moment=None)
+        return self._resume(0)
+
+    def is_behind(self) -> bool:
+        """Whether there may be something new: rows, a later NOW of theirs, or time enough."""
+        state, target = self.core.follower.state, self.job.target
+        registration = state.registrations.get(self.item.handle)
+        if registration is None:
+            return True
+        stream = state.streams[registration.stream_id]
+        if registration.trigger_id or self.refreshed:
+            return state.position != target.position or self._is_late()
+        if stream.dropped or stream.high != target.high:
+            return True
+        if stream.schema.ordered_by is not None:
+            return stream.reached != target.now
+        return self._is_late()
+
+    def _is_late(self) -> bool:
+        """Whether time alone may have changed the answer."""
+        until = self.found.good_until if self.found else None
+        return until is not None and self.core.follower.now >= until
+
+    def _same_now(self, plan: Plan) -> bool:
+        """Whether NOW is where the client thinks it is, or does not matter to it."""
+        copy = self.job.claim.copy
+        told = copy is not None and copy.now == self.job.target.now
+        return told or by_clock(plan) or not by_rows(plan)
+
+    def _open(self, plan: Plan, budget: Budget) -> tuple[Copier, Difference, Piece | None]:
+        """With the first piece, unless what is removed comes before it and takes of the budget."""
+        kind = RowCopier if by_rows(plan) else ResultCopier
+        copier = kind(self.core.maker, plan, self.job)
+        found = copier.difference()
+        if not found.lacking or len(found.removed) > _FEW_REMOVED:
+            return copier, found, None
+        copier = copier if found.job is copier.job else copier.renewed(plan, found.job)
+        return copier, found, self._make(plan, copier, 0, budget)
+
+    async def _piece(self, copier: Copier, cursor: int, budget: Budget) -> Piece | None:
+        def make(plan: Plan) -> Piece | None:
+            return self._make(plan, copier.renewed(plan, self.job), cursor, budget)
+
+        return (await self._compute(make))[1]
+
+    def _make(self, plan: Plan, copier: Copier, cursor: int, budget: Budget) -> Piece | None:
+        """None where the rows are gone."""
+        chunk = copier.piece(cursor, self._room(budget))
+        if chunk is None:
+            return None
+        part = row_part(chunk, plan.query.columns, self.encoding)
+        return part, len(chunk.ids), int(chunk.ids[-1]) + 1
+
+    async def _move_on(self, cursor: int) -> tuple[Copier, Difference]:
+        """Rows of the target have passed the retention: what is left of it at the NOW of now."""
+        next_id = max(cursor, self.job.claim.next_id)
+
+        def make(plan: Plan) -> tuple[Copier, Difference]:
+            copier = RowCopier(self.core.maker, plan, self.job.later(plan.now, next_id))
+            return copier, copier.difference()
+
+        return (await self._compute(make))[1]
+
+    async def _compute(self, work: Callable[[Plan], T]) -> tuple[Plan, T]:
+        """Does the work in a thread when it is its turn, with a plan of now."""
+        first = True
+
+        async def attempt() -> tuple[Plan, T]:
+            nonlocal first
+            if not first:
+                # Its files are gone.
+                self.job = replace(self.job, moment=None)
+            first = False
+            async with self.core.turns.turn(CALLER.get()) as turn:
+                plan = self.core.maker.plan(self.core.follower.view, self.job.question)
+                return plan, await turn.run(work, plan)
+
+        return await self.core.follower.read(attempt)
+
+    def _write(self, claim: Claim) -> bytes:
+        subject = CopySubject.of(self.item.handle, self.job.question)
+        return self.core.tokens.write(subject, claim)
+
+    async def _finish(self, plan: Plan, found: Difference) -> pb.SyncPart:
+        self.done = True
+        self.token = self._write(Claim(self.job.target))
+        await self.core.leases.renewed(self.item.handle)
+        target = self.job.target
+        end = pb.SyncEnd(
+            token=self.token,
+            position=self.core.store.positions.encode(target.position),
+            row_count=found.row_count,
+            digest=found.digest,
+            notes=(*plan.notes, *plan.losses) if found.whole else plan.losses,
+        )
+        if target.now is not None:
+            end.now.CopyFrom(from_instant(target.now))
+        lease_until = self.core.leases.until(self.item.handle)
+        if lease_until is not None:
+            end.lease_until.CopyFrom(from_instant(lease_until))
+        if found.good_until is not None:
+            end.good_until.CopyFrom(from_instant(found.good_until))
+        return pb.SyncPart(end=end)
+
+
+def _begin(plan: Plan, found: Difference) -> pb.SyncBegin:
+    begin = pb.SyncBegin(continued=found.job.continued, reason=reason_message(found.reason))
+    if not found.whole:
+        return begin
+    begin.mode = pb.SYNC_MODE_WHOLE
+    if found.job.continued:
+        return begin
+    rows = by_rows(plan)
+    begin.columns.extend(columns_message(plan.query.columns))
+    begin.pattern = pattern_message(plan.query, plan.schema, plan.window)
+    begin.digest_of = pb.DIGEST_OF_UNSPECIFIED if rows else pb.DIGEST_OF_CHECKSUMS
+    begin.slides = rows and by_clock(plan)
+    return begin

@@ -1,0 +1,253 @@
+"""Streams, registrations and the store itself, as messages."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from datastem.instants import SECOND
+from datastem.schema import Column, StreamSchema
+from psoup.answers.question import read_query
+from psoup.errors import BadRequest
+from psoup.server.core import Core
+from psoup.server.settings import Settings
+from psoup.server.wire.parameters import from_json
+from psoup.server.wire.values import from_duration, from_instant
+from psoup.store import Hole, Registration, StreamState
+from psoup.store.pulse import GONE_AFTER
+from psoup.v1 import psoup_pb2 as pb
+from querystem.language import refresh_text, stream_sql, window_text
+from querystem.pattern import Pattern, pattern_of
+from querystem.query import Query
+from results.ranges import intersect, size
+from results.window import Window
+
+PAGE = 1000
+# Any predicate will do where only the rest of a query is described; the rest is often the same.
+_ANY = '["lit","BOOLEAN",true]'
+_TOKEN = re.compile(r"[0-9a-f]{1,15}\.[0-9a-f]{32}")
+
+_PATTERNS = {
+    Pattern.MON: pb.UPDATE_PATTERN_MON,
+    Pattern.WKS: pb.UPDATE_PATTERN_WKS,
+    Pattern.WK: pb.UPDATE_PATTERN_WK,
+    Pattern.STR: pb.UPDATE_PATTERN_STR,
+}
+
+
+@lru_cache(maxsize=4096)
+def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
+    """Not to be changed."""
+    return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
+
+
+def pattern_message(
+    query: Query, schema: StreamSchema, window: Window | None = None
+) -> pb.UpdatePattern:
+    return _PATTERNS[pattern_of(query, schema, window)]
+
+
+def lease_until(core: Core, handle: bytes) -> Timestamp | None:
+    instant = core.leases.until(handle)
+    return None if instant is None else from_instant(instant)
+
+
+def stream_message(core: Core, stream: StreamState) -> pb.Stream:
+    schema, now = stream.schema, core.follower.view.now_of(stream)
+    message = pb.Stream(
+        name=schema.name,
+        id=stream.id,
+        columns=columns_message(schema.columns),
+        ordered_by=schema.ordered_by or "",
+        ahead=from_duration(schema.ahead),
+        row_count=stream.high,
+        sql=stream_sql(schema),
+        registration_count=stream.registrations,
+        key=schema.key,
+    )
+    if schema.retain is not None:
+        message.retain.CopyFrom(from_duration(schema.retain))
+    if now is not None:
+        message.now.CopyFrom(from_instant(now))
+    return message
+
+
+async def registration_messages(
+    core: Core, registrations: Sequence[Registration]
+) -> list[pb.Registration]:
+    """Their queries are read in a thread, and others have their say between two of them."""
+
+    def read() -> list[Query]:
+        return [read_query(core.maker.memo, one.query, _ANY) for one in registrations]
+
+    messages = []
+    for registration, query in zip(registrations, await core.in_thread(read), strict=True):
+        messages.append(_registration_message(core, registration, query))
+        await asyncio.sleep(0)
+    return messages
+
+
+def _registration_message(core: Core, registration: Registration, query: Query) -> pb.Registration:
+    stream = core.follower.state.streams[registration.stream_id]
+    covered = core.follower.epoch.covering(stream.id).ranges(registration.predicate_id)
+    return pb.Registration(
+        handle=registration.handle,
+        owner=registration.owner,
+        client_key=registration.client_key,
+        sql=registration.text,
+        parameters=from_json(registration.parameters),
+        stream=stream.schema.name,
+        window=window_text(query.window),
+        columns=columns_message(query.columns),
+        lease=from_duration(registration.lease),
+        position=core.store.positions.encode(registration.position),
+        registered_at=from_instant(registration.stamp),
+        predicate_id=registration.predicate_id,
+        matched_rows=size(intersect(0, stream.high, covered)),
+        stream_rows=stream.high,
+        refresh=refresh_text(query.refresh),
+        trigger_id=registration.trigger_id,
+        pattern=pattern_message(query, stream.schema),
+        lease_until=lease_until(core, registration.handle),
+    )
+
+
+def page_of(
+    core: Core, tenant: str, request: pb.ListRegistrationsRequest
+) -> tuple[list[Registration], str]:
+    """In the order of registering. The token is where the page before ended."""
+    if request.page_size < 0:
+        raise BadRequest("page_size is negative", field="page_size", got=str(request.page_size))
+    limit = min(request.page_size or PAGE, PAGE)
+    after = _place(request.page_token) if request.page_token else (0, b"")
+    registrations, _ = core.follower.state.columns
+    page = registrations.page(tenant, request.owner, after, limit + 1)
+    return page[:limit], _token(page[limit - 1]) if len(page) > limit else ""
+
+
+def _token(last: Registration) -> str:
+    return f"{last.position.packed:x}.{last.handle.hex()}"
+
+
+def _place(token: str) -> tuple[int, bytes]:
+    if not _TOKEN.fullmatch(token):
+        raise BadRequest(
+            "page_token is not one of this server's", field="page_token", hint="start anew"
+        )
+    position, handle = token.split(".")
+    return int(position, 16), bytes.fromhex(handle)
+
+
+def status_message(core: Core) -> pb.StatusResponse:
+    state, epoch = core.follower.state, core.follower.epoch.epoch
+    now = core.follower.now
+    rows, age = core.follower.behind()
+    message = pb.StatusResponse(
+        store_id=core.store.id,
+        version=_version(),
+        position=core.store.positions.encode(state.position),
+        now=from_instant(now),
+        stream_count=len(state.stream_names),
+        registration_count=len(state.registrations),
+        predicate_count=len(state.predicates),
+        epoch=epoch.number,
+        behind_rows=rows,
+        behind=from_duration(age),
+        backfill_rows=_backfill(core),
+        cache_bytes=core.cache_bytes,
+        cache_limit_bytes=core.settings.memory,
+        uptime=from_duration(int((time.monotonic() - core.started) * 1e6)),
+        limits=_limits(core.settings),
+        clock=clock_message(core),
+        engine=_engine(core, now),
+        holes=[_hole(core, hole) for hole in core.follower.losses.holes],
+    )
+    if epoch.number:
+        message.epoch_at.CopyFrom(from_instant(epoch.made_at))
+    return message
+
+
+def _engine(core: Core, now: int) -> pb.EngineStatus:
+    found = core.follower.pulse.engine
+    if found is None:
+        return pb.EngineStatus()
+    pulse, age = found
+    seen_at = from_instant(now - int(age * SECOND))
+    running = age < GONE_AFTER
+    return pb.EngineStatus(running=running, host=pulse.host, pid=pulse.pid, seen_at=seen_at)
+
+
+def _hole(core: Core, hole: Hole) -> pb.Hole:
+    stream = core.follower.state.streams[hole.stream_id]
+    message = pb.Hole(
+        tenant=stream.tenant,
+        stream=stream.schema.name,
+        first_row_id=hole.row_lo,
+        row_count=hole.row_hi - hole.row_lo,
+        file=hole.file,
+        accepted=core.follower.losses.is_accepted(hole),
+    )
+    if hole.ts_lo is not None and hole.ts_hi is not None:
+        message.begin.CopyFrom(from_instant(hole.ts_lo))
+        message.end.CopyFrom(from_instant(hole.ts_hi))
+    return message
+
+
+def _limits(settings: Settings) -> pb.Limits:
+    return pb.Limits(
+        message_bytes=settings.message_bytes,
+        batch_rows=settings.batch.rows,
+        batch_bytes=settings.batch.batch_bytes,
+        value_bytes=settings.batch.value_bytes,
+    )
+
+
+def clock_message(core: Core) -> pb.ClockState:
+    guard, state = core.guard, core.follower.state
+    message = pb.ClockState(
+        server=guard.timepiece.name,
+        clock=from_instant(guard.timepiece.wall()),
+        problem=guard.problem(),
+        unconfirmed=from_duration(state.jumps.unconfirmed),
+        jumps=[
+            pb.ClockJump(
+                number=record.number,
+                before=from_instant(record.jump.before),
+                to=from_instant(record.jump.to),
+                server=record.jump.server,
+                confirmed=record.confirmed,
+            )
+            for record in state.jumps.records
+        ],
+        others=[
+            pb.OtherClock(server=name, ahead=from_duration(ahead))
+            for name, ahead in sorted(guard.others().items())
+        ],
+    )
+    if state.clock:
+        message.stamp.CopyFrom(from_instant(state.clock))
+    return message
+
+
+def _backfill(core: Core) -> int:
+    """Rows × predicates of the epoch that no coverage reaches."""
+    total = 0
+    _, predicates = core.follower.state.columns
+    for stream_id, mark in core.follower.epoch.epoch.streams.items():
+        ids = predicates.of_stream(stream_id)
+        covered = core.follower.epoch.covering(stream_id).pairs(ids)
+        total += max(0, len(ids) * mark.high - covered)
+    return total
+
+
+def _version() -> str:
+    try:
+        return version("psoup")
+    except PackageNotFoundError:
+        return "unknown"
