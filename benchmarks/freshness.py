@@ -22,8 +22,8 @@ from benchmarks.spark import empty_jobs
 from benchmarks.timing import Times, timed
 from client_sdk import Client
 from psoup.store import Store
-from psoup.store.durable import put_if_absent
-from psoup.store.position import START, Position
+from psoup.store.delta.durable import put_if_absent
+from psoup.store.log.position import START, Position
 from tests.system.processes import RunningStore
 
 STREAM = (

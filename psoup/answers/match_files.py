@@ -11,7 +11,7 @@ from pathlib import Path
 from psoup.answers.caches import LruCache
 from psoup.answers.stem_files import group_range, one_batch
 from psoup.store import CorruptStore, DataFile
-from psoup.store.reading import reader
+from psoup.store.delta.reading import reader
 from results.bitmap import Lows
 from results.matches import MatchPieces
 from results.ranges import Range

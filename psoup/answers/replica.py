@@ -32,7 +32,7 @@ from psoup.store import (
     State,
     Store,
 )
-from psoup.store.decoding import DecodedRows, decode_rows
+from psoup.store.log.decoding import DecodedRows, decode_rows
 
 _MOST_MARKS = 4096
 

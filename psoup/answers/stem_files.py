@@ -17,8 +17,8 @@ from datastem.schema import StreamSchema
 from datastem.stem import Reader, Segment
 from datastem.tail import Inserts
 from psoup.store import CorruptStore, Data, DataFile, DeltaFolder, Entry, Hole
-from psoup.store.decoding import rows_of
-from psoup.store.reading import group_bounds, reader
+from psoup.store.delta.reading import group_bounds, reader
+from psoup.store.log.decoding import rows_of
 from results.ranges import Range
 
 

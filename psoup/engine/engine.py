@@ -23,9 +23,9 @@ from psoup.engine.mend import mend
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import take_step
+from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
-from psoup.store.position import Position
-from psoup.store.reading import DataFileGone
+from psoup.store.log.position import Position
 from psoup.store.store import Store
 
 log = logging.getLogger(__name__)

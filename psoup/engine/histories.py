@@ -17,9 +17,9 @@ from datastem.equality import Int64s
 from datastem.history import History
 from datastem.runs import KeyedRows
 from psoup.engine.pieces import ROW_SEGMENT_BITS
-from psoup.store.datafile import DataFile
+from psoup.store.delta.files import DataFile
+from psoup.store.delta.reading import reader
 from psoup.store.layout import CLOSURES
-from psoup.store.reading import reader
 from psoup.store.store import Store
 
 # Rows that are looked at together: the work for one that came late grows with these.

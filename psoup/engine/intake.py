@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psoup.engine.settings import EngineSettings
-from psoup.store.datafile import DataFile
 from psoup.store.delta import DeltaFolder
+from psoup.store.delta.files import DataFile
 
 
 @dataclass(frozen=True, slots=True)

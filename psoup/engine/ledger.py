@@ -19,13 +19,13 @@ import pyarrow as pa
 from psoup.engine.coverage import Coverage
 from psoup.engine.errors import SecondEngine
 from psoup.engine.histories import Histories
-from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.delta import Commit, DeltaFolder, Snapshot
-from psoup.store.durable import together
+from psoup.store.delta.durable import together
+from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.epochs import Epoch, StreamMark
 from psoup.store.errors import Conflict
 from psoup.store.layout import ENGINE_TABLES
-from psoup.store.state import State
+from psoup.store.state.state import State
 from psoup.store.store import Store
 
 STEM = "stems/"

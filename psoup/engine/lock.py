@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from psoup.engine.errors import SecondEngine
-from psoup.store import pulse
-from psoup.store.pulse import Pulse
+from psoup.store import presence
+from psoup.store.presence import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _PAUSE = 0.02
 
 class EngineLock:
     def __init__(self, store: Path) -> None:
-        self._path = store / pulse.FILE
+        self._path = store / presence.ENGINE_LOCK
         self._descriptor: int | None = None
         self._ending = threading.Event()
         self._beating: threading.Thread | None = None
@@ -71,7 +71,7 @@ class EngineLock:
         return f" (process {found.pid} on {found.host})" if found else ""
 
     def _beat(self, descriptor: int, now: Pulse) -> None:
-        while not self._ending.wait(pulse.EVERY):
+        while not self._ending.wait(presence.PULSE_SECONDS):
             now = replace(now, count=now.count + 1)
             try:
                 now.write(descriptor)

@@ -21,15 +21,15 @@ from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
 from psoup.engine.outcome import by_table
 from psoup.engine.step import job_of
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
-from psoup.store.datafile import DataFile, write_data_file
-from psoup.store.decoding import rows_of
+from psoup.store.delta.files import DataFile, write_data_file
+from psoup.store.delta.reading import reader
 from psoup.store.errors import CorruptStore, LogTrimmed
-from psoup.store.events import Data
 from psoup.store.layout import COVERAGE
-from psoup.store.losses import Hole
-from psoup.store.position import Position
-from psoup.store.reading import reader
-from psoup.store.state import Touched
+from psoup.store.log.decoding import rows_of
+from psoup.store.log.events import Data
+from psoup.store.log.position import Position
+from psoup.store.state.losses import Hole
+from psoup.store.state.state import Touched
 from psoup.store.tables import changed_rows, read_files
 
 log = logging.getLogger(__name__)

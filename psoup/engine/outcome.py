@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from psoup.store.datafile import DataFile
-from psoup.store.losses import Hole
+from psoup.store.delta.files import DataFile
+from psoup.store.state.losses import Hole
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,13 @@ from psoup.engine.outcome import by_table
 from psoup.engine.recover import open_ledger
 from psoup.engine.worker import CLOSURE_BOUNDS, Job, insert, write_segments
 from psoup.store import CorruptStore, CreateStream, Data, Entry, Event, Jump, Position, Store, Tick
-from psoup.store.datafile import DataFile, write_data_file
-from psoup.store.durable import remove
+from psoup.store.delta.durable import remove
+from psoup.store.delta.files import DataFile, write_data_file
+from psoup.store.delta.reading import reader
 from psoup.store.layout import CLOSURES, TABLES
-from psoup.store.leases import outages_until
-from psoup.store.reading import reader
-from psoup.store.repairing import ClockRepair, Occupancy, leave_note, read_note, take_note_away
-from psoup.store.state import State, StreamState
+from psoup.store.presence import ClockRepair, Occupancy, leave_note, read_note, take_note_away
+from psoup.store.state.leases import outages_until
+from psoup.store.state.state import State, StreamState
 from psoup.store.tables import read_newest
 
 _OPERATION = "CLOCK"

@@ -14,9 +14,9 @@ from psoup.engine.ledger import STEM, Ledger, only_engine, stem_name
 from psoup.engine.mend import load_coverage
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
+from psoup.store.format import with_checks
 from psoup.store.layout import ENGINE_TABLES
 from psoup.store.store import Store
-from psoup.store.upgrade import with_checks
 
 log = logging.getLogger(__name__)
 

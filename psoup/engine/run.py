@@ -20,7 +20,7 @@ from psoup.engine.scratch import make_scratch
 from psoup.engine.session import open_session
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store, StoreError
-from psoup.store.durable import LEAST_GRACE
+from psoup.store.delta.durable import LEAST_GRACE
 
 log = logging.getLogger(__name__)
 

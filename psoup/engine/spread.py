@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.outcome import Damaged, Outcome
 from psoup.engine.worker import Job
+from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
-from psoup.store.reading import DataFileGone
 
 Unit = TypeVar("Unit")
 

@@ -21,12 +21,12 @@ from psoup.engine.outcome import by_table
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spread import spread
 from psoup.engine.worker import CLOSURE_BOUNDS, Intake, Job, fresh, write_segments
-from psoup.store.datafile import DataFile
-from psoup.store.events import Data, Entry
+from psoup.store.delta.files import DataFile
 from psoup.store.layout import COVERAGE
-from psoup.store.log import read_events
-from psoup.store.losses import Hole
-from psoup.store.state import Touched
+from psoup.store.log.events import Data, Entry
+from psoup.store.log.log import read_events
+from psoup.store.state.losses import Hole
+from psoup.store.state.state import Touched
 from psoup.store.tables import changed_rows
 
 

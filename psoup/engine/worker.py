@@ -22,13 +22,13 @@ from psoup.engine.intake import Task
 from psoup.engine.ledger import stem_name
 from psoup.engine.outcome import Outcome, Written
 from psoup.engine.predicates import Ranges, predicates_of
-from psoup.store.datafile import DataFile, write_data_file
-from psoup.store.decoding import rows_of
-from psoup.store.durable import WRITERS
-from psoup.store.events import Data
-from psoup.store.log import read_events
-from psoup.store.losses import Hole
-from psoup.store.reading import reader, row_groups
+from psoup.store.delta.durable import WRITERS
+from psoup.store.delta.files import DataFile, write_data_file
+from psoup.store.delta.reading import reader, row_groups
+from psoup.store.log.decoding import rows_of
+from psoup.store.log.events import Data
+from psoup.store.log.log import read_events
+from psoup.store.state.losses import Hole
 
 STEM_BOUNDS = ("_row_id", "_ts", "_position", "_stamp")
 MATCH_BOUNDS = ("predicate_id", "block", "lo", "hi")

@@ -17,7 +17,7 @@ from psoup.server.tidying import tidy_up
 from psoup.server.turns import Turns
 from psoup.server.wire.tokens import Tokens, read_key
 from psoup.store import Store
-from psoup.store.repairing import Occupancy
+from psoup.store.presence import Occupancy
 from psoup.write.appender import Appender, GroupLimits
 from psoup.write.clock import ClockGuard
 from psoup.write.leases import LeaseKeeper

@@ -20,9 +20,9 @@ from psoup.answers.epoch_view import EpochView, open_epoch_view
 from psoup.answers.replica import read_commit, read_epoch
 from psoup.server.settings import Settings
 from psoup.store import CorruptStore, Entry, LogTrimmed, Losses, State, Store
-from psoup.store.decoding import DecodedRows
-from psoup.store.pulse import PulseWatch
-from psoup.store.reading import DataFileGone
+from psoup.store.delta.reading import DataFileGone
+from psoup.store.log.decoding import DecodedRows
+from psoup.store.presence import PulseWatch
 from psoup.write.draft import RecentBatches
 from psoup.write.timepiece import system_clock
 

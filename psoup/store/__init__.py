@@ -16,7 +16,7 @@ from psoup.store.errors import (
     StoreError,
     UnsupportedFormat,
 )
-from psoup.store.events import (
+from psoup.store.log.events import (
     Accept,
     Confirm,
     CreateStream,
@@ -34,12 +34,12 @@ from psoup.store.events import (
     Unregister,
     Upgrade,
 )
-from psoup.store.log import Log
-from psoup.store.losses import NO_LOSS, Hole, Losses, Lost
-from psoup.store.position import START, Position
-from psoup.store.predicates import Predicate
-from psoup.store.registrations import Registration
-from psoup.store.state import (
+from psoup.store.log.log import Log
+from psoup.store.log.position import START, Position
+from psoup.store.state.losses import NO_LOSS, Hole, Losses, Lost
+from psoup.store.state.predicates import Predicate
+from psoup.store.state.registrations import Registration
+from psoup.store.state.state import (
     AcceptedBatch,
     State,
     StreamState,

@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from psoup.store.datafile import write_data_file
 from psoup.store.delta import DataFile, DeltaFolder
+from psoup.store.delta.files import write_data_file
+from psoup.store.delta.reading import reader
 from psoup.store.errors import CorruptStore
-from psoup.store.events import Jump
-from psoup.store.jumps import JumpRecord, Jumps
 from psoup.store.layout import EPOCHS
-from psoup.store.losses import NO_LOSS, Hole, Losses, Lost
-from psoup.store.position import START, Position
-from psoup.store.reading import reader
+from psoup.store.log.events import Jump
+from psoup.store.log.position import START, Position
+from psoup.store.state.jumps import JumpRecord, Jumps
+from psoup.store.state.losses import NO_LOSS, Hole, Losses, Lost
 
 
 @dataclass(frozen=True, slots=True)

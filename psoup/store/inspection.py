@@ -6,20 +6,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from psoup.store.bits import without_flip
-from psoup.store.checks import seal_holds
-from psoup.store.datafile import DataFile
-from psoup.store.decoding import rows_of
 from psoup.store.delta import DeltaFolder, Snapshot
-from psoup.store.durable import replace_file
+from psoup.store.delta.checksums import seal_holds, without_flip
+from psoup.store.delta.durable import replace_file
+from psoup.store.delta.files import DataFile
+from psoup.store.delta.reading import DataFileGone, reader
 from psoup.store.epochs import Epoch
 from psoup.store.errors import Conflict, CorruptStore, LogTrimmed
-from psoup.store.events import Accept, CreateStream, Data, Entry
-from psoup.store.identity import read_identity
+from psoup.store.format import read_identity
 from psoup.store.layout import ENGINE_TABLES
-from psoup.store.losses import Hole, Losses, Lost
-from psoup.store.position import Position
-from psoup.store.reading import DataFileGone, reader
+from psoup.store.log.decoding import rows_of
+from psoup.store.log.events import Accept, CreateStream, Data, Entry
+from psoup.store.log.position import Position
+from psoup.store.state.losses import Hole, Losses, Lost
 from psoup.store.store import Store
 
 

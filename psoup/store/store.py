@@ -13,14 +13,13 @@ from datastem.schema import StreamSchema
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, Epochs
 from psoup.store.errors import CorruptStore, NotAStore
-from psoup.store.identity import new_identity, read_identity
+from psoup.store.format import new_identity, read_identity, upgrade
 from psoup.store.layout import SEGMENT_PARTITION, SEGMENTED, TABLES
-from psoup.store.log import Log
-from psoup.store.position import PositionCodec
-from psoup.store.repairing import refuse_unfinished
-from psoup.store.state import State
+from psoup.store.log.log import Log
+from psoup.store.log.position import PositionCodec
+from psoup.store.presence import refuse_unfinished
+from psoup.store.state.state import State
 from psoup.store.tables import REPEATED, load_state, read_newest
-from psoup.store.upgrade import upgrade
 
 
 class Store:

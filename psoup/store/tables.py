@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.schema import StreamSchema
-from psoup.store.columns import handle_halves, with_constants
 from psoup.store.delta import DeltaFolder, Snapshot
+from psoup.store.delta.reading import reader
 from psoup.store.epochs import Epoch
-from psoup.store.hashes import Bools
 from psoup.store.layout import CATALOG, LEASES, PREDICATES, PUBLISHERS, REGISTRATIONS
-from psoup.store.leases import Expired
-from psoup.store.position import Position
-from psoup.store.reading import reader
-from psoup.store.state import AcceptedBatch, State, StreamState, Touched
+from psoup.store.log.position import Position
+from psoup.store.state.columns import handle_halves, with_constants
+from psoup.store.state.hash_index import Bools
+from psoup.store.state.leases import Expired
+from psoup.store.state.state import AcceptedBatch, State, StreamState, Touched
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     "catalog": ("stream_id",),

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from psoup.errors import AfterFailure, ClockAhead, DiskFull, Stopping, StorageFailed
 from psoup.store import Conflict, Entry, Hole, Log, State
-from psoup.store.decoding import DecodedRows, decode_rows
+from psoup.store.log.decoding import DecodedRows, decode_rows
 from psoup.write.clock import ClockGuard
 from psoup.write.draft import CommitDraft, Moment, Proposal, RecentBatches
 

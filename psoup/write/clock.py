@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datastem.instants import MINUTE, format_instant
 from psoup.errors import BadRequest
 from psoup.store import Confirm, Entry, Jump
-from psoup.store.jumps import LEAST
+from psoup.store.state.jumps import LEAST
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 from psoup.write.timepiece import Timepiece
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from psoup.store import AcceptedBatch, Data, Entry, Event, Jump, Position, State
-from psoup.store.position import MAX_EVENTS_PER_COMMIT
+from psoup.store.log.position import MAX_EVENTS_PER_COMMIT
 
 T_co = TypeVar("T_co", covariant=True)
 

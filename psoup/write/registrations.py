@@ -21,9 +21,9 @@ from psoup.store import (
     Trigger,
     Unregister,
 )
-from psoup.store.columns import HANDLE_BYTES
-from psoup.store.events import MANY
-from psoup.store.hashes import Int64s
+from psoup.store.log.events import MANY
+from psoup.store.state.columns import HANDLE_BYTES
+from psoup.store.state.hash_index import Int64s
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
 from querystem.query import Query
 from querystem.refresh import RefreshOn

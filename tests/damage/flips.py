@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from psoup.store import CorruptStore, DataFile, LogTrimmed, Store
-from psoup.store.checks import footer_size
 from psoup.store.delta import DeltaFolder
-from psoup.store.identity import read_identity
-from psoup.store.log import read_events
-from psoup.store.reading import reader
+from psoup.store.delta.checksums import footer_size
+from psoup.store.delta.reading import reader
+from psoup.store.format import read_identity
+from psoup.store.log.log import read_events
 
 Read = Callable[[], Any]
 

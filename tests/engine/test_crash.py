@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from psoup.engine.settings import EngineSettings
-from psoup.store import Store, durable
+from psoup.store import Store
 from psoup.store.delta import commits as delta_commits
+from psoup.store.delta import durable
 from tests.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.engine.pump import Pump
 from tests.engine.reading import covered, matched, stem_rows

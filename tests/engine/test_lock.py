@@ -9,8 +9,8 @@ import pytest
 
 from psoup.engine.errors import SecondEngine
 from psoup.engine.lock import EngineLock
-from psoup.store import pulse
-from psoup.store.pulse import GONE_AFTER, Pulse, PulseWatch
+from psoup.store import presence
+from psoup.store.presence import GONE_AFTER, Pulse, PulseWatch
 
 
 def seen(watch: PulseWatch) -> tuple[Pulse, float]:
@@ -22,7 +22,7 @@ def seen(watch: PulseWatch) -> tuple[Pulse, float]:
 def test_a_pulse_goes_on_until_the_lock_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse, "EVERY", 0.001)
+    monkeypatch.setattr(presence, "PULSE_SECONDS", 0.001)
     lock, watch = EngineLock(tmp_path), PulseWatch(tmp_path)
     watch.look()
     assert watch.engine is None
@@ -54,7 +54,7 @@ def test_an_engine_whose_clock_differs_lives_as_long_as_its_pulse_changes(
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     watch, now = PulseWatch(tmp_path), time.time()
-    with (tmp_path / pulse.FILE).open("wb") as file:
+    with (tmp_path / presence.ENGINE_LOCK).open("wb") as file:
         for count, past in ((1, 86_400), (2, 86_400), (3, -86_400)):
             Pulse("far", 7, count).write(file.fileno())
             monkeypatch.setattr(time, "time", lambda past=past: now + past)
@@ -69,5 +69,5 @@ def test_an_engine_whose_clock_differs_lives_as_long_as_its_pulse_changes(
 @pytest.mark.parametrize("content", [b"", b"4711\n", b'{"host": "x"', b'{"host": "x"}', b"[]"])
 def test_a_file_without_a_pulse(tmp_path: Path, content: bytes) -> None:
     """Of an engine that has ended, of an older version, or read while it was written."""
-    (tmp_path / pulse.FILE).write_bytes(content)
+    (tmp_path / presence.ENGINE_LOCK).write_bytes(content)
     assert Pulse.read(tmp_path) is None

@@ -12,7 +12,7 @@ from datastem.types import BIGINT, BOOLEAN
 from psoup.engine.live import Live
 from psoup.engine.predicates import Predicates
 from psoup.store import DeltaFolder
-from psoup.store.datafile import write_data_file
+from psoup.store.delta.files import write_data_file
 from psoup.store.layout import PREDICATES
 from psoup.store.tables import read_newest
 from querystem.expressions import Call, ColumnRef, Literal, Op, to_json

@@ -25,8 +25,8 @@ from psoup.server.calls.sync import sync
 from psoup.server.core import Core
 from psoup.store import CorruptStore, ForeignPosition, Repairing, Store
 from psoup.store.delta import DeltaFolder
-from psoup.store.leases import outages_until
-from psoup.store.repairing import NOTE_NAME
+from psoup.store.presence import NOTE_NAME
+from psoup.store.state.leases import outages_until
 from psoup.v1 import psoup_pb2 as pb
 from tests.engine.pump import Pump
 from tests.engine.reading import stem_rows

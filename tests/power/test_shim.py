@@ -44,7 +44,7 @@ Ends = Callable[[str], list[dict[str, bytes]]]
 def test_what_was_synced_stays(ends: Ends) -> None:
     found = ends(
         "from pathlib import Path\n"
-        "from psoup.store.durable import put_if_absent, replace_file, write_durably\n"
+        "from psoup.store.delta.durable import put_if_absent, replace_file, write_durably\n"
         "here = Path.cwd()\n"
         "put_if_absent(here / 'a', b'first')\n"
         "write_durably(here / 'b/c/d', lambda path: path.write_bytes(b'deep') and None, top=here)\n"
@@ -68,7 +68,7 @@ def test_a_name_is_not_durable_before_its_folder(ends: Ends) -> None:
     found = ends(
         "import os\n"
         "from pathlib import Path\n"
-        "from psoup.store.durable import put_if_absent\n"
+        "from psoup.store.delta.durable import put_if_absent\n"
         "os.mkdir('b')\n"
         "put_if_absent(Path.cwd() / 'b/c', b'there')\n"
     )
@@ -78,7 +78,7 @@ def test_a_name_is_not_durable_before_its_folder(ends: Ends) -> None:
 def test_a_removal_may_be_undone(ends: Ends) -> None:
     found = ends(
         "from pathlib import Path\n"
-        "from psoup.store.durable import put_if_absent, remove\n"
+        "from psoup.store.delta.durable import put_if_absent, remove\n"
         "put_if_absent(Path.cwd() / 'a', b'there')\n"
         "remove([Path.cwd() / 'a'])\n"
     )

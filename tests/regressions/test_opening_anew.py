@@ -22,7 +22,7 @@ from psoup.server.calls.register import register
 from psoup.server.calls.sync import sync
 from psoup.server.core import Core
 from psoup.store import Store
-from psoup.store.log import Log
+from psoup.store.log.log import Log
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
 from tests.server.epochs import HandMadeEngine

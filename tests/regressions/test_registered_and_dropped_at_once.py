@@ -18,7 +18,7 @@ import pytest
 
 from psoup.server.main import Server
 from psoup.server.settings import Settings
-from psoup.store.log import Log
+from psoup.store.log.log import Log
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 from tests.server.process import ipc

@@ -20,8 +20,8 @@ from psoup.engine.maintain.vacuum import Vacuum
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store, log
-from psoup.store.datafile import DataFile, write_data_file
-from psoup.store.durable import LEAST_GRACE
+from psoup.store.delta.durable import LEAST_GRACE
+from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.errors import FileGone
 from tests.store.test_state import EVENTS, entries
 
@@ -73,7 +73,7 @@ def test_a_file_as_old_as_half_the_grace_is_not_named(
     """It is there still, and may be deleted the moment after."""
     old: list[str] = []
     clock = [0.0]
-    monkeypatch.setattr("psoup.store.durable.seconds", lambda: clock[0])
+    monkeypatch.setattr("psoup.store.delta.durable.seconds", lambda: clock[0])
 
     def sleep(path: Path) -> None:
         old.append(path.name)
@@ -121,7 +121,7 @@ def test_a_disk_that_is_too_slow_for_ever_is_told(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(0, 10**9, int(LEAST_GRACE)))
-    monkeypatch.setattr("psoup.store.durable.seconds", lambda: next(clock))
+    monkeypatch.setattr("psoup.store.delta.durable.seconds", lambda: next(clock))
     with pytest.raises(OSError, match="seconds ago"):
         store.log.append(1, ENTRIES)
     assert store.log.folder.read_commit(1) is None

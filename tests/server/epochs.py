@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from datastem.codec import are_rows, query_view
 from psoup.store import DataFile, Epoch, Position, State, Store, StreamMark, Touched
-from psoup.store.datafile import write_data_file
-from psoup.store.decoding import decode_rows
+from psoup.store.delta.files import write_data_file
 from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES
+from psoup.store.log.decoding import decode_rows
 from psoup.store.tables import changed_rows
 from querystem.expressions import from_json
 from querystem.kernel import matches

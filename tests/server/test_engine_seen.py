@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from psoup.engine.lock import EngineLock
-from psoup.store import pulse
+from psoup.store import presence
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start
 from tests.server.process import ServerProcess
@@ -41,9 +41,9 @@ def test_an_engine_comes_and_goes(start: Start, tmp_path: Path) -> None:
 
 def test_an_engine_that_was_killed_long_ago(start: Start, tmp_path: Path) -> None:
     start().stop()
-    file = tmp_path / "store" / pulse.FILE
+    file = tmp_path / "store" / presence.ENGINE_LOCK
     with file.open("wb") as left:
-        pulse.Pulse("far", 7, 3).write(left.fileno())
+        presence.Pulse("far", 7, 3).write(left.fileno())
     os.utime(file, (1_000_000_000, 1_000_000_000))
     found = engine_of(start(), running=False)
     assert (found.host, found.pid) == ("far", 7)

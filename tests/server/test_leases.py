@@ -24,7 +24,7 @@ from psoup.server.calls.watch import watch
 from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.store import Expire, Renew, Store, Tick
-from psoup.store.leases import QUIET, REMEMBERED, Expired, Leases
+from psoup.store.state.leases import QUIET, REMEMBERED, Expired, Leases
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.leases import TICK, ExpireOne, RenewOne
 from psoup.write.registrations import UnregisterOne

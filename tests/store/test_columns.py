@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.store.columns import Column, Handles, Interned, Numbers, Texts
+from psoup.store.state.columns import Column, Handles, Interned, Numbers, Texts
 
 texts = st.sampled_from(["", "a", "b", "ä\U0001f600", "x" * 50]) | st.text(max_size=5)
 KINDS: dict[str, Any] = {

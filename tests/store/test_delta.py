@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from psoup.store import Conflict, CorruptStore, DeltaFolder
-from psoup.store.datafile import write_data_file
+from psoup.store.delta.files import write_data_file
 
 SCHEMA = pa.schema([("_row_id", pa.int64()), ("_ts", pa.timestamp("us", tz="UTC"))])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from psoup.store import Store
-from psoup.store.durable import put_if_absent, together, write_durably
+from psoup.store.delta.durable import put_if_absent, together, write_durably
 from tests.store.test_state import EVENTS, entries
 
 
@@ -76,7 +76,7 @@ def test_a_commit_that_was_seen_keeps_its_file_when_the_sync_fails(
             raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
-        patch.setattr("psoup.store.durable.sync_folder", fail)
+        patch.setattr("psoup.store.delta.durable.sync_folder", fail)
         store.log.append(1, entries(EVENTS))
     assert store.log.read(1) == entries(EVENTS)
 
@@ -88,7 +88,7 @@ def test_what_another_linked_is_synced_before_it_is_read(
     maker = Store.open(tmp_path / "store", create=True)
     reader = Store.open(tmp_path / "store")
     synced: list[Path] = []
-    monkeypatch.setattr("psoup.store.log.sync_folder", synced.append)
+    monkeypatch.setattr("psoup.store.log.log.sync_folder", synced.append)
     for version in (1, 2):
         maker.log.append(version, entries(EVENTS, version))
     maker.log.read(2)
@@ -104,7 +104,7 @@ def test_every_folder_above_a_new_file_is_synced_by_each_process(
     """Whoever made the folders may have died before they were."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     synced: list[Path] = []
-    monkeypatch.setattr("psoup.store.durable.sync_folder", synced.append)
+    monkeypatch.setattr("psoup.store.delta.durable.sync_folder", synced.append)
     for name in ("c", "d"):
         write_durably(tmp_path / "a" / "b" / name, lambda path: path.touch(), top=tmp_path)
     assert synced[:2] == [tmp_path, tmp_path / "a"]

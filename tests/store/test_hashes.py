@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.store.hashes import Bools, HashIndex, Int64s, hash_of, hashes_of
+from psoup.store.state.hash_index import Bools, HashIndex, Int64s, hash_of, hashes_of
 
 HASHES = st.sampled_from([0, 1, 2, 15, 16, 17, 2**32 - 1, 2**32 - 2, 12345])
 OPERATIONS = st.lists(

@@ -11,8 +11,8 @@ import pytest
 
 from psoup.engine.recover import open_ledger
 from psoup.store import Conflict, CorruptStore, DeltaFolder, Store
-from psoup.store.datafile import write_data_file
 from psoup.store.delta import checkpoints
+from psoup.store.delta.files import write_data_file
 from tests.engine.author import READINGS, Author, above, readings
 from tests.server.epochs import HandMadeEngine
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from datastem.instants import DAY, HOUR, MINUTE
 from psoup.store import Confirm, Entry, Epoch, Event, Jump, Position, State, Store, Tick
-from psoup.store.jumps import APART, BY_OPERATOR, BY_TIME, REMEMBERED, JumpRecord, Jumps
+from psoup.store.state.jumps import APART, BY_OPERATOR, BY_TIME, REMEMBERED, JumpRecord, Jumps
 
 START = 1_700_000_000_000_000
 AGREE, SETTLE = 10 * MINUTE, 7 * DAY

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.store import Position, Predicate, Registration, registry
-from psoup.store.columns import with_constants
-from psoup.store.drafts import DraftPredicates, DraftRegistrations
-from psoup.store.predicates import Predicates
-from psoup.store.registrations import Registrations
+from psoup.store import Position, Predicate, Registration
+from psoup.store.state import column_mapping
+from psoup.store.state.columns import with_constants
+from psoup.store.state.drafts import DraftPredicates, DraftRegistrations
+from psoup.store.state.predicates import Predicates
+from psoup.store.state.registrations import Registrations
 
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["one", "many", "remove", "replace", "draft"]), st.integers(0, 50)),
@@ -25,7 +26,7 @@ OPERATIONS = st.lists(
 
 @pytest.fixture(autouse=True)
 def squeezed_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_SQUEEZE", 3)
+    monkeypatch.setattr(column_mapping, "_SQUEEZE", 3)
 
 
 # ---- registrations

@@ -32,8 +32,8 @@ from psoup.store import (
     Trigger,
     Unregister,
 )
-from psoup.store.datafile import write_data_file
-from psoup.store.events import MANY
+from psoup.store.delta.files import write_data_file
+from psoup.store.log.events import MANY
 from psoup.store.tables import changed_rows
 
 SCHEMA = StreamSchema("readings", (Column("speed", BIGINT),), retain=5)

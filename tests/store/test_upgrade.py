@@ -12,7 +12,7 @@ import deltalake
 import pytest
 
 from psoup.store import CorruptStore, Store, UnsupportedFormat
-from psoup.store.events import Upgrade
+from psoup.store.log.events import Upgrade
 from tests.formats.story import HERE
 
 

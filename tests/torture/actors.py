@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from client_sdk import Client, Copies, PsoupError, Retry
-from psoup.store.position import PositionCodec
+from psoup.store.log.position import PositionCodec
 from tests.oracle.comparing import Values
 from tests.system.question import Question, values_of
 from tests.torture.ledger import GivenAnswer, Ledger, Row, TakenBatch

@@ -8,7 +8,7 @@ from itertools import islice
 
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
-from psoup.store.durable import WRITERS, together
+from psoup.store.delta.durable import WRITERS, together
 
 
 class Checkpoint:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
-from psoup.store.datafile import write_data_file
+from psoup.store.delta.files import write_data_file
 from psoup.store.layout import TABLES
 from psoup.store.tables import KEYS, read_newest
 

@@ -23,9 +23,9 @@ from psoup.engine.settings import EngineSettings
 from psoup.engine.spread import spread
 from psoup.engine.step import job_of
 from psoup.engine.worker import CLOSURE_BOUNDS, Job, insert, write_pieces, write_segments
-from psoup.store.datafile import DataFile
+from psoup.store.delta.files import DataFile
+from psoup.store.delta.reading import reader
 from psoup.store.layout import SEGMENTED, TABLES
-from psoup.store.reading import reader
 
 _BY_ROW = [("row_id", "ascending"), ("by", "ascending")]
 

@@ -13,10 +13,10 @@ import time
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.pieces import ROW_SEGMENT_BITS
 from psoup.engine.settings import EngineSettings
-from psoup.store.datafile import DataFile
+from psoup.store.delta.files import DataFile
 from psoup.store.layout import SEGMENTED
-from psoup.store.losses import Hole
-from psoup.store.state import StreamState
+from psoup.store.state.losses import Hole
+from psoup.store.state.state import StreamState
 
 
 class Retain:

@@ -12,9 +12,9 @@ from collections import deque
 from psoup.engine.ledger import Ledger
 from psoup.engine.mend import look_at_holes, mend
 from psoup.engine.settings import EngineSettings
-from psoup.store.datafile import DataFile
+from psoup.store.delta.files import DataFile
+from psoup.store.delta.reading import DataFileGone, reader
 from psoup.store.errors import CorruptStore
-from psoup.store.reading import DataFileGone, reader
 
 log = logging.getLogger(__name__)
 

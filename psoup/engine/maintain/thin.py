@@ -25,9 +25,9 @@ from psoup.engine.settings import EngineSettings
 from psoup.engine.spread import spread
 from psoup.engine.step import job_of
 from psoup.engine.worker import Job, insert
-from psoup.store.datafile import DataFile
-from psoup.store.reading import reader
-from psoup.store.state import StreamState
+from psoup.store.delta.files import DataFile
+from psoup.store.delta.reading import reader
+from psoup.store.state.state import StreamState
 
 # Looked at again when the history has grown by this part of it, or time has by that of RETAIN.
 _PART = 8

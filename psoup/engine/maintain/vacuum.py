@@ -17,7 +17,7 @@ from pathlib import Path
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store.delta import DeltaFolder
-from psoup.store.durable import remove
+from psoup.store.delta.durable import remove
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from psoup.server.settings import Settings
 from psoup.server.wire.parameters import from_json
 from psoup.server.wire.values import from_duration, from_instant
 from psoup.store import Hole, Registration, StreamState
-from psoup.store.pulse import GONE_AFTER
+from psoup.store.presence import GONE_AFTER
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import refresh_text, stream_sql, window_text
 from querystem.pattern import Pattern, pattern_of

@@ -14,7 +14,7 @@ from pathlib import Path
 from psoup.answers import Question
 from psoup.answers.difference.marks import NO_DIGEST, Claim, Mark, WholeReason
 from psoup.store import Position, Store
-from psoup.store.durable import put_if_absent
+from psoup.store.delta.durable import put_if_absent
 from results.checksum import DIGEST_BYTES
 from results.visibility import FOR_EVER, SINCE_EVER
 from results.window import window_to_json

@@ -22,10 +22,9 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from psoup.store.datafile import DataFile, data_file
-from psoup.store.delta.commits import Commits
-from psoup.store.delta.snapshot import Snapshot
-from psoup.store.durable import remove, replace_file, sync_file, sync_folder
+from psoup.store.delta.commits import Commits, Snapshot
+from psoup.store.delta.durable import remove, replace_file, sync_file, sync_folder
+from psoup.store.delta.files import DataFile, data_file
 from psoup.store.errors import CorruptStore
 
 log = logging.getLogger("psoup.store")

@@ -14,16 +14,42 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from psoup.store.checks import is_sealed, seal_holds, sealed, unsealed
-from psoup.store.datafile import data_file
-from psoup.store.delta.snapshot import Commit
-from psoup.store.durable import put_if_absent
+from psoup.store.delta.checksums import is_sealed, seal_holds, sealed, unsealed
+from psoup.store.delta.durable import put_if_absent
+from psoup.store.delta.files import DataFile, data_file
 from psoup.store.errors import Conflict, CorruptStore, FileGone
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    version: int
+    added: tuple[DataFile, ...]
+    removed: tuple[str, ...]
+
+    def change(self, files: dict[str, DataFile]) -> None:
+        """Takes the files of the version before, by path, to this one."""
+        for path in self.removed:
+            files.pop(path, None)
+        files.update((added.path, added) for added in self.added)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The files of a table at one version, by path."""
+
+    version: int
+    files: Mapping[str, DataFile] = field(default_factory=dict)
+
+    def apply(self, commit: Commit) -> Snapshot:
+        files = dict(self.files)
+        commit.change(files)
+        return Snapshot(commit.version, files)
+
 
 _COMMIT = ".json"
 _CHECKPOINT = ".checkpoint.parquet"

@@ -21,12 +21,11 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 
-from psoup.store import durable
-from psoup.store.datafile import DataFile, add_action, remove_action
+from psoup.store.delta import durable
 from psoup.store.delta.checkpoints import REMEMBERED_MINUTES, Checkpoints
-from psoup.store.delta.commits import Commits
-from psoup.store.delta.snapshot import Commit, Snapshot
-from psoup.store.durable import make_folder
+from psoup.store.delta.commits import Commit, Commits, Snapshot
+from psoup.store.delta.durable import make_folder
+from psoup.store.delta.files import DataFile, add_action, remove_action
 from psoup.store.errors import Conflict, CorruptStore, FileGone
 
 _REMEMBERED = f"interval {REMEMBERED_MINUTES} minutes"

@@ -5,17 +5,58 @@ Making one costs nothing; the columns of its own are made when something is put 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from psoup.store.hashes import Int64s
-from psoup.store.overlay import Overlay
-from psoup.store.predicates import Predicate, Predicates
-from psoup.store.registrations import Registration, Registrations
+from psoup.store.state.hash_index import Int64s
+from psoup.store.state.predicates import Predicate, Predicates
+from psoup.store.state.registrations import Registration, Registrations
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Overlay(MutableMapping[K, V]):
+    """Reads through to `base`, which is never changed; dropping the overlay undoes everything."""
+
+    def __init__(self, base: MutableMapping[K, V]) -> None:
+        self._base = base
+        self._removed: set[K] = set()
+
+    @cached_property
+    def _changed(self) -> MutableMapping[K, V]:
+        return {}
+
+    def __getitem__(self, key: K) -> V:
+        if key in self._changed:
+            return self._changed[key]
+        if key in self._removed:
+            raise KeyError(key)
+        return self._base[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._removed.discard(key)
+        self._changed[key] = value
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._changed.pop(key, None)
+        self._removed.add(key)
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self._changed
+        for key in self._base:
+            if key not in self._changed and key not in self._removed:
+                yield key
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class DraftRegistrations(Overlay[bytes, Registration]):

@@ -16,14 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.schema import StreamSchema
-from psoup.store.columns import with_constants
-from psoup.store.drafts import (
-    AnyPredicates,
-    AnyRegistrations,
-    DraftPredicates,
-    DraftRegistrations,
-)
-from psoup.store.events import (
+from psoup.store.log.events import (
     Accept,
     Confirm,
     CreateStream,
@@ -39,13 +32,20 @@ from psoup.store.events import (
     Unregister,
     Upgrade,
 )
-from psoup.store.jumps import Jumps
-from psoup.store.leases import Leases
-from psoup.store.losses import NO_LOSS, Losses
-from psoup.store.overlay import Overlay
-from psoup.store.position import START, Position
-from psoup.store.predicates import Predicate, Predicates
-from psoup.store.registrations import Registration, Registrations
+from psoup.store.log.position import START, Position
+from psoup.store.state.columns import with_constants
+from psoup.store.state.drafts import (
+    AnyPredicates,
+    AnyRegistrations,
+    DraftPredicates,
+    DraftRegistrations,
+    Overlay,
+)
+from psoup.store.state.jumps import Jumps
+from psoup.store.state.leases import Leases
+from psoup.store.state.losses import NO_LOSS, Losses
+from psoup.store.state.predicates import Predicate, Predicates
+from psoup.store.state.registrations import Registration, Registrations
 
 
 @dataclass(frozen=True, slots=True)

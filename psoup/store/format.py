@@ -1,8 +1,9 @@
-"""From format 1 to the present one: one commit of the log, and everything after it has checksums.
+"""The format of a store: who it is, which format it has, and how one of format 1 gets the present.
 
-Nothing that is there is written anew. The commit gives the log another description, which names for
-each table the version from which on it has checksums, and holds an `upgrade` event, at which a
-server or engine of the earlier version stops.
+Both stand in the description of the log table. An upgrade is one commit of the log; nothing that is
+there is written anew. The commit gives the log another description, which names for each table the
+version from which on it has checksums, and holds an `upgrade` event, at which a server or engine of
+the earlier version stops.
 """
 
 from __future__ import annotations
@@ -11,21 +12,56 @@ import fcntl
 import json
 import logging
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from psoup.store.checks import checks_of
-from psoup.store.datafile import DataFile, write_data_file
 from psoup.store.delta import DeltaFolder
-from psoup.store.durable import remove
+from psoup.store.delta.checksums import checks_of
+from psoup.store.delta.durable import remove
+from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.epochs import Epochs
-from psoup.store.errors import Conflict, UnsupportedFormat
-from psoup.store.events import Entry, Upgrade, to_table
-from psoup.store.identity import NEVER, read_identity
+from psoup.store.errors import Conflict, NotAStore, UnsupportedFormat
 from psoup.store.layout import EPOCHS, FORMAT, LOG, TABLES
-from psoup.store.log import Log
-from psoup.store.position import Position
+from psoup.store.log.events import Entry, Upgrade, to_table
+from psoup.store.log.log import Log
+from psoup.store.log.position import Position
+from psoup.store.presence import ENGINE_LOCK
+
+# No version: of a table of format 1 nothing need have a checksum.
+NEVER = 1 << 62
+
+
+def new_identity() -> str:
+    return json.dumps({"psoup": FORMAT, "store": uuid.uuid4().hex, "incarnation": uuid.uuid4().hex})
+
+
+def read_identity(root: Path) -> dict[str, Any]:
+    """`psoup` is the format. `checked` names for each table that format 1 began the version from
+    which on it has checksums; a table that is not named has them all."""
+    identity = _parse(root, DeltaFolder(root / "log", NEVER))
+    if identity["psoup"] > FORMAT:
+        raise UnsupportedFormat(
+            f"the store has format {identity['psoup']}, this version reads up to {FORMAT}: "
+            "upgrade psoup"
+        )
+    if identity["psoup"] < FORMAT:
+        return identity
+    # Now that it is known which commits bear a hash, none that lacks it is believed.
+    return _parse(root, DeltaFolder(root / "log", identity.get("checked", {}).get("log", 0)))
+
+
+def _parse(root: Path, log: DeltaFolder) -> dict[str, Any]:
+    try:
+        identity = json.loads(log.description)
+        if identity["psoup"] < FORMAT and (later := log.redescribed()):
+            identity = json.loads(later)
+    except (ValueError, KeyError, TypeError):
+        raise NotAStore(f"{root} holds a table named log that is not a store's") from None
+    return dict(identity)
+
 
 log = logging.getLogger("psoup.store")
 
@@ -67,7 +103,7 @@ def with_checks(root: Path, file: DataFile) -> DataFile:
 
 def _engine_runs(root: Path) -> bool:
     try:
-        descriptor = os.open(root / "engine.lock", os.O_RDWR)
+        descriptor = os.open(root / ENGINE_LOCK, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:

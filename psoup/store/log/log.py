@@ -15,15 +15,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psoup.store import durable
-from psoup.store.datafile import DataFile, write_data_file
-from psoup.store.delta import DeltaFolder
-from psoup.store.durable import remove, sync_folder
+from psoup.store.delta import DeltaFolder, durable
+from psoup.store.delta.durable import remove, sync_folder
+from psoup.store.delta.files import DataFile, write_data_file
+from psoup.store.delta.reading import DataReader, reader
 from psoup.store.epochs import Epoch
 from psoup.store.errors import CorruptStore, FileGone, LogTrimmed
-from psoup.store.events import WITH_PAYLOAD, Entry, from_table, to_table
 from psoup.store.layout import LOG
-from psoup.store.reading import DataReader, reader
+from psoup.store.log.events import WITH_PAYLOAD, Entry, from_table, to_table
 
 log = logging.getLogger("psoup.store")
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from datastem.instants import HOUR
-from psoup.store.events import Jump
+from psoup.store.log.events import Jump
 
 # A stamp so much past the last one is a jump, where nothing accounts for it.
 LEAST = HOUR

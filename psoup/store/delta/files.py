@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datastem.instants import from_micros, to_micros
-from psoup.store.checks import Checks, checks_of, read_checks
-from psoup.store.durable import write_durably
+from psoup.store.delta.checksums import Checks, checks_of, read_checks
+from psoup.store.delta.durable import write_durably
 
 # The columns whose bounds are instants; Delta writes those as text.
 _INSTANTS = frozenset({"_ts", "_stamp"})

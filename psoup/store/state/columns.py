@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psoup.store.hashes import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
+from psoup.store.state.hash_index import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
 
 HANDLE_BYTES = 16
 _LEAST = 16

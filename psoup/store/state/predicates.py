@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from psoup.store.columns import Interned, Numbers, Texts, same_texts
-from psoup.store.hashes import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
-from psoup.store.registry import ColumnMapping
+from psoup.store.state.column_mapping import ColumnMapping
+from psoup.store.state.columns import Interned, Numbers, Texts, same_texts
+from psoup.store.state.hash_index import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
 
 _MIX = 2654435761
 _CHUNK = 1 << 16

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from datastem.schema import StreamSchema
 from psoup.store.layout import LOG
-from psoup.store.losses import Lost
-from psoup.store.position import Position
+from psoup.store.log.position import Position
+from psoup.store.state.losses import Lost
 
 
 @dataclass(frozen=True, slots=True)

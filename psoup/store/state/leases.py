@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from datastem.instants import MINUTE
-from psoup.store.hashes import Int64s
-from psoup.store.overlay import Overlay
+from psoup.store.state.drafts import Overlay
+from psoup.store.state.hash_index import Int64s
 
 # So much of the time between two stamps counts at most.
 QUIET = 10 * MINUTE

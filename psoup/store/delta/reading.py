@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from psoup.store.bits import without_flip_by_crc
-from psoup.store.checks import checks_of, footer_of, footer_size
-from psoup.store.datafile import DataFile
+from psoup.store.delta.checksums import checks_of, footer_of, footer_size, without_flip_by_crc
+from psoup.store.delta.files import DataFile
 from psoup.store.errors import CorruptStore
 
 T = TypeVar("T")

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psoup.store.columns import (
+from psoup.store.log.position import Position
+from psoup.store.state.column_mapping import ColumnMapping
+from psoup.store.state.columns import (
     HANDLE_BYTES,
     Handles,
     Interned,
@@ -19,9 +21,7 @@ from psoup.store.columns import (
     handle_halves,
     same_texts,
 )
-from psoup.store.hashes import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
-from psoup.store.position import Position
-from psoup.store.registry import ColumnMapping
+from psoup.store.state.hash_index import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
 
 _CHUNK = 1 << 16
 

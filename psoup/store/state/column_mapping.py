@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from psoup.store.columns import Column, Numbers
-from psoup.store.hashes import HashIndex, Int64s
+from psoup.store.state.columns import Column, Numbers
+from psoup.store.state.hash_index import HashIndex, Int64s
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -11,9 +11,9 @@ import pyarrow as pa
 from datastem.codec import decode
 from datastem.errors import DecodeError
 from datastem.schema import StreamSchema
-from psoup.store.events import CreateStream, Data, Entry
-from psoup.store.losses import Hole
-from psoup.store.state import State
+from psoup.store.log.events import CreateStream, Data, Entry
+from psoup.store.state.losses import Hole
+from psoup.store.state.state import State
 
 log = logging.getLogger("psoup.store")
 

@@ -1,0 +1,175 @@
+"""Who is at work on a store: servers, its one engine, or a repair.
+
+Servers hold a shared lock on `servers.lock`, which the operating system frees when they are gone; a
+repair that rewrites the store takes it for itself, beside the engine's. Before it changes what
+others would read it leaves a note, `repair.json`, and takes it away when it is done: where it was
+killed, nobody opens the store until the repair has been run again to its end.
+
+The engine's pulse is in the file it locks, `engine.lock`: which engine runs, and every few seconds
+that it does. Servers look for a change, not for an instant in the file: that holds over a network
+file system and between machines whose clocks differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from psoup.store.delta.durable import put_if_absent, remove, sync_folder
+from psoup.store.errors import Repairing
+
+SERVERS_LOCK = "servers.lock"
+ENGINE_LOCK = "engine.lock"
+NOTE_NAME = "repair.json"
+
+# How often the engine writes its pulse, in seconds, and how long that may be still before the
+# engine counts as gone. A busy machine may hold up the one or the other for a while.
+PULSE_SECONDS = 2.0
+GONE_AFTER = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRepair:
+    """Stamps past `clock` become `clock`; the log is taken up to `log_version`, and the store goes
+    on as `incarnation`."""
+
+    clock: int
+    log_version: int
+    incarnation: str
+
+
+def read_note(root: Path) -> ClockRepair | None:
+    """The repair that was begun and has not ended."""
+    try:
+        return ClockRepair(**json.loads((root / NOTE_NAME).read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def leave_note(root: Path, repair: ClockRepair) -> None:
+    """Durably. The same note may be there already."""
+    with contextlib.suppress(FileExistsError):
+        put_if_absent(root / NOTE_NAME, json.dumps(asdict(repair)).encode())
+
+
+def take_note_away(root: Path) -> None:
+    remove([root / NOTE_NAME])
+    sync_folder(root)
+
+
+def refuse_unfinished(root: Path) -> None:
+    """Raises Repairing where a repair has not ended."""
+    if (root / NOTE_NAME).exists():
+        raise Repairing(
+            f"a repair of {root} was begun and has not ended; "
+            "run `psoup repair STORE --clock` again, and wait for its end"
+        )
+
+
+class Occupancy:
+    """A server's share of a store, or the whole of it. One object holds at most one of them."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._descriptor: int | None = None
+
+    def enter(self) -> None:
+        """For a server. Raises Repairing where the store is being repaired, or has to be."""
+        if not self._lock(fcntl.LOCK_SH):
+            raise Repairing(f"{self._root} is being repaired; start the server again after that")
+        try:
+            refuse_unfinished(self._root)
+        except Repairing:
+            self.leave()
+            raise
+
+    def take(self) -> bool:
+        """For a repair: the whole store. False where a server runs on it."""
+        return self._lock(fcntl.LOCK_EX)
+
+    def leave(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _lock(self, kind: int) -> bool:
+        descriptor = os.open(self._root / SERVERS_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The `count`-th sign of life of one engine."""
+
+    host: str
+    pid: int
+    count: int
+
+    @classmethod
+    def own(cls) -> Pulse:
+        """The first one of this process."""
+        return cls(socket.gethostname(), os.getpid(), 1)
+
+    def write(self, descriptor: int) -> None:
+        """In place, over what is there: the file itself carries the engine's lock."""
+        form = {"host": self.host, "pid": self.pid, "count": self.count}
+        content = json.dumps(form).encode() + b"\n"
+        os.pwrite(descriptor, content, 0)
+        os.ftruncate(descriptor, len(content))
+
+    @classmethod
+    def read(cls, root: Path) -> Pulse | None:
+        """None where no engine has run, the last one ended in order, or the file is being written.
+
+        An engine of an older version writes only its process id, and has no pulse.
+        """
+        try:
+            form = json.loads((root / ENGINE_LOCK).read_bytes())
+            return cls(str(form["host"]), int(form["pid"]), int(form["count"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+
+class PulseWatch:
+    """What a server knows of the engine, by looking every second or so."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._seen: Pulse | None = None
+        self._changed_at: float | None = None
+
+    def look(self) -> None:
+        """The first look has nothing to compare with, and goes by the file's own instant."""
+        pulse, now = Pulse.read(self._root), time.monotonic()
+        if pulse is None:
+            self._seen = self._changed_at = None
+        elif self._seen is None:
+            self._changed_at = now - self._age()
+        elif pulse != self._seen:
+            self._changed_at = now
+        self._seen = pulse
+
+    def _age(self) -> float:
+        try:
+            return max(0.0, time.time() - (self._root / ENGINE_LOCK).stat().st_mtime)
+        except FileNotFoundError:
+            return GONE_AFTER
+
+    @property
+    def engine(self) -> tuple[Pulse, float] | None:
+        """The engine that wrote last and how many seconds ago; None where it ended in order."""
+        if self._seen is None or self._changed_at is None:
+            return None
+        return self._seen, time.monotonic() - self._changed_at
