@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
-from psoup.answers.match_files import MatchFileCache
-from psoup.answers.matching import Matcher, Work
-from psoup.answers.plan import Plan
+from psoup.answers.matching import Matcher, MatchFileCache, Work
+from psoup.answers.plan import Plan, point_by_rows, refreshed
 from psoup.answers.planning import make_plan
 from psoup.answers.question import Question
-from psoup.answers.refresh import point_by_rows, refreshed
 from psoup.answers.view import View
 from psoup.store import Store
 from results.known import Known

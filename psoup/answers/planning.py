@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from psoup.answers.caches import UnregisteredIds
-from psoup.answers.plan import Plan, Triggers, retention
+from psoup.answers.plan import Plan, Triggers, point_of, refreshed, retention
 from psoup.answers.question import BoundText, Question, RegisteredQuery
-from psoup.answers.refresh import point_of, refreshed
 from psoup.answers.view import View
 from psoup.errors import BadRequest, RowsLost, StreamDropped
 from psoup.lookup import find_registration

@@ -17,9 +17,8 @@ from datastem.codec import empty_rows
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.stem import DataStem, Segment
-from psoup.answers.epoch_view import EMPTY, EpochView, open_epoch_view
+from psoup.answers.epoch_files import EMPTY, EpochView, StemFiles, StemReader, open_epoch_view
 from psoup.answers.keyed_history import KeyedStream
-from psoup.answers.stem_files import StemFiles, StemReader
 from psoup.store import (
     CorruptStore,
     CreateStream,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from datastem.stem import StemView
-from psoup.answers.epoch_view import EpochView
+from psoup.answers.epoch_files import EpochView
 from psoup.answers.keyed_history import KeyedView
 from psoup.answers.replica import Replica
 from psoup.store import Losses, State, StreamState

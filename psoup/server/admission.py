@@ -17,9 +17,8 @@ from google.protobuf.message import DecodeError
 
 from psoup.errors import BadRequest, Overloaded
 from psoup.server.core import Core
-from psoup.server.room import HOLD, SMALL
-from psoup.server.services import Context, abort
-from psoup.server.status_codes import FAMILIES
+from psoup.server.memory import HOLD, SMALL
+from psoup.server.status_codes import FAMILIES, Context, abort
 from psoup.v1 import psoup_pb2 as pb
 
 # Calls gRPC holds until they are looked at, some kilobytes each. By default it drops

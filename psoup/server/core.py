@@ -11,11 +11,10 @@ from datastem.instants import SECOND
 from psoup.answers import AnswerMaker
 from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
-from psoup.server.room import HOLD, Room
+from psoup.server.memory import HOLD, Room, tidy_up
 from psoup.server.settings import Settings
-from psoup.server.tidying import tidy_up
 from psoup.server.turns import Turns
-from psoup.server.wire.tokens import Tokens, read_key
+from psoup.server.wire.copies import Tokens, read_key
 from psoup.store import Store
 from psoup.store.presence import Occupancy
 from psoup.write.appender import Appender, GroupLimits

@@ -10,17 +10,21 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import grpc
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
 from datastem.accept import Limits
 from psoup import lifeline
 from psoup.server.admission import QUEUE_OPTIONS, Admission
 from psoup.server.core import Core
-from psoup.server.reflection import enable_reflection
 from psoup.server.services import SERVICE, PsoupService, add_service
 from psoup.server.settings import Settings
 from psoup.store import Store, StoreError
@@ -33,6 +37,52 @@ _SWITCH = 0.001
 # Seconds for what runs to come to the end of its chunk.
 _CUT = 2.0
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+# ---- reflection
+
+
+def enable_reflection(services: Sequence[str], server: grpc.aio.Server) -> None:
+    """Adds reflection of `services`, and of itself, to `server`."""
+    names = (*services, reflection.SERVICE_NAME)
+    known = descriptor_pool.Default()
+    files = [known.FindServiceByName(name).file for name in names]
+    reflection.enable_server_reflection(names, server, pool=pool_with_json_names(files))
+
+
+def pool_with_json_names(files: Iterable[FileDescriptor]) -> DescriptorPool:
+    """A pool of `files` and all they import, where every field has its JSON name written out."""
+    pool, added = DescriptorPool(), set()
+
+    def add(file: FileDescriptor) -> None:
+        if file.name in added:
+            return
+        added.add(file.name)
+        for imported in file.dependencies:
+            add(imported)
+        pool.AddSerializedFile(_with_json_names(file).SerializeToString())
+
+    for file in files:
+        add(file)
+    return pool
+
+
+def _with_json_names(file: FileDescriptor) -> FileDescriptorProto:
+    proto = FileDescriptorProto()
+    file.CopyToProto(proto)
+    for message in proto.message_type:
+        _name_fields(message, file.message_types_by_name[message.name])
+    return proto
+
+
+def _name_fields(proto: DescriptorProto, message: Descriptor) -> None:
+    for field in proto.field:
+        field.json_name = message.fields_by_name[field.name].json_name
+    for nested in proto.nested_type:
+        _name_fields(nested, message.nested_types_by_name[nested.name])
+
+
+# ---- the process
 
 
 def parse_size(text: str) -> int:

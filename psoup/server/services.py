@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
-from google.rpc import status_pb2
 
 from psoup.lookup import find_registration, find_stream
 from psoup.server.calls.explain import explain
-from psoup.server.calls.fields import check_text, default_name
 from psoup.server.calls.invoke import ask, invoke
 from psoup.server.calls.publish import publish, publish_stream
 from psoup.server.calls.register import register, register_many
@@ -23,18 +20,18 @@ from psoup.server.calls.sync import sync
 from psoup.server.calls.watch import watch
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER, Caller, next_ticket
-from psoup.server.status_codes import FAMILIES, internal_status, status_of
+from psoup.server.settings import check_text, default_name
+from psoup.server.status_codes import Context, abort
+from psoup.server.wire.arrow import Message, serialize
 from psoup.server.wire.describing import (
     clock_message,
-    columns_message,
     lease_until,
     page_of,
-    pattern_message,
     registration_messages,
     status_message,
     stream_message,
 )
-from psoup.server.wire.pieces import Message, serialize
+from psoup.server.wire.values import columns_message, pattern_message
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1 import psoup_pb2_grpc
 from psoup.write.clock import ConfirmJumps
@@ -46,24 +43,7 @@ log = logging.getLogger("psoup.server")
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
-Context = grpc.aio.ServicerContext[Any, Any]
 SERVICE = pb.DESCRIPTOR.services_by_name["Psoup"].full_name
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
-
-
-async def abort(context: Context, error: Exception, store_id: str) -> None:
-    """Ends a call with the status of an error, and its detail in the trailer."""
-    status = _status(error, store_id)
-    trailer = (("grpc-status-details-bin", status.SerializeToString()),)
-    await context.abort(_CODES[status.code], status.message, trailer)
-
-
-def _status(error: Exception, store_id: str) -> status_pb2.Status:
-    if isinstance(error, FAMILIES):
-        return status_of(error, store_id)
-    ident = secrets.token_hex(4)
-    log.error("unexpected error %s", ident, exc_info=error)
-    return internal_status(ident, store_id)
 
 
 def _caller(request: Any, context: Context) -> Caller:

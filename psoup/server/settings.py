@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datastem.accept import Limits
+from psoup.errors import BadRequest
 
 MIB = 1 << 20
 # Threads that compute at once: a core each, and one for first chunks.
 WORKERS = max(3, min(8, (os.cpu_count() or 1) + 1))
+MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +56,37 @@ class Settings:
     log_bytes: int = 64 << 30
     clock_limit: float = 600.0
     clock_settle: float = 7 * 24 * 3600.0
+
+
+# ---- limits of names and texts
+
+
+def default_name(name: str, field: str, settings: Settings) -> str:
+    """An empty tenant or owner is `main`."""
+    check_name(name, field, settings)
+    return name or MAIN
+
+
+def check_name(name: str, field: str, settings: Settings) -> None:
+    size = len(name.encode())
+    if size > settings.name_bytes:
+        raise BadRequest(
+            f"{field} has {size:,} bytes; at most {settings.name_bytes:,} are taken",
+            reason="NAME_TOO_LONG",
+            field=field,
+            expected=f"at most {settings.name_bytes} bytes",
+            got=f"{size} bytes",
+        )
+
+
+def check_text(text: str, settings: Settings) -> None:
+    """Raises BadRequest for a query that is too long to be read."""
+    size = len(text.encode())
+    if size > settings.query_bytes:
+        raise BadRequest(
+            f"a text of {size:,} bytes; at most {settings.query_bytes:,} are taken",
+            reason="TEXT_TOO_LONG",
+            field="sql",
+            expected=f"at most {settings.query_bytes} bytes",
+            got=f"{size} bytes",
+        )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
+from typing import Any
+
 import grpc
 from google.rpc import code_pb2, status_pb2
 
@@ -74,6 +78,8 @@ __all__ = [
     "status_of",
 ]
 
+log = logging.getLogger("psoup.server")
+
 # Both travel in HTTP/2 trailers, of which clients take 8 KiB; beyond ASCII a byte costs three.
 _MESSAGE_BYTES = 1200
 _VALUE_BYTES = 200
@@ -127,7 +133,11 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     ForeignPosition: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
+Context = grpc.aio.ServicerContext[Any, Any]
+
 FAMILIES: tuple[type[Exception], ...] = (ServerError, language.QueryError, DataError, StoreError)
+
+_NUMBERED = {code.value[0]: code for code in grpc.StatusCode}
 
 _REASONS: dict[type[Exception], str] = {
     DecodeError: "UNDECODABLE",
@@ -201,3 +211,18 @@ def _clip(text: str, limit: int = _MESSAGE_BYTES) -> str:
     if len(content) <= limit:
         return text
     return content[:limit].decode(errors="ignore") + "…"
+
+
+async def abort(context: Context, error: Exception, store_id: str) -> None:
+    """Ends a call with the status of an error, and its detail in the trailer."""
+    status = _status(error, store_id)
+    trailer = (("grpc-status-details-bin", status.SerializeToString()),)
+    await context.abort(_NUMBERED[status.code], status.message, trailer)
+
+
+def _status(error: Exception, store_id: str) -> status_pb2.Status:
+    if isinstance(error, FAMILIES):
+        return status_of(error, store_id)
+    ident = secrets.token_hex(4)
+    log.error("unexpected error %s", ident, exc_info=error)
+    return internal_status(ident, store_id)

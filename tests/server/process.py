@@ -15,7 +15,7 @@ import grpc
 import pyarrow as pa
 from grpc_status import rpc_status
 
-from psoup.server.wire.pieces import Message, serialize
+from psoup.server.wire.arrow import Message, serialize
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 from psoup.write.timepiece import VARIABLE

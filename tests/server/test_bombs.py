@@ -17,7 +17,7 @@ from datastem.errors import RowError
 from datastem.schema import Column, StreamSchema
 from datastem.types import TEXT
 from psoup.server.admission import weight
-from psoup.server.wire.ipc import measure, read_table
+from psoup.server.wire.arrow import measure, read_table
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start

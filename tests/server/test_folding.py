@@ -15,10 +15,9 @@ from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.stem import DataStem, Segment
 from psoup.answers.caches import Memo
-from psoup.answers.epoch_view import EMPTY
+from psoup.answers.epoch_files import EMPTY
 from psoup.answers.evaluate import evaluate, evaluate_at_once
-from psoup.answers.match_files import MatchFileCache
-from psoup.answers.matching import Matcher, Work
+from psoup.answers.matching import Matcher, MatchFileCache, Work
 from psoup.answers.plan import Plan
 from psoup.store import START
 from querystem.aggregate import partial

@@ -25,7 +25,7 @@ from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register
 from psoup.server.core import Core
 from psoup.server.settings import Settings
-from psoup.server.wire.pieces import Message
+from psoup.server.wire.arrow import Message
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne

@@ -20,7 +20,7 @@ from psoup.server.calls.register import register
 from psoup.server.calls.sync import sync
 from psoup.server.core import Core
 from psoup.server.settings import Settings
-from psoup.server.wire.tokens import (
+from psoup.server.wire.copies import (
     KEY_BYTES,
     KEY_NAME,
     CopySubject,

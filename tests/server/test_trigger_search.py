@@ -14,11 +14,9 @@ from datastem.memory import Memory
 from datastem.schema import Column, StreamSchema
 from datastem.stem import DataStem, Segment
 from datastem.types import BIGINT
-from psoup.answers.epoch_view import EMPTY
-from psoup.answers.match_files import MatchFileCache
-from psoup.answers.matching import Matcher, Work
-from psoup.answers.plan import Plan, Triggers
-from psoup.answers.refresh import point_by_rows
+from psoup.answers.epoch_files import EMPTY
+from psoup.answers.matching import Matcher, MatchFileCache, Work
+from psoup.answers.plan import Plan, Triggers, point_by_rows
 from psoup.store import START
 from querystem.language import bind_query
 from results.known import Known

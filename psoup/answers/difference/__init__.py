@@ -5,10 +5,8 @@ tells the difference: of answers that consist of rows (`row_copy`), or of result
 computing tells (`result_copy`).
 """
 
-from psoup.answers.difference.chunk import Chunk
-from psoup.answers.difference.copier import Copier, Difference
-from psoup.answers.difference.job import Job, Repair
-from psoup.answers.difference.marks import Claim, Mark, WholeReason
+from psoup.answers.difference.copier import Chunk, Copier, Difference
+from psoup.answers.difference.job import Claim, Job, Mark, Repair, WholeReason
 from psoup.answers.difference.result_copy import ResultCopier
 from psoup.answers.difference.row_copy import RowCopier
 

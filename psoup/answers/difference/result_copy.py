@@ -7,30 +7,41 @@ whole answer is sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from datastem.blocks import Int64s
-from psoup.answers.difference.chunk import Chunk
-from psoup.answers.difference.copier import Difference
-from psoup.answers.difference.job import Job, by_clock, fresh_target
-from psoup.answers.difference.marks import Claim, Mark, WholeReason
-from psoup.answers.difference.next_change import next_change
+from datastem.blocks import Int64s, Part
+from psoup.answers.caches import Memo
+from psoup.answers.difference.copier import Chunk, Difference, once
+from psoup.answers.difference.job import (
+    Claim,
+    Job,
+    Mark,
+    WholeReason,
+    by_clock,
+    enters_by_time,
+    fresh_target,
+)
 from psoup.answers.evaluate import Selection, rows_at
+from psoup.answers.folds import Fold
 from psoup.answers.maker import AnswerMaker
 from psoup.answers.matching import Matcher, Work
-from psoup.answers.once import once
 from psoup.answers.plan import Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
 from querystem.identity import identified
+from querystem.refresh import RefreshEvery
 from results.checksum import Digest
 from results.idruns import Mask, member
-from results.visibility import FOR_EVER, SINCE_EVER
+from results.region import Region
+from results.visibility import FOR_EVER, SINCE_EVER, entered, leaving, visible
+from results.window import TimeWindow
 
 _COLUMNS_BYTES = 200
 _ID_BYTES = 10
 _KEPT_BYTES = 2 << 20
+_LAST_TS = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -222,3 +233,60 @@ def _same(rows: Chunk, base: Chunk) -> Mask:
     places = np.searchsorted(base.ids, rows.ids)
     places[places == len(base.ids)] = 0
     return np.asarray((base.ids[places] == rows.ids) & (base.checksums[places] == rows.checksums))
+
+
+# ---- how long an answer stays good
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """The least ts of some rows."""
+
+    ts: int
+    nbytes: int = 64
+
+
+def next_change(plan: Plan, region: Region, mark: Mark, memo: Memo) -> int | None:
+    """The instant when the first of the region's rows leaves, or the first that waits enters; where
+    NOW stays at refresh points, the next point, if time tells it. None: never.
+
+    Rows that do not match count too, so the instant may be early.
+    """
+    instants = [_leaves(plan, _least(plan, region, memo))]
+    window, now = plan.window, mark.now
+    if isinstance(plan.query.refresh, RefreshEvery):
+        instants.append(plan.query.refresh.point(mark.horizon or 0) + plan.query.refresh.period)
+    elif isinstance(window, TimeWindow) and enters_by_time(window) and now is not None:
+        waiting = Region((entered(window, now), 0), (_LAST_TS, 0), 0, mark.high)
+        instants.append(_enters(plan, window, _least(plan, waiting, memo)))
+    soonest = min(instants)
+    return None if soonest == FOR_EVER else soonest
+
+
+def _leaves(plan: Plan, ts: int) -> int:
+    """When a row leaves: by the window, where NOW moves; by the retention, unless a key keeps
+    it."""
+    if ts == FOR_EVER:
+        return ts
+    least = np.array([ts])
+    retain = None if plan.keyed is not None else plan.schema.retain
+    if isinstance(plan.window, TimeWindow) and plan.query.refresh is None:
+        return int(visible(plan.window, least, retain)[1][0])
+    return int(leaving(least, retain)[0])
+
+
+def _enters(plan: Plan, window: TimeWindow, ts: int) -> int:
+    return ts if ts == FOR_EVER else int(visible(window, np.array([ts]), plan.schema.retain)[0][0])
+
+
+def _least(plan: Plan, region: Region, memo: Memo) -> int:
+    def of(part: Part, places: Int64s) -> _Least:
+        ts = part.ts[places]
+        return _Least(int(np.min(ts[region.holds(ts, part.ids[places])], initial=FOR_EVER)))
+
+    def merge(parts: Sequence[_Least]) -> _Least:
+        return min(parts, key=lambda part: part.ts)
+
+    subject = ("least ts", plan.stream_id)
+    found = Fold(memo, subject, plan.stem, region, of, merge).values()
+    return merge(found).ts if found else FOR_EVER

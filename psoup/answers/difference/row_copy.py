@@ -14,15 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.blocks import Int64s, Part
-from psoup.answers.difference.chunk import Chunk
-from psoup.answers.difference.copier import Difference
-from psoup.answers.difference.job import Job
-from psoup.answers.difference.marks import Claim, Mark, WholeReason
+from psoup.answers.difference.copier import Chunk, Difference, once
+from psoup.answers.difference.job import Claim, Job, Mark, WholeReason
 from psoup.answers.difference.row_sets import KeptTotals, RowChange, RowSet, Total, keyed_change
 from psoup.answers.evaluate import Selection, rows_at
 from psoup.answers.maker import AnswerMaker
 from psoup.answers.matching import Matcher
-from psoup.answers.once import once
 from psoup.answers.plan import Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
 from querystem.shape import project

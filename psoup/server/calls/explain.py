@@ -19,10 +19,10 @@ from psoup.answers.evaluate import Selection, window_rows
 from psoup.answers.matching import Matcher, Work
 from psoup.answers.planning import find_source
 from psoup.answers.question import RegisteredQuery
-from psoup.server.calls.fields import default_name
 from psoup.server.calls.invoke import read_registration
 from psoup.server.core import Core
-from psoup.server.wire.pieces import arrow_pieces
+from psoup.server.settings import default_name
+from psoup.server.wire.arrow import arrow_pieces
 from psoup.server.wire.values import from_duration
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Expression, from_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,14 +20,22 @@ from psoup.answers.question import (
 )
 from psoup.errors import BadRequest, NotReached
 from psoup.lookup import TenantStreams
-from psoup.server.calls.fields import check_text, default_name
-from psoup.server.calls.register import bind
 from psoup.server.core import Core
-from psoup.server.wire.describing import columns_message
-from psoup.server.wire.pieces import Message, pieces
-from psoup.server.wire.values import BadValue, from_duration, from_instant, to_instant
+from psoup.server.settings import check_text, default_name
+from psoup.server.wire.arrow import Message, pieces
+from psoup.server.wire.parameters import to_json, to_scalars
+from psoup.server.wire.values import (
+    BadValue,
+    columns_message,
+    from_duration,
+    from_instant,
+    to_instant,
+)
 from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
+from querystem.language import bind_query
+from querystem.pace import spending
+from querystem.query import Query
 from results.choice import by_time
 from results.region import Region
 from results.window import TimeWindow
@@ -40,6 +48,8 @@ _ENCODINGS = frozenset(pb.Encoding.values())
 # Typed values are made one by one: so many of them on the event loop.
 _FEW_VALUES = 1000
 _AT_ONCE = 4
+# Longer texts are not even compared on the event loop.
+_SHORT_TEXT = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +173,40 @@ class _Messages:
             found.append(self._ahead)
             self._ahead = next(self._source, None)
         return found
+
+
+# ---- binding
+
+
+async def bind(
+    core: Core, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
+) -> tuple[Query, str]:
+    """The query, and its parameters as they are kept. Raises QueryError, BadRequest.
+
+    A short text that needs no parsing is not worth a thread.
+    """
+    if not parameters and len(sql) <= _SHORT_TEXT:
+        known = core.shapes.known(found.tenant, sql, found.lookup)
+        if known is not None:
+            return known, to_json({})
+    return await core.in_thread(_bind, core, found, sql, parameters)
+
+
+def _bind(
+    core: Core, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
+) -> tuple[Query, str]:
+    limit, values = core.settings.query_bytes, to_scalars(parameters, core.settings.batch)
+    if values:
+        query = bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
+    else:
+        query = core.shapes.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
+    return written_out(query), to_json(values)
+
+
+def written_out(query: Query) -> Query:
+    """With the texts it is kept as, so that nobody has to write them on the event loop."""
+    spending()(len(query.predicate_key) + len(query.form))
+    return query
 
 
 # ---- waiting

@@ -17,11 +17,11 @@ from datastem.schema import StreamSchema
 from datastem.types import Kind
 from psoup.errors import BadRequest, LogFull, NoSuchStream
 from psoup.lookup import find_stream
-from psoup.server.calls.fields import check_name, default_name
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
-from psoup.server.room import HOLD
-from psoup.server.wire.ipc import Measured, measure, read_table
+from psoup.server.memory import HOLD
+from psoup.server.settings import check_name, default_name
+from psoup.server.wire.arrow import Measured, measure, read_table
 from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb

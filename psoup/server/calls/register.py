@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -11,29 +10,25 @@ from datastem.instants import SECOND
 from datastem.schema import StreamSchema
 from psoup.errors import BadRequest
 from psoup.lookup import TenantStreams
-from psoup.server.calls.fields import check_name, check_text, default_name
+from psoup.server.calls.invoke import bind, written_out
 from psoup.server.calls.publish import measured
 from psoup.server.core import Core
-from psoup.server.room import HOLD
-from psoup.server.wire.ipc import read_table
+from psoup.server.memory import HOLD
+from psoup.server.settings import check_name, check_text, default_name
+from psoup.server.wire.arrow import read_table
 from psoup.server.wire.parameters import (
     rows_columns,
     table_columns,
-    to_json,
     to_json_many,
-    to_scalars,
 )
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.draft import Stale
 from psoup.write.registrations import ManyRows, Prepared, RegisterAll, Registered, RegisterRows
-from querystem.language import bind_query, bind_rows
-from querystem.pace import spending
+from querystem.language import bind_rows
 from querystem.query import Query
 
 _ATTEMPTS = 3
 _KEY_COLUMN = "client_key"
-# Longer texts are not even compared on the event loop.
-_SHORT_TEXT = 2048
 # A table of values in memory: as it came, as Python's values, as JSON and as keys; and around each
 # row of it.
 _COPIES = 8
@@ -59,37 +54,6 @@ async def register(
     raise _again_and_again()
 
 
-async def bind(
-    core: Core, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
-) -> tuple[Query, str]:
-    """The query, and its parameters as they are kept. Raises QueryError, BadRequest.
-
-    A short text that needs no parsing is not worth a thread.
-    """
-    if not parameters and len(sql) <= _SHORT_TEXT:
-        known = core.shapes.known(found.tenant, sql, found.lookup)
-        if known is not None:
-            return known, to_json({})
-    return await core.in_thread(_bind, core, found, sql, parameters)
-
-
-def _bind(
-    core: Core, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
-) -> tuple[Query, str]:
-    limit, values = core.settings.query_bytes, to_scalars(parameters, core.settings.batch)
-    if values:
-        query = bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
-    else:
-        query = core.shapes.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
-    return _written(query), to_json(values)
-
-
-def _written(query: Query) -> Query:
-    """With the texts it is kept as, so that nobody has to write them on the event loop."""
-    spending()(len(query.predicate_key) + len(query.form))
-    return query
-
-
 async def register_many(core: Core, request: pb.RegisterManyRequest) -> Registered:
     """Raises QueryError, RowError, ServerError. All rows or none."""
     if request.WhichOneof("table") is None:
@@ -107,7 +71,7 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         if bound.form is not None:
             rows = ManyRows(given.client_keys, parameters, bound.keys)
             return RegisterRows(tenant, owner, found.bound.id, sql, lease, bound.form, rows)
-        written = map(_written, bound.queries)
+        written = map(written_out, bound.queries)
         ready = list(map(Prepared, given.client_keys, parameters, written))
         return RegisterAll(tenant, owner, found.ids, sql, lease, ready)
 

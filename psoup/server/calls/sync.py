@@ -13,12 +13,12 @@ from psoup.answers.difference import Claim, Job, Repair, WholeReason
 from psoup.answers.difference.job import aim, make_job
 from psoup.answers.question import RegisteredQuery, StoredTexts, known_reading, read_texts, texts_of
 from psoup.errors import BadRequest
-from psoup.server.calls.fields import default_name
 from psoup.server.calls.invoke import Deadline, reach
 from psoup.server.calls.transfer import Budget, Transfer
 from psoup.server.core import Core
+from psoup.server.settings import default_name
 from psoup.server.status_codes import FAMILIES, code_of, detail_of
-from psoup.server.wire.tokens import CopySubject, Signed, Unusable
+from psoup.server.wire.copies import CopySubject, Signed, Unusable
 from psoup.server.wire.values import BadValue, to_micros
 from psoup.store import START, Position
 from psoup.v1 import psoup_pb2 as pb

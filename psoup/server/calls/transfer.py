@@ -11,10 +11,8 @@ from psoup.answers.difference import Claim, Copier, Difference, Job, ResultCopie
 from psoup.answers.difference.job import by_clock, by_rows
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
-from psoup.server.wire.describing import columns_message, pattern_message
-from psoup.server.wire.sync_parts import reason_message, removed_piece, row_part
-from psoup.server.wire.tokens import CopySubject
-from psoup.server.wire.values import from_instant
+from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
+from psoup.server.wire.values import columns_message, from_instant, pattern_message
 from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")

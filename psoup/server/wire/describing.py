@@ -6,51 +6,28 @@ import asyncio
 import re
 import time
 from collections.abc import Sequence
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
-from datastem.schema import Column, StreamSchema
 from psoup.answers.question import read_query
 from psoup.errors import BadRequest
 from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.server.wire.parameters import from_json
-from psoup.server.wire.values import from_duration, from_instant
+from psoup.server.wire.values import columns_message, from_duration, from_instant, pattern_message
 from psoup.store import Hole, Registration, StreamState
 from psoup.store.presence import GONE_AFTER
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import refresh_text, stream_sql, window_text
-from querystem.pattern import Pattern, pattern_of
 from querystem.query import Query
 from results.ranges import intersect, size
-from results.window import Window
 
 PAGE = 1000
 # Any predicate will do where only the rest of a query is described; the rest is often the same.
 _ANY = '["lit","BOOLEAN",true]'
 _TOKEN = re.compile(r"[0-9a-f]{1,15}\.[0-9a-f]{32}")
-
-_PATTERNS = {
-    Pattern.MON: pb.UPDATE_PATTERN_MON,
-    Pattern.WKS: pb.UPDATE_PATTERN_WKS,
-    Pattern.WK: pb.UPDATE_PATTERN_WK,
-    Pattern.STR: pb.UPDATE_PATTERN_STR,
-}
-
-
-@lru_cache(maxsize=4096)
-def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
-    """Not to be changed."""
-    return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
-
-
-def pattern_message(
-    query: Query, schema: StreamSchema, window: Window | None = None
-) -> pb.UpdatePattern:
-    return _PATTERNS[pattern_of(query, schema, window)]
 
 
 def lease_until(core: Core, handle: bytes) -> Timestamp | None:

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,9 @@ from datastem.instants import MAX_INSTANT, MIN_INSTANT, SECOND
 from datastem.schema import OP, Column, StreamSchema
 from datastem.types import TEXT, Kind, Type
 from psoup.v1 import psoup_pb2 as pb
+from querystem.pattern import Pattern, pattern_of
+from querystem.query import Query
+from results.window import Window
 
 _EXACT = decimal.Context(prec=100, traps=[decimal.InvalidOperation])
 _MAX_DIGITS = 80
@@ -231,3 +235,26 @@ _MAKE: dict[Kind, Callable[[Any], pb.Value]] = {
     Kind.TIMESTAMP: lambda value: pb.Value(timestamp=from_instant(value)),
     Kind.DATE: lambda value: pb.Value(date=value.isoformat()),
 }
+
+
+# ---- columns and patterns
+
+
+_PATTERNS = {
+    Pattern.MON: pb.UPDATE_PATTERN_MON,
+    Pattern.WKS: pb.UPDATE_PATTERN_WKS,
+    Pattern.WK: pb.UPDATE_PATTERN_WK,
+    Pattern.STR: pb.UPDATE_PATTERN_STR,
+}
+
+
+@lru_cache(maxsize=4096)
+def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
+    """The columns of an answer as messages, which are shared and not to be changed."""
+    return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
+
+
+def pattern_message(
+    query: Query, schema: StreamSchema, window: Window | None = None
+) -> pb.UpdatePattern:
+    return _PATTERNS[pattern_of(query, schema, window)]

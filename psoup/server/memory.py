@@ -1,17 +1,27 @@
-"""Room for requests: the bytes that those under way may take, parsed and decoded.
+"""The memory of a server: room for requests, and what nobody uses given back to the system.
 
-They are part of the memory's budget: what was read from files and can be read again leaves for
-them. A request that finds no room waits, and is refused where that takes long. Connections that
-wait have turns, so that one with many requests delays others by one request at a time.
+The bytes that requests under way take, parsed and decoded, are part of the memory's budget: what
+was read from files and can be read again leaves for them. A request that finds no room waits, and
+is refused where that takes long. Connections that wait have turns, so that one with many requests
+delays others by one request at a time.
+
+Arrow's allocator and the C library's keep what is freed for whoever comes next, which after a large
+batch or a long scan is as much again as a server holds. They are asked to return it now and then:
+at every free it would cost more than the scan itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import sys
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
+
+import pyarrow as pa
 
 from datastem.memory import Memory
 from psoup.errors import Overloaded
@@ -20,6 +30,12 @@ from psoup.errors import Overloaded
 # than half of its memory by default.
 SMALL = 64 << 10
 _RETRY_AFTER = timedelta(seconds=2)
+_SECONDS = 0.25
+# What may come and go without a look.
+_SLACK = 32 << 20
+
+
+# ---- room for requests
 
 
 @dataclass(eq=False, slots=True)
@@ -143,3 +159,39 @@ class Hold:
 
 # The room of the request that is being answered, where it came over the wire.
 HOLD: ContextVar[Hold | None] = ContextVar("hold", default=None)
+
+
+# ---- memory that is given back
+
+
+async def tidy_up() -> None:
+    """Until cancelled. Does nothing while nothing large was allocated or freed."""
+    trim, seen = _malloc_trim(), (0, 0)
+    while True:
+        await asyncio.sleep(_SECONDS)
+        now = _resident(), pa.total_allocated_bytes()
+        if any(abs(new - old) > _SLACK for new, old in zip(now, seen, strict=True)):
+            await asyncio.to_thread(_release, trim)
+            seen = _resident(), pa.total_allocated_bytes()
+
+
+def _release(trim: Callable[[int], int] | None) -> None:
+    pa.default_memory_pool().release_unused()
+    if trim is not None:
+        trim(0)
+
+
+def _malloc_trim() -> Callable[[int], int] | None:
+    """The C library's function, where it has one."""
+    if sys.platform != "linux":
+        return None
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+
+def _resident() -> int:
+    """The bytes of this process that are in memory; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096
+    except OSError:
+        return 0
