@@ -19,10 +19,10 @@ from benchmarks.memory import processor, resident
 from benchmarks.report import Report
 from benchmarks.timing import timed
 from client_sdk import Client
-from psoup.engine.intake import reach
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import take_step
+from psoup.engine.stretch import next_stretch
 from psoup.store import Entry, Position, RegisterMany, Store
 from querystem.language import CreateStream, bind_query, parse_statement
 from tests.system.processes import Process, RunningStore
@@ -180,7 +180,7 @@ def _consume(root: Path) -> None:
     """The engine's own steps, one a commit; without rows they need no Spark."""
     ledger, no_rows = open_ledger(Store.open(root)), cast(Any, None)
     one = EngineSettings(step_commits=1)
-    while (news := reach(ledger.store.log.folder, ledger.epoch.log_version, one)).files:
+    while (news := next_stretch(ledger.store.log.folder, ledger.epoch.log_version, one)).files:
         take_step(ledger, no_rows, news, one)
 
 

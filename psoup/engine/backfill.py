@@ -14,11 +14,9 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from psoup.engine.coverage import Band
+from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
-from psoup.engine.outcome import by_table
 from psoup.engine.settings import EngineSettings
-from psoup.engine.spread import spread
-from psoup.engine.step import job_of
 from psoup.engine.worker import Slice, backfill
 from results.bitmap import BLOCK_BITS
 
@@ -58,7 +56,7 @@ class Backfill:
         bands = ledger.coverage.bands(stream_id, self._rows, floor, top)
         started = time.monotonic()
         slices = self._slices(ledger, stream_id, bands)
-        outcomes = spread(self._spark, job_of(ledger), backfill, slices)
+        outcomes = run_tasks(self._spark, job_of(ledger), backfill, slices)
         written = {name: (files, ()) for name, files in by_table(outcomes).items()}
         ledger.commit_all(written, operation="BACKFILL")
         reached = bands[-1].lo if bands[-1].lo > floor else 0

@@ -1,4 +1,4 @@
-"""Which predicates have met which rows.
+"""Coverage, as the engine keeps it: which predicates have met which rows.
 
 Predicates that arrive in one step are a cohort. A cohort has met every row from `row_lo` on, for
 ever; back-fill takes `row_lo` down to 0. Cohorts that have come equally far are one.
@@ -36,15 +36,18 @@ class Band:
     hi: int
 
 
-class Coverage:
+class Cohorts:
+    """The cohorts of every stream, and the rows of the coverage table that say so."""
+
     def __init__(self) -> None:
         self._streams: dict[int, list[Cohort]] = {}
 
     @classmethod
-    def load(cls, table: pa.Table) -> Coverage:
-        """From the rows of the coverage table.
+    def load(cls, table: pa.Table) -> Cohorts:
+        """Reads the rows of the coverage table.
 
-        A cohort's ranges join without a gap, so the lowest is how far it has come.
+        The ranges of rows that a cohort has met join without a gap, so the lowest one says how far
+        it has come.
         """
         coverage = cls()
         rows: dict[int, list[Cohort]] = {}
@@ -77,8 +80,8 @@ class Coverage:
         return pa.Table.from_pylist([_row(stream_id, cohort, None)], schema=COVERAGE)
 
     def extend(self, stream_id: int, row_lo: int, top: int) -> pa.Table:
-        """Every cohort of a pass has come down to `row_lo` at least; the rows to append to the
-        table. Those above `top` are not of it."""
+        """Notes that the cohorts of a pass have come down to `row_lo`, and returns the rows to
+        append to the table. Cohorts above `top` are not part of the pass."""
         cohorts = self.cohorts(stream_id)
         behind = [cohort for cohort in cohorts if row_lo < cohort.row_lo <= top]
         rows = [_row(stream_id, replace(one, row_lo=row_lo), one.row_lo) for one in behind]
@@ -88,8 +91,8 @@ class Coverage:
         return pa.Table.from_pylist(rows, schema=COVERAGE)
 
     def raise_to(self, stream_id: int, row_lo: int) -> None:
-        """What was matched below `row_lo` counts no more. The table must be written anew: rows that
-        say less than others before them say nothing."""
+        """Forgets what was matched below `row_lo`. The table must be written anew: appended rows
+        can only say that more was matched."""
         self._streams[stream_id] = _joined(
             replace(cohort, row_lo=max(cohort.row_lo, row_lo)) for cohort in self.cohorts(stream_id)
         )
@@ -98,15 +101,16 @@ class Coverage:
         self._streams.pop(stream_id, None)
 
     def pending(self, stream_id: int, floor: int) -> int:
-        """How many rows back-fill has still to go through; none below `floor` exist."""
+        """Counts the rows that back-fill has still to go through; no row below `floor` exists."""
         highest = max((cohort.row_lo for cohort in self.cohorts(stream_id)), default=0)
         return max(0, highest - floor)
 
     def top(self, stream_id: int, floor: int, reached: int) -> int:
-        """Where the pass goes on that has come down to `reached`, or where the next one begins.
+        """The row id at which the pass goes on that has come down to `reached`, or at which the
+        next pass begins.
 
-        Cohorts that came during a pass wait for the next, which takes all of them: if each of them
-        were first, none would come far while others keep coming.
+        Cohorts that came during a pass wait for the next, which takes all of them: if each were
+        first, none would come far while others keep coming.
         """
         levels = [one.row_lo for one in self.cohorts(stream_id) if one.row_lo > floor]
         under_way = any(level <= reached for level in levels)
@@ -154,7 +158,8 @@ def _joined(cohorts: Iterable[Cohort]) -> list[Cohort]:
 
 
 def _lowest(rows: list[Cohort]) -> list[Cohort]:
-    """For each range of predicate ids the least row_lo of the rows that contain it."""
+    """Cuts `rows` into ranges of predicate ids, each with the least row_lo of the rows that contain
+    it."""
     cuts = sorted({cut for row in rows for cut in (row.lo, row.hi)})
     pieces = []
     for lo, hi in pairwise(cuts):

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.backfill import Backfill
 from psoup.engine.errors import EngineFailed, SecondEngine
-from psoup.engine.intake import reach
 from psoup.engine.ledger import Ledger
 from psoup.engine.lock import EngineLock
 from psoup.engine.maintain import Maintenance
@@ -23,6 +22,7 @@ from psoup.engine.mend import mend
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import take_step
+from psoup.engine.stretch import next_stretch
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
 from psoup.store.log.position import Position
@@ -82,11 +82,11 @@ class Engine:
             raise self._failure
 
     def wait_for(self, position: Position, timeout: float = 60.0) -> None:
-        """Until an epoch holds everything up to `position`. Raises TimeoutError."""
+        """Waits until an epoch holds everything up to `position`. Raises TimeoutError."""
         self._wait(lambda: self._ledger.epoch.position >= position, timeout)
 
     def wait_idle(self, timeout: float = 60.0) -> None:
-        """Until the log is consumed, back-fill is done and no housekeeping is due."""
+        """Waits until the log is consumed, back-fill is done and no housekeeping is due."""
         self._wait(lambda: self._idle and not self._news(), timeout)
 
     def _wait(self, ready: Callable[[], bool], timeout: float) -> None:
@@ -116,7 +116,7 @@ class Engine:
             self._say(idle=False)
 
     def _rest(self) -> None:
-        """Until there is something new in the log, or it is time for housekeeping."""
+        """Waits until there is something new in the log, or it is time for housekeeping."""
         deadline = time.monotonic() + self._settings.housekeeping
         while not self._news() and time.monotonic() < deadline:
             if self._stopping.wait(self._settings.poll):
@@ -152,7 +152,7 @@ class Engine:
     def _try(self) -> bool:
         """One step, slice and chore."""
         ledger = self._ledger
-        news = reach(self._store.log.folder, ledger.epoch.log_version, self._settings)
+        news = next_stretch(self._store.log.folder, ledger.epoch.log_version, self._settings)
         if news.end > ledger.epoch.log_version:
             take_step(ledger, self._spark, news, self._settings)
             self._say(idle=False)

@@ -1,4 +1,4 @@
-"""What can stop the engine.
+"""The errors that stop the engine.
 
 EngineError
 ├── SecondEngine     another engine has this store

@@ -27,7 +27,7 @@ _CHUNK = 1 << 16
 
 
 class Histories:
-    """By stream. For the driver's thread only."""
+    """The histories of keyed streams by stream id, for the driver's thread only."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class Histories:
     def insert(
         self, stream_id: int, before: Iterable[DataFile], new: Iterable[DataFile]
     ) -> list[Closures]:
-        """Takes the rows of new files; what their coming says about ends."""
+        """Takes the rows of `new` files into a history; returns the closures that they cause."""
         history, rows = self.of(stream_id, before), self._read(stream_id, new)
         found = []
         for part in _chunks(rows):
@@ -53,12 +53,12 @@ class Histories:
         return found
 
     def anew(self, stream_id: int, files: Iterable[DataFile]) -> list[Closures]:
-        """All closures of a stream whose stem has these files."""
+        """Derives all closures of a stream once more from the files of its stem."""
         self.forget(stream_id)
         return self.insert(stream_id, (), files)
 
     def remove(self, stream_id: int, ids: Int64s) -> None:
-        """These ascending ids have left the files."""
+        """Takes rows out of a history: the ascending `ids` have left the files."""
         self._histories[stream_id] = self._histories[stream_id].without(ids)
 
     def forget(self, stream_id: int) -> None:

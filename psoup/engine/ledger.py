@@ -16,7 +16,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from psoup.engine.coverage import Coverage
+from psoup.engine.coverage import Cohorts
 from psoup.engine.errors import SecondEngine
 from psoup.engine.histories import Histories
 from psoup.store.delta import Commit, DeltaFolder, Snapshot
@@ -32,7 +32,7 @@ STEM = "stems/"
 
 
 def stem_name(stream_id: int) -> str:
-    """A stem among the tables."""
+    """The name of a stream's stem among the tables."""
     return f"{STEM}{stream_id}"
 
 
@@ -50,7 +50,7 @@ class Ledger:
         epochs_version: int,
         tables: dict[str, Snapshot],
         state: State,
-        coverage: Coverage,
+        coverage: Cohorts,
     ) -> None:
         self.store = store
         self.epoch = epoch
@@ -165,7 +165,7 @@ class Ledger:
 
 @contextmanager
 def only_engine() -> Iterator[None]:
-    """Around commits to the engine's own tables: a conflict there has one cause."""
+    """Wraps commits to the engine's own tables: a conflict there means a second engine."""
     try:
         yield
     except Conflict as error:

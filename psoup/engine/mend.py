@@ -15,11 +15,10 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from psoup.engine.coverage import Cohort, Coverage
+from psoup.engine.coverage import Cohort, Cohorts
 from psoup.engine.histories import closure_rows
+from psoup.engine.jobs import by_table, job_of
 from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
-from psoup.engine.outcome import by_table
-from psoup.engine.step import job_of
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
@@ -88,9 +87,9 @@ def forget_matches(ledger: Ledger, stream_id: int, row_hi: int) -> None:
 
 
 def restart_coverage(ledger: Ledger) -> None:
-    """Nothing has been matched: what was is dropped, and back-fill begins anew."""
+    """Drops all matches and begins the coverage anew, so that back-fill matches all again."""
     log.error("the coverage is damaged; all rows are matched again")
-    coverage, (_, predicates) = Coverage(), ledger.state.columns
+    coverage, (_, predicates) = Cohorts(), ledger.state.columns
     for stream in ledger.state.streams.values():
         ids = np.sort(predicates.of_stream(stream.id))
         if len(ids) and not stream.dropped:
@@ -102,10 +101,10 @@ def restart_coverage(ledger: Ledger) -> None:
 
 
 def load_coverage(ledger: Ledger) -> None:
-    """From the table, or anew where that is damaged."""
+    """Reads the coverage from its table, or begins it anew where that is damaged."""
     folder = ledger.folder("coverage")
     try:
-        ledger.coverage = Coverage.load(read_files(folder, ledger.tables["coverage"], COVERAGE))
+        ledger.coverage = Cohorts.load(read_files(folder, ledger.tables["coverage"], COVERAGE))
     except (CorruptStore, FileNotFoundError):
         restart_coverage(ledger)
 
@@ -121,7 +120,8 @@ def _write_coverage(ledger: Ledger) -> None:
 
 
 def _write_again(ledger: Ledger, name: str) -> None:
-    """A table in which the newest row of a key counts. The ledger must be at its epoch."""
+    """Writes a table in which the newest row of a key counts from memory. The ledger must be at its
+    epoch."""
     state = ledger.state
     registrations, _ = state.columns
     handles = [one for one in registrations if registrations[one].contact]
@@ -238,7 +238,8 @@ def look_at_holes(ledger: Ledger) -> bool:
 
 
 def _end(ledger: Ledger, hole: Hole) -> None:
-    """Its rows are back. Queries that came meanwhile have not been matched over them."""
+    """Ends a hole whose rows are back. Queries that came meanwhile are matched over them by
+    back-fill."""
     log.warning("%s is whole again; its rows are back", hole.file)
     ledger.state.losses = ledger.state.losses.only(partial(_is_not, hole))
     ledger.histories.forget(hole.stream_id)

@@ -28,7 +28,8 @@ Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def probe(index: QueryStem, stream_id: int, rows: pa.RecordBatch) -> pa.Table:
-    """All matches of the predicates in these stem rows, which ascend by id; deletes have none."""
+    """Matches stem rows, which ascend by id, with the predicates of an index. Rows that are deletes
+    match none."""
     rows = rows.filter(pa.array(are_rows(rows)))
     ids: Int64s = rows.column("_row_id").to_numpy()
     tables = []
@@ -48,10 +49,10 @@ def runs(values: Int64s) -> Iterator[tuple[int, int]]:
 
 
 def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
-    """The same matches in one piece for each predicate and block; only `live` predicates stay.
+    """Makes one piece of all pieces of a predicate and block; only those of `live` predicates stay.
 
-    Sound because what a predicate has met of a block is one run of ids, so that the range from
-    the least `lo` to the greatest `hi` holds no row it has not met.
+    That is sound because a predicate has met one run of ids in a block, so the range from the least
+    `lo` to the greatest `hi` holds no row it has not met.
     """
     kept = pieces.filter(pc.is_in(pieces.column("predicate_id"), value_set=live)).sort_by(_ORDER)
     predicates: Int64s = kept.column("predicate_id").to_numpy()
@@ -85,7 +86,7 @@ def _probe(index: QueryStem, ids: Int64s, rows: pa.RecordBatch) -> Matches:
 
 
 def _pieces(stream_id: int, ids: Int64s, found: Matches) -> pa.Table:
-    """In the order of predicates."""
+    """Rows of the matches table for one block, in the order of predicates."""
     block, lo, hi = int(ids[0]) >> BLOCK_BITS, int(ids[0]), int(ids[-1]) + 1
     predicates, counts, bitmaps = found.bitmaps()
     same = (stream_id, block >> SEGMENT_BITS, block, lo, hi)

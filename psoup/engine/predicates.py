@@ -6,6 +6,7 @@ costs only what changed since the one before.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,13 +15,83 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psoup.engine.live import Live
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.layout import PREDICATES
 from psoup.store.tables import read_files, read_newest
 from querystem.index import QueryStem
 
 Ints = npt.NDArray[np.int64]
+
+# A part is merged into the one before it unless that is so many times as large.
+_APART = 4
+
+
+class PredicateTexts:
+    """The live predicates of a stream and their texts, in columns: there is no object for each.
+
+    They are kept in parts, each sorted by id, that share no id. A removed predicate leaves its part
+    at the next merge.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+
+    def ids(self) -> Ints:
+        """The ids of the live predicates, in no order."""
+        return np.concatenate([np.empty(0, np.int64), *[ids for ids, _ in self.parts()]])
+
+    def parts(self) -> Iterator[tuple[Ints, pa.Array]]:
+        """The ids and texts of the live predicates, part by part."""
+        return (part.kept() for part in self._parts)
+
+    def contains(self, ids: Ints) -> npt.NDArray[np.bool_]:
+        here = np.zeros(len(ids), np.bool_)
+        for part in self._parts:
+            places, found = part.find(ids)
+            here[found] = part.alive[places[found]]
+        return here
+
+    def insert(self, ids: Ints, texts: pa.Array) -> None:
+        """Adds predicates: `ids` ascend, and none of them is here."""
+        self._parts.append(_Part(ids, texts))
+        while len(self._parts) > 1 and len(self._parts[-2]) < _APART * len(self._parts[-1]):
+            kept = [self._parts.pop().kept(), self._parts.pop().kept()]
+            joined = np.concatenate([ids for ids, _ in kept])
+            order = np.argsort(joined)
+            merged = pa.concat_arrays([texts for _, texts in kept]).take(pa.array(order))
+            self._parts.append(_Part(joined[order], merged))
+
+    def remove(self, ids: Ints) -> None:
+        """Removes predicates, all of which are here."""
+        for part in self._parts:
+            places, found = part.find(ids)
+            part.alive[places[found]] = False
+
+    def _check(self) -> None:
+        assert len(np.unique(self.ids())) == len(self.ids())
+        for part in self._parts:
+            assert (np.diff(part.ids) > 0).all() and len(part.ids) == len(part.texts)
+
+
+class _Part:
+    def __init__(self, ids: Ints, texts: pa.Array) -> None:
+        self.ids, self.texts = ids, texts
+        self.alive = np.ones(len(ids), np.bool_)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def kept(self) -> tuple[Ints, pa.Array]:
+        if self.alive.all():
+            return self.ids, self.texts
+        return self.ids[self.alive], self.texts.filter(pa.array(self.alive))
+
+    def find(self, ids: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """The place of each id in this part, and whether that place holds the id."""
+        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return places, self.ids[places] == ids
+
+
 Ranges = tuple[tuple[int, int], ...]
 
 EVERY: Ranges = ((0, 1 << 62),)
@@ -36,7 +107,7 @@ class Stem:
 
     @property
     def columns(self) -> frozenset[str]:
-        """What a probe reads of a row, or more."""
+        """The columns that a probe may read of a row."""
         return self.index.columns
 
     @property
@@ -54,13 +125,13 @@ class Stem:
             self.index.remove(predicate)
 
 
-class Predicates:
+class LivePredicates:
     """The live predicates of a store at one version of its table."""
 
     def __init__(self, folder: DeltaFolder) -> None:
         self._folder = folder
         self._version = -1
-        self._live: dict[int, Live] = {}
+        self._live: dict[int, PredicateTexts] = {}
         self._stems: dict[tuple[int, Ranges], Stem] = {}
 
     def advance(self, version: int) -> None:
@@ -75,7 +146,7 @@ class Predicates:
         self._version = version
 
     def live(self, stream_id: int) -> Ints:
-        """Their ids."""
+        """The ids of a stream's live predicates."""
         return self._of(stream_id).ids()
 
     def stem(self, stream_id: int, ranges: Ranges = EVERY) -> Stem:
@@ -87,8 +158,8 @@ class Predicates:
             self._forget(stream_id)
         return self._stems[key]
 
-    def _of(self, stream_id: int) -> Live:
-        return self._live.setdefault(stream_id, Live())
+    def _of(self, stream_id: int) -> PredicateTexts:
+        return self._live.setdefault(stream_id, PredicateTexts())
 
     def _added(self, version: int) -> Snapshot | None:
         """The files that came since; None where others went, or where nothing is known yet."""
@@ -103,7 +174,7 @@ class Predicates:
         return added
 
     def _reload(self, version: int) -> None:
-        """After a compaction or a roll-back: the difference to the whole table."""
+        """Takes over the difference to the whole table, after a compaction or a roll-back."""
         rows = read_newest(self._folder, self._folder.snapshot(version), PREDICATES)
         there = rows.column("predicate_id").to_numpy()
         for stream_id, live in self._live.items():
@@ -111,7 +182,8 @@ class Predicates:
         self._apply(rows)
 
     def _apply(self, rows: pa.Table) -> None:
-        """An id that has ended never comes back, so what came before it in these rows is void."""
+        """Applies rows of the table. An id that has ended never comes back, so rows that came
+        before its end are void."""
         rows = rows.sort_by("position")
         ended = rows.column("ended").to_numpy()
         gone = rows.column("predicate_id").to_numpy()[ended]
@@ -123,7 +195,8 @@ class Predicates:
             self._insert(stream_id, rows.filter(pc.equal(rows.column("stream_id"), stream_id)))
 
     def _insert(self, stream_id: int, rows: pa.Table) -> None:
-        """Those that are not here yet; a predicate has a row each time its users change."""
+        """Adds the predicates of `rows` that are not here yet; a predicate has a row each time its
+        users change."""
         ids, first = np.unique(rows.column("predicate_id").to_numpy(), return_index=True)
         new = ~self._of(stream_id).contains(ids)
         if not new.any():
@@ -151,7 +224,7 @@ class Predicates:
 
 
 @lru_cache(maxsize=8)
-def predicates_of(root: str, checked: int) -> Predicates:
+def predicates_of(root: str, checked: int) -> LivePredicates:
     """This process's predicates of the store at `root`, whose table has checksums from version
     `checked` on."""
-    return Predicates(DeltaFolder(Path(root) / "predicates", checked))
+    return LivePredicates(DeltaFolder(Path(root) / "predicates", checked))

@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 from datastem.codec import INSTANT
 from datastem.schema import StreamSchema
 from psoup.engine.errors import ServersRunning
+from psoup.engine.jobs import SparkJob, by_table
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.lock import EngineLock
-from psoup.engine.outcome import by_table
 from psoup.engine.recover import open_ledger
-from psoup.engine.worker import CLOSURE_BOUNDS, Job, insert, write_segments
+from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
 from psoup.store import CorruptStore, CreateStream, Data, Entry, Event, Jump, Position, Store, Tick
 from psoup.store.delta.durable import remove
 from psoup.store.delta.files import DataFile, write_data_file
@@ -105,7 +105,7 @@ def _set_stem(ledger: Ledger, stream: StreamState, clock: int) -> None:
     name, root = stem_name(stream.id), str(ledger.store.root)
     columns = ["_stamp"] if stream.schema.ordered_by else ["_stamp", "_ts", "_before"]
     late = [file for file in ledger.files(name) if file.high.get("_stamp", clock + 1) > clock]
-    job = Job(root, ledger.tables["predicates"].version, ledger.store.sync)
+    job = SparkJob(root, ledger.tables["predicates"].version, ledger.store.sync)
     written = by_table(
         outcome
         for file in late

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from psoup.engine.coverage import Coverage
+from psoup.engine.coverage import Cohorts
 from psoup.engine.ledger import STEM, Ledger, only_engine, stem_name
 from psoup.engine.mend import load_coverage
 from psoup.store.delta import DeltaFolder, Snapshot
@@ -32,7 +32,7 @@ def open_ledger(store: Store) -> Ledger:
     store.log.prove_end(epoch.log_version)
     named = _named(store, epoch)
     tables = {name: _roll_back(store.table(name), at, store.sync) for name, at in named.items()}
-    ledger = Ledger(store, epoch, epochs_version, tables, store.state(epoch), Coverage())
+    ledger = Ledger(store, epoch, epochs_version, tables, store.state(epoch), Cohorts())
     load_coverage(ledger)
     if any(tables[name].version != version for name, version in _versions(epoch).items()):
         log.info("took back what an unfinished step had written")

@@ -16,8 +16,7 @@ from psoup import lifeline
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
 from psoup.engine.lock import EngineLock
-from psoup.engine.scratch import make_scratch
-from psoup.engine.session import open_session
+from psoup.engine.session import make_scratch, open_session
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store, StoreError
 from psoup.store.delta.durable import LEAST_GRACE

@@ -1,9 +1,16 @@
-"""The Spark session, with the settings that were measured to matter (docs/architecture.md)."""
+"""The Spark session, with the settings that were measured to matter (docs/decisions/engine.md), and
+the temporary folder it works in.
+
+An engine removes its folder when it ends. What a killed one left is removed by the next engine of
+the store.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -52,7 +59,31 @@ def open_session(scratch: Path, *, master: str = "local[*]", ui: bool = False) -
 
 
 def _python_path() -> str:
-    """Where this process found our packages, before what was already asked for."""
+    """The folder of our packages, followed by what PYTHONPATH already names."""
     own = str(Path(psoup.__file__ or "").resolve().parents[1])
     asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join([own, *(part for part in asked if part and part != own)])
+
+
+def make_scratch(store_id: str) -> Path:
+    """Makes a temporary folder, named after the store and this process; folders of processes that
+    are gone are removed.
+
+    The caller must hold the store's engine lock.
+    """
+    prefix = f"psoup-engine-{store_id}-"
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        owner = folder.name.removeprefix(prefix).partition("-")[0]
+        if owner.isdigit() and not _runs(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

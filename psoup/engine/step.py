@@ -15,12 +15,11 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.coverage import Cohort
 from psoup.engine.histories import closure_rows
-from psoup.engine.intake import Stretch, tasks
+from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
-from psoup.engine.outcome import by_table
 from psoup.engine.settings import EngineSettings
-from psoup.engine.spread import spread
-from psoup.engine.worker import CLOSURE_BOUNDS, Intake, Job, fresh, write_segments
+from psoup.engine.stretch import Stretch, split_into_tasks
+from psoup.engine.worker import CLOSURE_BOUNDS, Intake, fresh, write_segments
 from psoup.store.delta.files import DataFile
 from psoup.store.layout import COVERAGE
 from psoup.store.log.events import Data, Entry
@@ -44,12 +43,6 @@ def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: Engi
     ledger.publish("step" if entries else "trim", news.end)
 
 
-def job_of(ledger: Ledger) -> Job:
-    store = ledger.store
-    folder = ledger.folder("predicates")
-    return Job(str(store.root), ledger.tables["predicates"].version, store.sync, folder.checked)
-
-
 def _headers(root: Path, news: Stretch) -> list[Entry]:
     return [
         entry
@@ -67,7 +60,7 @@ def _write_changes(ledger: Ledger, touched: Touched, coverage: pa.Table) -> None
 
 
 def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int, int]) -> pa.Table:
-    """Rows of the coverage table."""
+    """Makes the predicates born in this step a cohort; returns rows of the coverage table."""
     _, predicates = ledger.state.columns
     new = predicates.having(np.array([one for one in touched.predicates if one >= born], np.int64))
     ids = new.select(["stream_id", "predicate_id"]).group_by("stream_id")
@@ -86,8 +79,11 @@ def _insert_and_probe(
         stream.id: stream.schema for stream in ledger.state.streams.values() if not stream.dropped
     }
     parallelism = spark.sparkContext.defaultParallelism
-    units = [Intake(task, schemas) for task in tasks(news.files, parallelism, settings.task_bytes)]
-    outcomes = spread(spark, job_of(ledger), fresh, units)
+    units = [
+        Intake(task, schemas)
+        for task in split_into_tasks(news.files, parallelism, settings.task_bytes)
+    ]
+    outcomes = run_tasks(spark, job_of(ledger), fresh, units)
     for outcome in outcomes:
         if isinstance(outcome, Hole):
             ledger.state.losses = ledger.state.losses.lose(outcome)
@@ -104,7 +100,8 @@ def _insert_and_probe(
 
 
 def _close(ledger: Ledger, stream_id: int, files: list[DataFile]) -> list[DataFile]:
-    """What the rows of a keyed stream's new files say about ends, as files of the closures."""
+    """Derives the closures that the rows of a keyed stream's new files cause, and writes them as
+    files."""
     found = ledger.histories.insert(stream_id, ledger.files(stem_name(stream_id)), files)
     rows = closure_rows(stream_id, found, ledger.epoch.number + 1)
     root = ledger.folder("closures").root

@@ -1,4 +1,4 @@
-"""What runs in executors: insert rows into a stem, probe the queries, write what came of it.
+"""The work of executors: insert rows into a stem, probe the queries, write what came of it.
 
 A task needs nothing of the driver but its job, and the shared folder; what it keeps between tasks
 is in `predicates`.
@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from datastem.blocks import BLOCK_BITS
 from datastem.schema import OP, StreamSchema
 from psoup.engine import pieces
-from psoup.engine.intake import Task
+from psoup.engine.jobs import Outcome, SparkJob, Written
 from psoup.engine.ledger import stem_name
-from psoup.engine.outcome import Outcome, Written
 from psoup.engine.predicates import Ranges, predicates_of
+from psoup.engine.stretch import Task
 from psoup.store.delta.durable import WRITERS
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader, row_groups
@@ -35,17 +35,6 @@ MATCH_BOUNDS = ("predicate_id", "block", "lo", "hi")
 CLOSURE_BOUNDS = ("row_id", "by")
 # A server that wants the matches of one predicate reads the row group it is in.
 GROUP_ROWS = 1 << 12
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Where the store is, and the version of its predicates table to match with; the table has
-    checksums from version `checked` on."""
-
-    root: str
-    predicates: int
-    sync: bool
-    checked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +56,8 @@ class Intake:
     schemas: Mapping[int, StreamSchema]
 
 
-def fresh(job: Job, work: Intake) -> list[Outcome]:
-    """New rows: every log file is decoded, stored and matched.
+def fresh(job: SparkJob, work: Intake) -> list[Outcome]:
+    """Takes in new rows: every log file is decoded, stored and matched.
 
     Files are written in threads: some are synced while others are matched.
     """
@@ -95,8 +84,9 @@ def fresh(job: Job, work: Intake) -> list[Outcome]:
     return [*outcomes, *(outcome for written in writing for outcome in written.result())]
 
 
-def backfill(job: Job, work: Slice) -> list[Outcome]:
-    """Old rows: only the predicates that have not met them yet, and only the columns they read."""
+def backfill(job: SparkJob, work: Slice) -> list[Outcome]:
+    """Matches old rows with the predicates that have not met them yet, and reads only the columns
+    that those need."""
     known = predicates_of(job.root, job.checked)
     known.advance(job.predicates)
     stem = known.stem(work.stream_id, work.predicates)
@@ -106,7 +96,7 @@ def backfill(job: Job, work: Slice) -> list[Outcome]:
     return write_pieces(job, work.stream_id, pieces.probe(stem.index, work.stream_id, rows))
 
 
-def insert(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
+def insert(job: SparkJob, stream_id: int, rows: pa.Table) -> list[Outcome]:
     """Writes rows, ascending by id, as files of the stem; none reaches over a segment's edge."""
     name = stem_name(stream_id)
     ids = rows.column("_row_id").to_numpy()
@@ -126,11 +116,11 @@ def insert(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
 
 
 def _block_edges(ids: pieces.Int64s) -> list[int]:
-    """So that a row group is of one block, and a reader of a block reads no other."""
+    """The places at which row groups end, so that a reader of a block reads no other block."""
     return [first for first, _ in pieces.runs(ids >> BLOCK_BITS)][1:]
 
 
-def write_pieces(job: Job, stream_id: int, found: pa.Table) -> list[Outcome]:
+def write_pieces(job: SparkJob, stream_id: int, found: pa.Table) -> list[Outcome]:
     """Writes pieces, sorted, as one file for each segment."""
     files = write_segments(Path(job.root) / "matches", stream_id, found, MATCH_BOUNDS, job.sync)
     return [Written("matches", file) for file in files]
@@ -154,7 +144,7 @@ def write_segments(
     ]
 
 
-def _read(job: Job, work: Slice, columns: frozenset[str]) -> pa.RecordBatch:
+def _read(job: SparkJob, work: Slice, columns: frozenset[str]) -> pa.RecordBatch:
     """The rows of a slice; its files come in the order of their ids."""
     root = Path(job.root) / stem_name(work.stream_id)
     tables = []

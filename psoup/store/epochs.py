@@ -21,7 +21,7 @@ from psoup.store.state.losses import NO_LOSS, Hole, Losses, Lost
 
 @dataclass(frozen=True, slots=True)
 class StreamMark:
-    """What the epoch holds of a stream: row ids below `high`, in `version` of its stem."""
+    """A stream at an epoch: its rows with ids below `high` are in `version` of its stem."""
 
     high: int
     reached: int | None
@@ -83,7 +83,7 @@ class Epochs:
         return version, self._read(max(added, key=lambda file: file.high["epoch"]))
 
     def is_newest(self, version: int) -> bool:
-        """Whether no epoch came after this version of the table."""
+        """True where no epoch came after this version of the table."""
         return self.folder.latest_version(version) == version
 
     def append(self, version: int, epoch: Epoch) -> None:

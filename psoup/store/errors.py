@@ -1,4 +1,4 @@
-"""What can go wrong with the store on disk.
+"""The errors of the store on disk.
 
 StoreError
 ├── Conflict           somebody else committed that version first

@@ -39,8 +39,11 @@ def new_identity() -> str:
 
 
 def read_identity(root: Path) -> dict[str, Any]:
-    """`psoup` is the format. `checked` names for each table that format 1 began the version from
-    which on it has checksums; a table that is not named has them all."""
+    """Reads who a store is. `psoup` is its format. `checked` names for each table that format 1
+    began the version from which on it has checksums; a table that is not named has them all.
+
+    Raises NotAStore, UnsupportedFormat.
+    """
     identity = _parse(root, DeltaFolder(root / "log", NEVER))
     if identity["psoup"] > FORMAT:
         raise UnsupportedFormat(
@@ -67,7 +70,8 @@ log = logging.getLogger("psoup.store")
 
 
 def upgrade(root: Path, sync: bool) -> None:
-    """Several processes may try at once, and one does it. Does nothing where it is done.
+    """Gives a store the present format; does nothing where it has that. Several processes may try
+    at once, and one does it.
 
     Raises UnsupportedFormat where an engine of an earlier version runs on the store.
     """
@@ -95,7 +99,7 @@ def upgrade(root: Path, sync: bool) -> None:
 
 
 def with_checks(root: Path, file: DataFile) -> DataFile:
-    """A file of format 1, whose content is believed for the last time."""
+    """Gives a file of format 1 checksums: its content is believed for the last time."""
     if file.checks is not None:
         return file
     return replace(file, checks=checks_of((root / file.path).read_bytes()))
@@ -116,7 +120,7 @@ def _engine_runs(root: Path) -> bool:
 
 
 def _ends(root: Path) -> Iterator[tuple[str, int]]:
-    """Every table but the log, and its next version."""
+    """Lists every table but the log, each with its next version."""
     stems = [f"stems/{found.parent.name}" for found in (root / "stems").glob("*/_delta_log")]
     for name in [*TABLES, *stems]:
         folder = DeltaFolder(root / name, NEVER)

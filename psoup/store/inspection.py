@@ -24,15 +24,15 @@ from psoup.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """`rows` are those that are lost with the file, where it held rows and nothing else."""
+    """A problem for people. `rows` are lost with the file, where it held rows and nothing else."""
 
     problem: str
     rows: Lost | None = None
 
 
 def damage(store: Store) -> Iterator[Damage]:
-    """What can't be read, of everything the log and the newest epoch name. Raises CorruptStore
-    where that can't even be found out."""
+    """Finds what can't be read, of everything the log and the newest epoch name. Raises
+    CorruptStore where that can't even be found out."""
     _, epoch = store.epochs.latest()
     for folder in _folders(store, epoch):
         yield from _damaged_commits(folder)

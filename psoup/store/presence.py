@@ -45,7 +45,7 @@ class ClockRepair:
 
 
 def read_note(root: Path) -> ClockRepair | None:
-    """The repair that was begun and has not ended."""
+    """The note of a repair that was begun and has not ended; None where there is none."""
     try:
         return ClockRepair(**json.loads((root / NOTE_NAME).read_bytes()))
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def read_note(root: Path) -> ClockRepair | None:
 
 
 def leave_note(root: Path, repair: ClockRepair) -> None:
-    """Durably. The same note may be there already."""
+    """Writes the note of a repair durably. It may be there already."""
     with contextlib.suppress(FileExistsError):
         put_if_absent(root / NOTE_NAME, json.dumps(asdict(repair)).encode())
 
@@ -80,7 +80,8 @@ class Occupancy:
         self._descriptor: int | None = None
 
     def enter(self) -> None:
-        """For a server. Raises Repairing where the store is being repaired, or has to be."""
+        """Takes a server's share of the store. Raises Repairing where the store is being repaired,
+        or has to be."""
         if not self._lock(fcntl.LOCK_SH):
             raise Repairing(f"{self._root} is being repaired; start the server again after that")
         try:
@@ -90,7 +91,7 @@ class Occupancy:
             raise
 
     def take(self) -> bool:
-        """For a repair: the whole store. False where a server runs on it."""
+        """Takes the whole store for a repair; False where a server runs on it."""
         return self._lock(fcntl.LOCK_EX)
 
     def leave(self) -> None:
@@ -119,11 +120,11 @@ class Pulse:
 
     @classmethod
     def own(cls) -> Pulse:
-        """The first one of this process."""
+        """The first pulse of this process."""
         return cls(socket.gethostname(), os.getpid(), 1)
 
     def write(self, descriptor: int) -> None:
-        """In place, over what is there: the file itself carries the engine's lock."""
+        """Writes the pulse in place: the file itself carries the engine's lock."""
         form = {"host": self.host, "pid": self.pid, "count": self.count}
         content = json.dumps(form).encode() + b"\n"
         os.pwrite(descriptor, content, 0)
@@ -131,7 +132,8 @@ class Pulse:
 
     @classmethod
     def read(cls, root: Path) -> Pulse | None:
-        """None where no engine has run, the last one ended in order, or the file is being written.
+        """Reads the pulse; None where no engine has run, the last one ended in order, or the file
+        is being written.
 
         An engine of an older version writes only its process id, and has no pulse.
         """
@@ -143,7 +145,7 @@ class Pulse:
 
 
 class PulseWatch:
-    """What a server knows of the engine, by looking every second or so."""
+    """A server's knowledge of the engine, by looks every second or so."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -151,7 +153,8 @@ class PulseWatch:
         self._changed_at: float | None = None
 
     def look(self) -> None:
-        """The first look has nothing to compare with, and goes by the file's own instant."""
+        """Looks at the pulse. The first look has nothing to compare with, and goes by the age of
+        the file."""
         pulse, now = Pulse.read(self._root), time.monotonic()
         if pulse is None:
             self._seen = self._changed_at = None

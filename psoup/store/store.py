@@ -23,7 +23,8 @@ from psoup.store.tables import REPEATED, load_state, read_newest
 
 
 class Store:
-    """`sync` False gives up durability against power loss; a killed process still loses nothing."""
+    """An opened store. With `sync` False it gives up durability against power loss; a killed
+    process still loses nothing."""
 
     def __init__(self, root: Path, *, sync: bool = True) -> None:
         self.root = root
@@ -37,7 +38,8 @@ class Store:
 
     @cached_property
     def positions(self) -> PositionCodec:
-        """For positions of the incarnation that the newest epoch names, or the one it began as."""
+        """The codec for positions of the incarnation that the newest epoch names, or that the store
+        began as."""
         _, epoch = self.epochs.latest()
         return PositionCodec(f"{self.id}/{epoch.incarnation or self._incarnation}".encode())
 

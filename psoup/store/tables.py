@@ -1,6 +1,5 @@
 """The tables in which the newest row of a key counts: catalog, registrations, predicates,
-publishers. Each step appends the rows that changed; compaction keeps the newest ones.
-"""
+publishers and leases. Each step appends the rows that changed; compaction keeps the newest ones."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ REPEATED: Mapping[str, tuple[str, ...]] = {
 
 
 def changed_rows(state: State, touched: Touched, position: Position) -> dict[str, pa.Table]:
-    """What the engine appends after a step, by table; a table without changes is left out."""
+    """The rows that the engine appends after a step, by table; unchanged tables are left out."""
     at = position.packed
     streams = [_stream_row(state.streams[key], at) for key in touched.streams]
     publishers = [_publisher_row(state, key, at) for key in touched.publishers]
@@ -63,7 +62,7 @@ def newest(table: pa.Table, keys: Iterable[str]) -> pa.Table:
 
 
 def _last(table: pa.Table, keys: list[str]) -> Bools:
-    """Which rows are the newest of their key."""
+    """Marks the rows that are the newest of their key."""
     last = ~_shared(_marks(table, keys))
     (others,) = np.nonzero(~last)
     few = table.select([*keys, "position"]).take(pa.array(others))
@@ -75,7 +74,7 @@ def _last(table: pa.Table, keys: list[str]) -> Bools:
 
 
 def _marks(table: pa.Table, keys: list[str]) -> Any:
-    """A number for each row's key: the same for the same key, mostly another for another."""
+    """A number for each row: equal for equal keys, and mostly different for different ones."""
     match keys:
         case ["handle"]:
             halves = handle_halves(table.column("handle"))
@@ -86,7 +85,7 @@ def _marks(table: pa.Table, keys: list[str]) -> Any:
 
 
 def _shared(marks: Any) -> Bools:
-    """Which of the numbers occur more than once: few of those of a large table."""
+    """Marks the numbers that occur more than once: few of those of a large table."""
     order = np.argsort(marks)
     same = np.concatenate([[False], marks[order][1:] == marks[order][:-1], [False]])
     shared = np.empty(len(marks), np.bool_)
@@ -97,14 +96,14 @@ def _shared(marks: Any) -> Bools:
 def read_newest(
     folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema, repeated: Iterable[str] = ()
 ) -> pa.Table:
-    """The live rows of one of these tables."""
+    """Reads the live rows of one of these tables."""
     return newest(read_files(folder, snapshot, schema, repeated), KEYS[folder.root.name])
 
 
 def read_files(
     folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema, repeated: Iterable[str] = ()
 ) -> pa.Table:
-    """All rows of an unpartitioned table; columns of `repeated` values as dictionaries."""
+    """Reads all rows of an unpartitioned table; columns of `repeated` values as dictionaries."""
     repeated = list(repeated)
     tables = [reader(folder.root, file).whole(repeated) for file in snapshot.files.values()]
     return pa.concat_tables(tables) if tables else schema.empty_table()
@@ -213,7 +212,7 @@ def _predicate_rows(state: State, ids: Iterable[int], at: int) -> pa.Table:
 
 
 def _changes(live: pa.Table, ended: pa.Array, at: int, schema: pa.Schema) -> pa.Table:
-    """Rows as they are now, and of those that ended their key, the first column."""
+    """The rows that are there now, and for each key that ended a row of the key alone."""
     there = live.append_column("ended", pa.array(np.zeros(live.num_rows, np.bool_)))
     gone = pa.table(
         {

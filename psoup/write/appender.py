@@ -25,7 +25,7 @@ log = logging.getLogger("psoup.write")
 T = TypeVar("T")
 
 
-class Tail(Protocol):
+class LogTail(Protocol):
     """The state at the end of the log, as its keeper has read it; a server's follower is one.
 
     `version` is the last commit that `state` holds, `recent` has the batches seen lately.
@@ -57,7 +57,7 @@ class Held(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """How many proposals, and how many bytes of them, become one commit at most."""
+    """The most proposals, and the most bytes of them, that become one commit."""
 
     proposals: int
     nbytes: int
@@ -79,7 +79,7 @@ class Appender:
     def __init__(
         self,
         log: Log,
-        tail: Tail,
+        tail: LogTail,
         guard: ClockGuard,
         limits: GroupLimits,
         held: Callable[[], Held | None] = lambda: None,

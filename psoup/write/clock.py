@@ -55,7 +55,8 @@ class ClockGuard:
         self._said = timepiece.boot()
 
     def begin(self, last: int) -> None:
-        """From here on commits are heard as they are made; those before may be of any age."""
+        """Begins to compare clocks. Commits are heard as they are made from here on; those before
+        may be of any age."""
         self.see(last)
         self._live = True
 
@@ -81,7 +82,7 @@ class ClockGuard:
 
     @property
     def silence(self) -> int:
-        """How long no server of this machine has appended anything."""
+        """The time for which no server of this machine has appended anything."""
         return self.timepiece.boot() - self._said
 
     def others(self) -> dict[str, int]:
@@ -112,12 +113,12 @@ class ClockGuard:
         return ""
 
     def _stepped(self) -> int:
-        """By how much the clock was set forward since the server began; 0 within the limit."""
+        """The time by which the clock was set forward since this server began; 0 within limits."""
         stepped = self.timepiece.wall() - self.timepiece.boot() - self._begun
         return stepped if stepped > self._limit else 0
 
     def _ahead(self) -> int:
-        """By how much at least the clock is ahead of most other machines'; 0 within the limit."""
+        """The least by which the clock is ahead of most other machines'; 0 within the limit."""
         ahead = sorted(self.others().values())
         least = ahead[(len(ahead) - 1) // 2] if ahead else 0
         return least if least > self._limit else 0

@@ -93,7 +93,7 @@ class CommitDraft:
 
     @property
     def room(self) -> int:
-        """How many more events the commit can hold."""
+        """The number of events that the commit can still hold."""
         return MAX_EVENTS_PER_COMMIT - len(self.entries)
 
     def append(self, tenant: str, owner: str, event: Event) -> Position:

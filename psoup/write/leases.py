@@ -12,7 +12,7 @@ import pyarrow as pa
 from datastem.instants import MINUTE, SECOND
 from psoup.errors import ServerError
 from psoup.store import Expire, Registration, Renew, State, StoreError, Tick
-from psoup.write.appender import Appender, Tail
+from psoup.write.appender import Appender, LogTail
 from psoup.write.clock import ClockGuard
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Proposal
 
@@ -84,7 +84,7 @@ class LeaseKeeper:
     No answer waits for a lease, but for `renewed`, and that for a moment only.
     """
 
-    def __init__(self, tail: Tail, appender: Appender, guard: ClockGuard) -> None:
+    def __init__(self, tail: LogTail, appender: Appender, guard: ClockGuard) -> None:
         self._tail = tail
         self._appender = appender
         self._guard = guard

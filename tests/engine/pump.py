@@ -7,11 +7,11 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from psoup.engine.backfill import Backfill
-from psoup.engine.intake import reach
 from psoup.engine.maintain import Maintenance
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import take_step
+from psoup.engine.stretch import next_stretch
 from psoup.store import Store
 
 QUIET = EngineSettings(housekeeping=0.0)
@@ -32,7 +32,7 @@ class Pump:
         end = self.store.log.latest_version(start) if end is None else end
         if end > start:
             limits = replace(self.settings, step_commits=end - start)
-            news = reach(self.store.log.folder, start, limits)
+            news = next_stretch(self.store.log.folder, start, limits)
             take_step(self.ledger, self.spark, news, self.settings)
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Coverage against a naive twin: for each predicate, the set of rows it has met."""
+"""Cohorts against a naive twin: for each predicate, the set of rows it has met."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.engine.coverage import Band, Cohort, Coverage
+from psoup.engine.coverage import Band, Cohort, Cohorts
 
 STREAM = 7
 
 
 def test_a_new_cohort_waits_for_what_is_below() -> None:
-    coverage = Coverage()
+    coverage = Cohorts()
     coverage.start(STREAM, Cohort(1, 3, 100))
     assert coverage.pending(STREAM, 0) == 100
     assert coverage.bands(STREAM, 30, 0, 100) == [Band(((1, 3),), 70, 100)]
 
 
 def test_cohorts_share_the_rows_neither_has_met() -> None:
-    coverage = Coverage()
+    coverage = Cohorts()
     coverage.start(STREAM, Cohort(1, 3, 50))
     coverage.start(STREAM, Cohort(3, 4, 80))
     assert coverage.bands(STREAM, 60, 0, 80) == [
@@ -29,7 +29,7 @@ def test_cohorts_share_the_rows_neither_has_met() -> None:
 
 
 def test_rows_that_are_gone_are_not_waited_for() -> None:
-    coverage = Coverage()
+    coverage = Cohorts()
     coverage.start(STREAM, Cohort(1, 2, 50))
     assert coverage.bands(STREAM, 100, 40, 50) == [Band(((1, 2),), 40, 50)]
     assert coverage.bands(STREAM, 100, 50, 50) == []
@@ -38,7 +38,7 @@ def test_rows_that_are_gone_are_not_waited_for() -> None:
 
 def test_a_pass_comes_to_its_end_while_others_keep_coming() -> None:
     """A cohort and ten rows a step, a slice of a hundred rows after it."""
-    coverage, high, reached, slices = Coverage(), 1000, 0, 0
+    coverage, high, reached, slices = Cohorts(), 1000, 0, 0
     for number in range(60):
         coverage.start(STREAM, Cohort(number + 1, number + 2, high))
         high += 10
@@ -54,7 +54,7 @@ def test_a_pass_comes_to_its_end_while_others_keep_coming() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["register", "rows", "slice"]), st.integers(1, 40))))
 def test_every_row_is_met_once_and_the_table_says_so(actions: list[tuple[str, int]]) -> None:
-    coverage, high, next_id, reached = Coverage(), 0, 1, 0
+    coverage, high, next_id, reached = Cohorts(), 0, 1, 0
     met: dict[int, list[int]] = {}
     written = [coverage.table()]
     for action, amount in actions:
@@ -74,9 +74,9 @@ def test_every_row_is_met_once_and_the_table_says_so(actions: list[tuple[str, in
             reached = bands[-1].lo
             written.append(coverage.extend(STREAM, reached, top))
         coverage._check()
-        loaded = Coverage.load(pa.concat_tables(written))
+        loaded = Cohorts.load(pa.concat_tables(written))
         assert loaded.cohorts(STREAM) == coverage.cohorts(STREAM)
-        assert Coverage.load(coverage.table()).cohorts(STREAM) == coverage.cohorts(STREAM)
+        assert Cohorts.load(coverage.table()).cohorts(STREAM) == coverage.cohorts(STREAM)
         for cohort in coverage.cohorts(STREAM):
             for one in range(cohort.lo, cohort.hi):
                 assert sorted(met[one]) == list(range(cohort.row_lo, high))

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.types import BIGINT, BOOLEAN
-from psoup.engine.live import Live
-from psoup.engine.predicates import Predicates
+from psoup.engine.predicates import LivePredicates, PredicateTexts
 from psoup.store import DeltaFolder
 from psoup.store.delta.files import write_data_file
 from psoup.store.layout import PREDICATES
@@ -35,7 +34,7 @@ def row(id_: int, position: int, ended: bool = False) -> dict[str, object]:
     return {"predicate_id": id_, "position": position, "ended": False, **stream}
 
 
-def found(known: Predicates, stream: int, *ranges: tuple[int, int]) -> set[int]:
+def found(known: LivePredicates, stream: int, *ranges: tuple[int, int]) -> set[int]:
     stem = known.stem(stream, tuple(ranges)) if ranges else known.stem(stream)
     stem.index._check()
     return {id_ for id_, _ in stem.index.probe(ROWS)}
@@ -44,7 +43,7 @@ def found(known: Predicates, stream: int, *ranges: tuple[int, int]) -> set[int]:
 def test_oracle_table_after_each_commit(tmp_path: Path) -> None:
     random, folder = np.random.default_rng(3), DeltaFolder(tmp_path / "predicates")
     folder.create(PREDICATES)
-    known, live, next_id = Predicates(folder), set[int](), 0
+    known, live, next_id = LivePredicates(folder), set[int](), 0
     matching = {n for n in range(5000) if n % 250 % 7 < n % 5}
     for version in range(1, 25):
         added = list(range(next_id, next_id + int(random.integers(1, 200))))
@@ -75,7 +74,7 @@ def test_oracle_table_after_each_commit(tmp_path: Path) -> None:
 
 
 def test_parts_are_merged_and_keep_their_texts() -> None:
-    live, model, random = Live(), dict[int, str](), np.random.default_rng(1)
+    live, model, random = PredicateTexts(), dict[int, str](), np.random.default_rng(1)
     for step in range(60):
         ids = np.unique(random.integers(step * 100, step * 100 + 100, 9))
         live.insert(ids, pa.array([str(id_) for id_ in ids.tolist()]))

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from psoup.engine.maintain.vacuum import Vacuum
+from psoup.engine.maintain.discard import Vacuum
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store, log

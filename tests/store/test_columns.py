@@ -10,14 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.store.state.columns import Column, Handles, Interned, Numbers, Texts
+from psoup.store.state.columns import (
+    GrowingColumn,
+    HandleColumn,
+    InternedColumn,
+    NumberColumn,
+    TextColumn,
+)
 
 texts = st.sampled_from(["", "a", "b", "ä\U0001f600", "x" * 50]) | st.text(max_size=5)
 KINDS: dict[str, Any] = {
-    "numbers": (Numbers, st.integers(-(2**63), 2**63 - 1), pa.int64()),
-    "texts": (Texts, texts, pa.string()),
-    "interned": (Interned, texts, pa.string()),
-    "handles": (Handles, st.binary(min_size=16, max_size=16), pa.binary()),
+    "numbers": (NumberColumn, st.integers(-(2**63), 2**63 - 1), pa.int64()),
+    "texts": (TextColumn, texts, pa.string()),
+    "interned": (InternedColumn, texts, pa.string()),
+    "handles": (HandleColumn, st.binary(min_size=16, max_size=16), pa.binary()),
 }
 
 
@@ -25,7 +31,7 @@ KINDS: dict[str, Any] = {
 @given(data=st.data())
 def test_a_column_is_a_list(kind: str, data) -> None:
     make, value, type_ = KINDS[kind]
-    column: Column = make()
+    column: GrowingColumn = make()
     model: list[Any] = []
     for step in data.draw(st.lists(st.sampled_from(["append", "extend", "keep"]), max_size=12)):
         if step == "append":
@@ -45,7 +51,7 @@ def test_a_column_is_a_list(kind: str, data) -> None:
     rows = data.draw(st.lists(st.integers(0, max(0, len(model) - 1)), max_size=9))
     rows = rows if model else []
     assert column.take(np.array(rows, np.int64)).to_pylist() == [model[row] for row in rows]
-    if isinstance(column, Interned):
+    if isinstance(column, InternedColumn):
         codes = dict(zip(column.codes.tolist(), model, strict=True))
         assert len(set(codes.values())) == len(codes)
         assert all(column.code_of(text) == code for code, text in codes.items())

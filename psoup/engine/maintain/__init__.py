@@ -1,7 +1,7 @@
 """Housekeeping: what keeps the steady state steady. At most one piece of it follows a step.
 
-Each chore is an object with one verb, `advance(ledger) -> bool`: do a bounded piece of work,
-publish its epoch, and say whether there was any.
+Each chore is an object with one verb, `advance(ledger) -> bool`: it does a bounded piece of work,
+publishes an epoch of it where one is needed, and says whether there was any.
 """
 
 from __future__ import annotations
@@ -12,14 +12,10 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from psoup.engine.ledger import Ledger
-from psoup.engine.maintain.checkpoint import Checkpoint
-from psoup.engine.maintain.compact import Compact
-from psoup.engine.maintain.merge import Merge
-from psoup.engine.maintain.retain import Retain
+from psoup.engine.maintain.discard import Checkpoint, Trim, Vacuum
+from psoup.engine.maintain.merge import Compact, Merge
+from psoup.engine.maintain.retain import Retain, Thin
 from psoup.engine.maintain.scrub import Scrub
-from psoup.engine.maintain.thin import Thin
-from psoup.engine.maintain.trim import Trim
-from psoup.engine.maintain.vacuum import Vacuum
 from psoup.engine.settings import EngineSettings
 
 __all__ = ["Chore", "Maintenance"]
@@ -45,9 +41,9 @@ class Maintenance:
         )
 
     def advance(self, ledger: Ledger) -> bool:
-        """True where something was done, and so more may be due.
+        """Lets the next chore that has something to do advance; False where none has.
 
-        They take turns: one that always has something to do holds up none of the others.
+        Chores take turns: one that always has something to do holds up none of the others.
         """
         for _ in range(len(self._chores)):
             self._chores.rotate(-1)

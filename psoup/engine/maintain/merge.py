@@ -1,7 +1,8 @@
-"""Merging: many small files become one, and many pieces of a block one piece.
+"""Merging: many small files become one, many pieces of a block one piece, and the tables in which
+the newest row of a key counts keep only that.
 
-Files of like size are merged, so a row is rewritten a logarithmic number of times. A merged file
-stays within its segment.
+`Merge` takes files of like size, so a row is rewritten a logarithmic number of times; a merged file
+stays within its segment. `Compact` rewrites the driver's own tables.
 """
 
 from __future__ import annotations
@@ -16,22 +17,21 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from psoup.engine import pieces
+from psoup.engine.jobs import Outcome, SparkJob, Written, by_table, job_of, run_tasks
 from psoup.engine.ledger import STEM, Ledger, stream_of
-from psoup.engine.outcome import Outcome, Written, by_table
 from psoup.engine.predicates import predicates_of
 from psoup.engine.settings import EngineSettings
-from psoup.engine.spread import spread
-from psoup.engine.step import job_of
-from psoup.engine.worker import CLOSURE_BOUNDS, Job, insert, write_pieces, write_segments
-from psoup.store.delta.files import DataFile
+from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_pieces, write_segments
+from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
 from psoup.store.layout import SEGMENTED, TABLES
+from psoup.store.tables import KEYS, read_newest
 
 _BY_ROW = [("row_id", "ascending"), ("by", "ascending")]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FileRun:
     """Neighbouring files of one segment, to become one file."""
 
     table: str
@@ -45,14 +45,16 @@ class Run:
 
 
 class Merge:
+    """Merges neighbouring files of stems, matches and closures in a Spark job."""
+
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
         self._spark = spark
         self._settings = settings
         self._seen: dict[str, int] = {}
 
     def advance(self, ledger: Ledger) -> bool:
-        """What is due in all tables, as one job, as far as one go may read."""
-        chosen: list[Run] = []
+        """Merges what is due in all tables in one job, as far as one go may read."""
+        chosen: list[FileRun] = []
         size = 0
         for run in self._due(ledger):
             if not chosen or size + run.size <= self._settings.merge_bytes:
@@ -62,7 +64,7 @@ class Merge:
             self._merge(ledger, chosen)
         return bool(chosen)
 
-    def _due(self, ledger: Ledger) -> Iterator[Run]:
+    def _due(self, ledger: Ledger) -> Iterator[FileRun]:
         """Looks at a table again when it has had enough commits to make a difference."""
         for name in [*SEGMENTED, *(name for name in ledger.tables if name.startswith(STEM))]:
             version = ledger.tables[name].version
@@ -72,8 +74,8 @@ class Merge:
                 if not runs:
                     self._seen[name] = version
 
-    def _merge(self, ledger: Ledger, runs: list[Run]) -> None:
-        added = by_table(spread(self._spark, job_of(ledger), merge_run, runs))
+    def _merge(self, ledger: Ledger, runs: list[FileRun]) -> None:
+        added = by_table(run_tasks(self._spark, job_of(ledger), merge_run, runs))
         removed: dict[str, list[DataFile]] = {}
         for run in runs:
             removed.setdefault(run.table, []).extend(run.files)
@@ -81,7 +83,7 @@ class Merge:
         ledger.commit_all(changes, operation="MERGE", data_change=False)
         ledger.publish("merge")
 
-    def _runs(self, name: str, files: Iterable[DataFile]) -> Iterator[Run]:
+    def _runs(self, name: str, files: Iterable[DataFile]) -> Iterator[FileRun]:
         """The runs worth merging, one a segment at most."""
         place = _partition if name in SEGMENTED else _stem_place(stream_of(name))
         small = [file for file in files if file.low and 2 * file.size < self._settings.merge_bytes]
@@ -89,7 +91,7 @@ class Merge:
             sorted(small, key=lambda file: (place(file), _first(file))), key=place
         ):
             if run := self._run(list(group)):
-                yield Run(name, stream_id, segment, tuple(run))
+                yield FileRun(name, stream_id, segment, tuple(run))
 
     def _run(self, files: list[DataFile]) -> list[DataFile] | None:
         """The neighbours of the least size class that are many enough."""
@@ -114,8 +116,8 @@ class Merge:
         return run[:count]
 
 
-def merge_run(job: Job, run: Run) -> list[Outcome]:
-    """Runs in an executor."""
+def merge_run(job: SparkJob, run: FileRun) -> list[Outcome]:
+    """Merges a run of files; runs in an executor."""
     root = Path(job.root) / run.table
     tables = [reader(root, file).whole() for file in run.files]
     if run.table not in SEGMENTED:
@@ -130,13 +132,13 @@ def merge_run(job: Job, run: Run) -> list[Outcome]:
 
 
 def with_partition(table: pa.Table, name: str, stream_id: int, segment: int) -> pa.Table:
-    """Rows out of a file of a segmented table, whole again."""
+    """Gives rows out of a file of a segmented table their partition columns back."""
     for column, value in (("stream_id", stream_id), ("segment", segment)):
         table = table.append_column(column, pa.repeat(pa.scalar(value, pa.int64()), len(table)))
     return table.select(TABLES[name].names)
 
 
-def write_closures(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
+def write_closures(job: SparkJob, stream_id: int, rows: pa.Table) -> list[Outcome]:
     root = Path(job.root) / "closures"
     files = write_segments(root, stream_id, rows, CLOSURE_BOUNDS, job.sync)
     return [Written("closures", file) for file in files]
@@ -155,3 +157,43 @@ def _stem_place(stream_id: int) -> Place:
 
 def _first(file: DataFile) -> int:
     return next(file.low[name] for name in ("lo", "row_id", "_row_id") if name in file.low)
+
+
+# A large table is rewritten less often: once for so many rows there is one file more.
+_ROWS_PER_FILE = 1000
+
+
+class Compact:
+    """Rewrites a table of the driver's own when it has many files: newest rows, coverage in one
+    piece."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._files = settings.compact_files
+
+    def advance(self, ledger: Ledger) -> bool:
+        for name in (*KEYS, "coverage"):
+            files = ledger.files(name)
+            rows = sum(file.rows for file in files)
+            if len(files) > max(self._files, rows // _ROWS_PER_FILE):
+                self._compact(ledger, name)
+                return True
+        return False
+
+    def _compact(self, ledger: Ledger, name: str) -> None:
+        table = _coverage(ledger) if name == "coverage" else _newest(ledger, name)
+        folder, sync = ledger.folder(name), ledger.store.sync
+        added = [write_data_file(folder.root, table, sync=sync)] if table.num_rows else []
+        removed = ledger.files(name)
+        ledger.commit(name, added, removed, operation="COMPACT", data_change=False)
+        ledger.publish("compact")
+
+
+def _newest(ledger: Ledger, name: str) -> pa.Table:
+    return read_newest(ledger.folder(name), ledger.tables[name], TABLES[name])
+
+
+def _coverage(ledger: Ledger) -> pa.Table:
+    for stream_id in ledger.coverage.streams():
+        if ledger.state.streams[stream_id].dropped:
+            ledger.coverage.forget(stream_id)
+    return ledger.coverage.table()

@@ -28,7 +28,7 @@ class Scrub:
         self._hopeless: set[str] = set()
 
     def advance(self, ledger: Ledger) -> bool:
-        """Needs no epoch unless something is damaged, or is no more."""
+        """Reads a few files. An epoch is published only where one is damaged, or is no more."""
         now = time.monotonic()
         if now < self._next:
             return False

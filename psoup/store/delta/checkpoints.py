@@ -84,7 +84,7 @@ class Checkpoints:
         return {file.path: file for file in files}
 
     def description(self) -> str | None:
-        """What the table was described as when it was made; None without a checkpoint."""
+        """The description of the table in its newest checkpoint; None without a checkpoint."""
         for version in self._commits.listing().checkpoints[::-1]:
             try:
                 return str(self._column(version, "metaData")[0]["description"])

@@ -47,7 +47,7 @@ def checks_of(content: Any) -> Checks:
 
 
 def read_checks(tags: Mapping[str, str] | None) -> Checks | None:
-    """What an add action says; None where it is from before checksums."""
+    """The checksums in the tags of an add action; None where it is from before checksums."""
     if not tags or FILE_TAG not in tags:
         return None
     return Checks(int(tags[FILE_TAG], 16), int(tags[FOOTER_TAG], 16))
@@ -78,12 +78,12 @@ def sealed(content: bytes) -> bytes:
 
 
 def is_sealed(content: bytes) -> bool:
-    """Whether a commit bears a hash, right or wrong."""
+    """True where a commit bears a hash, right or wrong."""
     return _SEAL.search(content) is not None
 
 
 def seal_holds(content: bytes) -> bool:
-    """Whether a commit is what its hash says, to the byte."""
+    """True where a commit is to the byte what its hash says."""
     found = _SEAL.search(content)
     if found is None:
         return False

@@ -2,8 +2,8 @@
 
 A commit is synced before it is linked to its name, and is made only where the one before it is
 there. So no power cut and no kill leaves a hole, an empty commit or half of one: whoever meets one
-of these meets damage, and goes no further. Versions up to the newest checkpoint may be missing:
-the checkpoint stands for them.
+of these meets damage, and goes no further. Versions up to the newest checkpoint may be missing: the
+checkpoint stands for them.
 
 A commit bears a hash of itself. One without is damage too, from the version on at which the table
 began to have them: 0, or later for a table of format 1.
@@ -27,12 +27,14 @@ from psoup.store.errors import Conflict, CorruptStore, FileGone
 
 @dataclass(frozen=True, slots=True)
 class Commit:
+    """One version of a table: the files that it adds, and the paths of those that it removes."""
+
     version: int
     added: tuple[DataFile, ...]
     removed: tuple[str, ...]
 
     def change(self, files: dict[str, DataFile]) -> None:
-        """Takes the files of the version before, by path, to this one."""
+        """Changes the files of the version before, by path, into those of this version."""
         for path in self.removed:
             files.pop(path, None)
         files.update((added.path, added) for added in self.added)
@@ -70,7 +72,7 @@ class Listing:
 
     @property
     def newest(self) -> int:
-        """-1 where there is neither."""
+        """The newest version; -1 where there is neither a commit nor a checkpoint."""
         return max(self.base, max(self.commits, default=-1))
 
     @property
@@ -95,14 +97,14 @@ class Commits:
         return self.log / f"{version:0{_DIGITS}d}{_CHECKPOINT}"
 
     def check_path(self, version: int) -> Path:
-        """Where the checksum of a checkpoint is."""
+        """The file that holds the checksum of a checkpoint."""
         return self.log / f"{version:0{_DIGITS}d}{_CHECKPOINT_CHECK}"
 
     def has(self, version: int) -> bool:
         return os.path.exists(self._name(version))
 
     def listing(self) -> Listing:
-        """What is there. One that others commit meanwhile may show without an earlier one."""
+        """Lists the folder. A commit made meanwhile may show while an earlier one does not."""
         try:
             names = os.listdir(self.log)
         except FileNotFoundError:
@@ -151,7 +153,7 @@ class Commits:
     # ---- one commit
 
     def read(self, version: int) -> Commit | None:
-        """None where that version is not there: not made yet, or behind a checkpoint."""
+        """Reads a commit; None for a version that is not made yet, or behind a checkpoint."""
         actions = self.actions(version)
         if actions is None:
             return None
@@ -189,7 +191,7 @@ class Commits:
         )
 
     def _file(self, version: int) -> str:
-        """As messages name it."""
+        """The name of a commit file, as messages give it."""
         return f"{self.table}/_delta_log/{self.path(version).name}"
 
     def put(

@@ -83,7 +83,7 @@ def _put(target: Path, content: pa.Buffer) -> None:
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
     """Differences for integers and instants, a dictionary for texts, the rest as it is.
 
-    Ids and instants ascend, so their differences are next to nothing (docs/architecture.md).
+    Ids and instants ascend, so their differences are next to nothing (docs/decisions/files.md).
     """
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     whole = [

@@ -2,8 +2,7 @@
 
 `commit` succeeds only at exactly the version named, and what it adds is synced before it can be
 seen. `deltalake` writes Delta's own checkpoints; its commits are not used, because they can't be
-synced before they show and cost 10 to 40 ms where this costs under one (docs/architecture.md has
-the measurement).
+synced before they show and take longer (docs/decisions/durability.md has the measurement).
 
 Readers and one writer may use a table from any number of processes. Nothing here is cached, so a
 `DeltaFolder` may be shared between threads.
@@ -43,7 +42,7 @@ class DeltaFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether anything of the table is left, be it damaged."""
+        """True where anything of the table is there, be it damaged."""
         return self._commits.has(0) or self._commits.listing().newest >= 0
 
     def create(
@@ -96,7 +95,7 @@ class DeltaFolder:
 
     @property
     def description(self) -> str:
-        """The one of the newest checkpoint, or else the one the table was made with."""
+        """The description in the newest checkpoint, or else the one the table was made with."""
         found = self._checkpoints.description()
         if found is None:
             found = self._described(0)
@@ -154,14 +153,14 @@ class DeltaFolder:
             raise FileGone(f"the files of this commit were begun {age:.0f} seconds ago")
 
     def read_commit(self, version: int) -> Commit | None:
-        """None where that version is not there: not made yet, or behind a checkpoint.
+        """Reads a commit; None for a version that is not made yet, or behind a checkpoint.
 
-        Raises CorruptStore where it is not what was written.
+        Raises CorruptStore where the commit is not what was written.
         """
         return self._commits.read(version)
 
     def versions(self) -> list[int]:
-        """Those that have a commit file, ascending. It lists the folder."""
+        """Lists the versions that have a commit file, ascending."""
         return sorted(self._commits.listing().commits)
 
     def latest_version(self, seen: int = 0) -> int:

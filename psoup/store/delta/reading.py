@@ -28,7 +28,7 @@ _EVERYTHING = (-(1 << 62), 1 << 62)
 
 
 def table_name(root: Path) -> str:
-    """What a table is called in messages, given its folder."""
+    """The name of a table in messages, given its folder."""
     return f"stems/{root.name}" if root.parent.name == "stems" else root.name
 
 
@@ -58,13 +58,13 @@ class DataReader:
         self._name = name
 
     def whole(self, dictionaries: Iterable[str] = ()) -> pa.Table:
-        """All rows and columns; `dictionaries` are columns to read as such."""
+        """Reads all rows and columns; the columns in `dictionaries` come dictionary-encoded."""
         content = self._content()
         source, repeated = pa.BufferReader(content), list(dictionaries)
         return self._try(lambda: pq.ParquetFile(source, read_dictionary=repeated).read())
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Some columns of all rows."""
+        """Reads some columns of all rows, by default all columns."""
         return self._try(lambda: self._opened().read(columns=columns))
 
     def row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
@@ -75,7 +75,7 @@ class DataReader:
 
     @cached_property
     def metadata(self) -> Any:
-        """What the footer says, out of the very bytes that were checked."""
+        """The content of the footer, parsed from the very bytes that were checked."""
         if self._file.checks is None:
             return self._try(lambda: pq.read_metadata(self._path))
         footer = self._try(self._footer)
@@ -89,7 +89,7 @@ class DataReader:
             self._content()
 
     def mended(self) -> bytes | None:
-        """What was written, where one bit of it was turned over since; None otherwise."""
+        """The content as it was written, where one bit was turned over since; None otherwise."""
         checks = self._file.checks
         content = None if checks is None else self._path.read_bytes()
         if checks is None or content is None:

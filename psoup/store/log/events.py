@@ -1,4 +1,4 @@
-"""What the log holds: a closed union of events, each with the ids it was given.
+"""The events of the log: a closed union, each with the ids it was given.
 
 Whoever appends has read everything before (the commit is compare-and-set), so ids are assigned
 once, when an event is written; every reader finds the same ones.
@@ -126,7 +126,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """From this commit on the store has another format. `checked` names for each table the version
+    """The store has another format from this commit on. `checked` names for each table the version
     from which on it has checksums."""
 
     format: int
@@ -203,7 +203,7 @@ WITH_PAYLOAD = frozenset({"register_many"})
 
 
 def to_table(entries: Sequence[Entry]) -> pa.Table:
-    """One log commit."""
+    """Writes the entries of one commit as rows of the log table."""
     rows = [_row(entry) for entry in entries]
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in LOG]
     return pa.Table.from_arrays(columns, schema=LOG)

@@ -21,7 +21,7 @@ class Position(NamedTuple):
 
     @property
     def packed(self) -> int:
-        """As the tables keep it: one int64 in the same order."""
+        """The position as tables keep it: one int64, in the order of positions."""
         return self.version << ORDINAL_BITS | self.ordinal
 
     @classmethod

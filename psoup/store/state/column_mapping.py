@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from psoup.store.state.columns import Column, Numbers
+from psoup.store.state.columns import GrowingColumn, NumberColumn
 from psoup.store.state.hash_index import HashIndex, Int64s
 
 K = TypeVar("K")
@@ -27,11 +27,12 @@ _MADE = 4096
 
 
 class ColumnMapping(MutableMapping[K, V]):
-    """What it is a mapping of, a subclass says: the columns, the key, other indexes."""
+    """A mapping over columns; a subclass says which columns, which of them is the key, and what
+    else is indexed."""
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
+    def __init__(self, columns: Mapping[str, GrowingColumn]) -> None:
         self._columns = dict(columns)
-        self._alive = Numbers(np.bool_)
+        self._alive = NumberColumn(np.bool_)
         self._live = 0
         self._made: dict[K, V] = {}
         self._reindex()
@@ -58,7 +59,7 @@ class ColumnMapping(MutableMapping[K, V]):
 
     @abstractmethod
     def _index_all(self, begin: int, end: int) -> None:
-        """The same for many rows: puts [begin, end) into the indexes."""
+        """Puts the rows [begin, end) into the indexes."""
 
     @abstractmethod
     def _clear_indexes(self) -> list[HashIndex]:
@@ -145,7 +146,7 @@ class ColumnMapping(MutableMapping[K, V]):
         rows = self.rows()
         for column in self._columns.values():
             column.keep(rows)
-        self._alive = Numbers(np.bool_)
+        self._alive = NumberColumn(np.bool_)
         self._alive.extend(np.ones(len(rows), np.bool_))
         self._reindex()
         self._index_all(0, len(rows))

@@ -22,7 +22,7 @@ _LEAST = 16
 _CHUNK = 1 << 16
 
 
-class Column(Protocol):
+class GrowingColumn(Protocol):
     def __getitem__(self, row: int) -> Any: ...
 
     def append(self, value: Any) -> None: ...
@@ -37,7 +37,7 @@ class Column(Protocol):
     def nbytes(self) -> int: ...
 
 
-class Numbers:
+class NumberColumn:
     """Integers of one numpy type, the first of `room`; what lies ahead is not touched, so that it
     takes no memory."""
 
@@ -87,12 +87,12 @@ class Numbers:
             self.room = room
 
 
-class Texts:
+class TextColumn:
     """Texts end to end, as bytes of UTF-8."""
 
     def __init__(self) -> None:
-        self._bytes = Numbers(np.uint8)
-        self._ends = Numbers()
+        self._bytes = NumberColumn(np.uint8)
+        self._ends = NumberColumn()
         self._ends.append(0)
 
     @property
@@ -124,17 +124,17 @@ class Texts:
         return self.slice(0, len(self)).take(pa.array(rows))
 
     def keep(self, rows: Int64s) -> None:
-        kept = Texts()
+        kept = TextColumn()
         kept.extend(self.take(rows))
         self._bytes, self._ends = kept._bytes, kept._ends
 
 
-class Interned:
+class InternedColumn:
     """Texts of which many are equal: each different one is stored once."""
 
     def __init__(self) -> None:
-        self._codes = Numbers(np.int32)
-        self._texts = Texts()
+        self._codes = NumberColumn(np.int32)
+        self._texts = TextColumn()
         self._index = HashIndex()
         self._last = "", -1
 
@@ -173,7 +173,7 @@ class Interned:
         return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), texts)
 
     def keep(self, rows: Int64s) -> None:
-        kept = Interned()
+        kept = InternedColumn()
         kept.extend(self.take(rows))
         self._codes, self._texts, self._index = kept._codes, kept._texts, kept._index
         self._last = kept._last
@@ -201,12 +201,12 @@ class Interned:
         return codes
 
 
-class Handles:
+class HandleColumn:
     """16 bytes each, as two numbers in the order of the bytes."""
 
     def __init__(self) -> None:
-        self.high = Numbers(np.uint64)
-        self.low = Numbers(np.uint64)
+        self.high = NumberColumn(np.uint64)
+        self.low = NumberColumn(np.uint64)
 
     @property
     def nbytes(self) -> int:
@@ -256,8 +256,9 @@ def text_hashes(texts: pa.Array) -> UInt32s:
     return hashes_of(texts.to_pylist())
 
 
-def same_texts(texts: Texts, wanted: pa.Array) -> Any:
-    """For `HashIndex.find`: whether the texts in these rows are the wanted ones."""
+def same_texts(texts: TextColumn, wanted: pa.Array) -> Any:
+    """Makes the comparison that `HashIndex.find` asks for: are the texts in these rows the wanted
+    ones?"""
 
     def same(places: Int64s, rows: Int64s) -> Bools:
         wide = wanted.take(pa.array(places)).cast(pa.large_string())

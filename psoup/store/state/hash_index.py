@@ -109,7 +109,8 @@ class HashIndex:
         self._place(kept)
 
     def _place(self, entries: Any) -> None:
-        """In rounds: all try their next slot at once; of those that want the same one has it."""
+        """Puts entries into free slots in rounds: all try their next slot at once, and of those
+        that want the same slot one has it."""
         slots, mask = self._slots, len(self._slots) - 1
         self._filled += len(entries)
         at = (entries >> 32).astype(np.int64) & mask
@@ -120,7 +121,7 @@ class HashIndex:
             entries, at = entries[waiting], (at[waiting] + 1) & mask
 
     def _check(self) -> None:
-        """Every entry can be reached from its hash's slot."""
+        """Asserts that every entry can be reached from the slot of its hash."""
         assert len(self._slots) & (len(self._slots) - 1) == 0
         assert self._filled == np.count_nonzero(self._slots)
         assert self._gone == np.count_nonzero(self._slots == _GONE)

@@ -60,7 +60,7 @@ class Jumps:
 
     @property
     def unconfirmed(self) -> int:
-        """How much of the time up to the last stamp stands on unconfirmed jumps alone."""
+        """The part of the time up to the last stamp that stands on unconfirmed jumps alone."""
         return sum(record.length for record in self.records if not record.confirmed)
 
     def add(self, jump: Jump) -> Jumps:
@@ -69,11 +69,13 @@ class Jumps:
         return Jumps(_bounded([*self.records, record]), record.number, total)
 
     def confirm(self, number: int) -> Jumps:
-        """By the operator. One that is confirmed already, or forgotten, stays as it is."""
+        """Confirms a jump in the operator's name. A jump that is confirmed already, or forgotten,
+        stays as it is."""
         return self._with({number: BY_OPERATOR})
 
     def hear(self, stamp: int, server: str, clock: int | None) -> Jumps:
-        """What a commit says: its stamp, and the own clock of the server that made it, if known.
+        """Takes what a commit says of jumps: its stamp, and the clock of the server that made it,
+        if known.
 
         A server speaks for what others jumped before it jumped itself: two wrong clocks in a row
         don't confirm each other.
@@ -92,7 +94,7 @@ class Jumps:
         return self._with(found) if found else self
 
     def until(self, clock: int) -> Jumps:
-        """Without those to an instant past `clock`, which were taken back."""
+        """Drops the jumps to an instant past `clock`, which were taken back."""
         kept = tuple(record for record in self.records if record.jump.to <= clock)
         gone = sum(record.length for record in self.records if record.jump.to > clock)
         return Jumps(kept, self.made, self.total - gone)

@@ -1,4 +1,4 @@
-"""How long registrations live without contact, counted in time in which some server was up.
+"""Leases: how long registrations live without contact, counted in time in which some server was up.
 
 Servers append something at least every few minutes while they run. So a long stretch of the log
 without a stamp is an outage, and is not counted.
@@ -33,7 +33,7 @@ class Expired:
 
 
 def outages_until(outages: Iterable[Outage], clock: int) -> tuple[Outage, ...]:
-    """Those before an instant, with time past it taken away."""
+    """The outages before an instant; of one that lasts beyond it, the part before."""
     found: list[Outage] = []
     before = lost = 0
     for end, total in outages:
@@ -47,7 +47,7 @@ def outages_until(outages: Iterable[Outage], clock: int) -> tuple[Outage, ...]:
 
 @dataclass(slots=True)
 class Leases:
-    """What is known of leases beside the registrations themselves."""
+    """The outages and the expired registrations; when a lease began is in its registration."""
 
     expired: MutableMapping[bytes, Expired] = field(default_factory=dict)
     outages: tuple[Outage, ...] = ()
@@ -56,20 +56,21 @@ class Leases:
         return Leases(Overlay(self.expired), self.outages)
 
     def pass_time(self, clock: int, stamp: int, jump: bool = False) -> None:
-        """From one stamp of the log to the next. Of a jump nothing counts, true or not."""
+        """Goes from one stamp of the log to the next. None of the time of a jump counts, true or
+        not."""
         counted = 0 if jump else QUIET
         if clock and stamp - clock > counted:
             lost = self.outages[-1][1] if self.outages else 0
             self.outages = (*self.outages, (stamp, lost + stamp - clock - counted))
 
     def awake(self, since: int, clock: int, until: int) -> int:
-        """Time that counts between two instants; `clock` is the last stamp of the log."""
+        """The time that counts between two instants; `clock` is the last stamp of the log."""
         if not self.outages:
             return max(0, min(until, max(clock, since) + QUIET) - since)
         return int(self.awake_all(np.array([since]), clock, until)[0])
 
     def awake_all(self, since: Int64s, clock: int, until: int) -> Int64s:
-        """The same for many beginnings."""
+        """The time that counts since each of many instants, as `awake` gives it for one."""
         ends = np.array([end for end, _ in self.outages], np.int64)
         lost = np.array([0, *(total for _, total in self.outages)], np.int64)
         asleep = lost[-1] - lost[np.searchsorted(ends, since, "right")]
@@ -78,7 +79,7 @@ class Leases:
         return awake
 
     def expire(self, handle: bytes, tenant: str, stamp: int) -> list[bytes]:
-        """The handles that are forgotten for it."""
+        """Notes that a registration expired; returns handles that are forgotten to make room."""
         self.expired[handle] = Expired(tenant, stamp)
         if not isinstance(self.expired, dict) or len(self.expired) <= REMEMBERED:
             return []

@@ -29,13 +29,13 @@ class Hole:
         return Lost(self.stream_id, self.row_lo, self.row_hi)
 
     def meets(self, begin: int | None, end: int | None) -> bool:
-        """Whether a lost row may have its ts in `[begin, end)`; None is unbounded."""
+        """True where a lost row may have its ts in `[begin, end)`; None is unbounded."""
         if self.ts_lo is None or self.ts_hi is None:
             return True
         return (begin is None or self.ts_hi >= begin) and (end is None or self.ts_lo < end)
 
     def text(self, stream: str) -> str:
-        """For people."""
+        """Describes the hole to people."""
         when = ""
         if self.ts_lo is not None and self.ts_hi is not None:
             when = f", {from_micros(self.ts_lo):%F %T.%f} to {from_micros(self.ts_hi):%F %T.%f}"
@@ -79,7 +79,8 @@ class Losses:
         return replace(self, accepted=(*self.accepted, *new))
 
     def only(self, stays: Callable[[Hole], bool]) -> Losses:
-        """Without some of the holes, and without what was accepted for nothing that is left."""
+        """Keeps the holes for which `stays` is true, and of what was accepted that which covers one
+        of them."""
         holes = tuple(filter(stays, self.holes))
         accepted = tuple(
             rows for rows in self.accepted if any(rows.contains(hole.rows) for hole in holes)

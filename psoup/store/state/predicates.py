@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from psoup.store.state.column_mapping import ColumnMapping
-from psoup.store.state.columns import Interned, Numbers, Texts, same_texts
+from psoup.store.state.columns import InternedColumn, NumberColumn, TextColumn, same_texts
 from psoup.store.state.hash_index import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
 
 _MIX = 2654435761
@@ -19,7 +19,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """What gets matched, once for all registrations that share it. Dead when the last one goes."""
+    """A predicate, matched once for all registrations that share it; it ends with the last."""
 
     id: int
     tenant: str
@@ -29,11 +29,11 @@ class Predicate:
 
 
 class Predicates(ColumnMapping[int, Predicate]):
-    """Of one stream no two have the same key."""
+    """The predicates of a state by id; no two of one stream have the same key."""
 
     def __init__(self) -> None:
-        self._ids, self._streams, self._counts = Numbers(), Numbers(), Numbers()
-        self._tenants, self._keys = Interned(), Texts()
+        self._ids, self._streams, self._counts = NumberColumn(), NumberColumn(), NumberColumn()
+        self._tenants, self._keys = InternedColumn(), TextColumn()
         super().__init__(
             {
                 "predicate_id": self._ids,
@@ -45,14 +45,14 @@ class Predicates(ColumnMapping[int, Predicate]):
         )
 
     def find(self, stream_id: int, key: str) -> int | None:
-        """The predicate of that stream that says this."""
+        """The id of the predicate of a stream with that key; None where there is none."""
         for row in self._by_key.candidates(hash_of((stream_id, key))):
             if self._streams[row] == stream_id and self._keys[row] == key:
                 return self._ids[row]
         return None
 
     def find_all(self, stream_id: int, keys: pa.Array) -> Int64s:
-        """The ids, -1 where there is none."""
+        """The ids of the predicates with these keys, -1 where there is none."""
         same_key = same_texts(self._keys, keys)
 
         def same(places: Int64s, rows: Int64s) -> Bools:
@@ -69,17 +69,18 @@ class Predicates(ColumnMapping[int, Predicate]):
         )
 
     def having(self, ids: Int64s) -> pa.Table:
-        """Those of the predicates that are here, as a table."""
+        """The predicates of these ids, as a table; ids that are not here are left out."""
         rows = self.rows_of(ids)
         return self.take(rows[rows >= 0])
 
     def count(self, ids: Int64s, more: Any) -> None:
-        """So many more registrations share each of these, which are different and all here."""
+        """Adds `more` to the registrations of each of these predicates, which differ and are all
+        here."""
         self._counts.values[self.rows_of(ids)] += more
         self._made.clear()
 
     def count_one(self, id_: int, more: int) -> None:
-        """The same for one."""
+        """Adds `more` to the registrations of one predicate."""
         self._counts.room[self._row_of(id_)] += more
         self._made.pop(id_, None)
 

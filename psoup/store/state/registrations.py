@@ -14,10 +14,10 @@ from psoup.store.log.position import Position
 from psoup.store.state.column_mapping import ColumnMapping
 from psoup.store.state.columns import (
     HANDLE_BYTES,
-    Handles,
-    Interned,
-    Numbers,
-    Texts,
+    HandleColumn,
+    InternedColumn,
+    NumberColumn,
+    TextColumn,
     handle_halves,
     same_texts,
 )
@@ -28,7 +28,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """`query` is the bound form without WHERE, which is the predicate's key.
+    """A registered query. `query` is the bound form without WHERE, which is the predicate's key.
 
     `trigger_id` is the predicate over `trigger_stream_id` whose rows refresh it; 0 where none do.
     `contact` is the stamp of the last renewal of its lease; 0 where there was none.
@@ -57,34 +57,34 @@ class Registration:
 
     @property
     def predicates(self) -> set[int]:
-        """All it needs matched."""
+        """The ids of the predicates that the registration needs matched."""
         return {self.predicate_id, self.trigger_id} - {0}
 
 
 class Registrations(ColumnMapping[bytes, Registration]):
     """Registrations come in the order of (position, handle), which `page` relies on.
 
-    Texts, owners and query forms that repeat are stored once.
+    TextColumn, owners and query forms that repeat are stored once.
     """
 
     def __init__(self) -> None:
-        self._handles, self._client_keys = Handles(), Texts()
-        self._tenants, self._owners = Interned(), Interned()
-        self._positions, self._contacts = Numbers(), Numbers()
-        self._stamps, self._leases = Numbers(), Numbers()
+        self._handles, self._client_keys = HandleColumn(), TextColumn()
+        self._tenants, self._owners = InternedColumn(), InternedColumn()
+        self._positions, self._contacts = NumberColumn(), NumberColumn()
+        self._stamps, self._leases = NumberColumn(), NumberColumn()
         super().__init__(
             {
                 "handle": self._handles,
                 "tenant": self._tenants,
                 "owner": self._owners,
                 "client_key": self._client_keys,
-                "stream_id": Numbers(),
-                "predicate_id": Numbers(),
-                "trigger_stream_id": Numbers(),
-                "trigger_id": Numbers(),
-                "text": Interned(),
-                "parameters": Texts(),
-                "query": Interned(),
+                "stream_id": NumberColumn(),
+                "predicate_id": NumberColumn(),
+                "trigger_stream_id": NumberColumn(),
+                "trigger_id": NumberColumn(),
+                "text": InternedColumn(),
+                "parameters": TextColumn(),
+                "query": InternedColumn(),
                 "lease": self._leases,
                 "stamp": self._stamps,
                 "position": self._positions,
@@ -129,13 +129,13 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._made.pop(handle, None)
 
     def renew_all(self, handles: pa.Array, stamps: Int64s) -> None:
-        """Those of them that are here."""
+        """Renews the leases of registrations; handles that are not here are passed over."""
         rows = self.rows_of(handles)
         self._contacts.values[rows[rows >= 0]] = stamps[rows >= 0]
         self._made.clear()
 
     def leases(self) -> tuple[pa.Array, Int64s, Int64s]:
-        """All handles, since when each lease counts, and how long it is."""
+        """The handles of all registrations, since when each lease counts, and how long it is."""
         rows = self.rows()
         since = np.maximum(self._contacts.values[rows], self._stamps.values[rows])
         return self._handles.take(rows), since, self._leases.values[rows]
@@ -234,7 +234,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
 
 
 def _handle_hash(handle: bytes) -> int:
-    """Handles are random already."""
+    """The hash of a handle: handles are random already."""
     return (int.from_bytes(handle[:8]) ^ int.from_bytes(handle[8:])) & 0xFFFFFFFF
 
 

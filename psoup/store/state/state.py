@@ -94,6 +94,8 @@ class Touched:
 
 @dataclass(slots=True)
 class State:
+    """The state at `position`, whose stamp is `clock`."""
+
     position: Position = START
     clock: int = 0
     next_stream_id: int = 1
@@ -108,7 +110,7 @@ class State:
     losses: Losses = NO_LOSS
 
     def draft(self) -> State:
-        """A state that starts as this one and whose changes stay its own."""
+        """Makes a state that starts as this one and whose changes stay its own."""
         registrations, predicates = self.columns
         return State(
             self.position,
@@ -183,7 +185,7 @@ class State:
         return self.clock - self.jumps.unconfirmed
 
     def awake_since_contact(self, registration: Registration, now: int) -> int:
-        """How much of its lease a registration has used up, as far as the log tells."""
+        """The part of its lease that a registration has used up, as far as the log tells."""
         return self.leases.awake(registration.since, self.clock, now)
 
     def _create(self, entry: Entry, stream_id: int, schema: StreamSchema, touched: Touched) -> None:
@@ -240,7 +242,7 @@ class State:
             self.next_predicate_id = predicate.id + 1
 
     def _register_many(self, entry: Entry, event: RegisterMany, touched: Touched | None) -> None:
-        """The same as registering them one after the other."""
+        """Does at once what registering the rows one after the other would do."""
         rows, count = event.rows, event.rows.num_rows
         same: dict[str, str | int] = {
             "tenant": entry.tenant,

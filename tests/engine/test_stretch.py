@@ -1,16 +1,16 @@
-"""How far a step goes, and how it is cut into tasks."""
+"""How far a step goes, and how it is cut into split_into_tasks."""
 
 from __future__ import annotations
 
-from psoup.engine.intake import Stretch, reach, tasks
 from psoup.engine.settings import EngineSettings
+from psoup.engine.stretch import Stretch, next_stretch, split_into_tasks
 from psoup.store import Store
 from tests.engine.author import READINGS, Author, readings
 
 
 def test_nothing_new_goes_nowhere(store: Store) -> None:
-    assert reach(store.log.folder, 0, EngineSettings()) == Stretch(0)
-    assert tasks((), 2, 1) == []
+    assert next_stretch(store.log.folder, 0, EngineSettings()) == Stretch(0)
+    assert split_into_tasks((), 2, 1) == []
 
 
 def test_a_step_is_limited_in_commits(store: Store, author: Author) -> None:
@@ -18,7 +18,10 @@ def test_a_step_is_limited_in_commits(store: Store, author: Author) -> None:
     for _ in range(4):
         author.publish(stream, readings([1], [1.0]))
     limits = EngineSettings(step_commits=3)
-    first, second = reach(store.log.folder, 0, limits), reach(store.log.folder, 3, limits)
+    first, second = (
+        next_stretch(store.log.folder, 0, limits),
+        next_stretch(store.log.folder, 3, limits),
+    )
     assert (first.end, second.end) == (3, 5)
     versions = [file.version for file in (*first.files, *second.files)]
     assert versions == [1, 2, 3, 4, 5]
@@ -27,14 +30,14 @@ def test_a_step_is_limited_in_commits(store: Store, author: Author) -> None:
 def test_a_step_is_limited_in_bytes_but_always_moves(store: Store, author: Author) -> None:
     author.create(READINGS)
     author.create(READINGS)
-    news = reach(store.log.folder, 0, EngineSettings(step_bytes=1))
+    news = next_stretch(store.log.folder, 0, EngineSettings(step_bytes=1))
     assert (news.end, len(news.files)) == (1, 1)
 
 
 def test_a_commit_without_a_file_is_taken(store: Store, author: Author) -> None:
     author.create(READINGS)
     store.log.folder.commit(2, operation="TRIM", sync=False)
-    news = reach(store.log.folder, 1, EngineSettings())
+    news = next_stretch(store.log.folder, 1, EngineSettings())
     assert news == Stretch(2)
 
 
@@ -42,8 +45,8 @@ def test_tasks_hold_neighbours_and_every_commit_once(store: Store, author: Autho
     stream = author.create(READINGS)
     for count in (1, 5, 1, 1, 7):
         author.publish(stream, readings([1] * count, [0.0] * count))
-    files = reach(store.log.folder, 0, EngineSettings()).files
-    parts = tasks(files, 2, 1)
+    files = next_stretch(store.log.folder, 0, EngineSettings()).files
+    parts = split_into_tasks(files, 2, 1)
     assert len(parts) == 2
     assert [file.version for part in parts for file in part] == list(range(1, 7))
-    assert len(tasks(files, 2, 1 << 20)) == 1
+    assert len(split_into_tasks(files, 2, 1 << 20)) == 1

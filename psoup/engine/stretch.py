@@ -1,4 +1,4 @@
-"""What a step takes of the log: how far it goes, and which commits make a task."""
+"""A stretch of the log: how far one step goes, and which commits make a task."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from psoup.store.delta.files import DataFile
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
+    """The file of one commit of the log."""
+
     version: int
     file: DataFile
 
@@ -32,8 +34,8 @@ class Stretch:
 Task = tuple[LogFile, ...]
 
 
-def reach(log: DeltaFolder, version: int, settings: EngineSettings) -> Stretch:
-    """What one step may take after `version`; it ends there where nothing is new."""
+def next_stretch(log: DeltaFolder, version: int, settings: EngineSettings) -> Stretch:
+    """The stretch that one step may take after `version`; it ends there where nothing is new."""
     files: list[LogFile] = []
     size, last = 0, version + settings.step_commits
     for number in range(version + 1, last + 1):
@@ -47,8 +49,8 @@ def reach(log: DeltaFolder, version: int, settings: EngineSettings) -> Stretch:
     return Stretch(last, tuple(files))
 
 
-def tasks(files: Sequence[LogFile], parallelism: int, task_bytes: int) -> list[Task]:
-    """At most `parallelism` tasks of about equal size."""
+def split_into_tasks(files: Sequence[LogFile], parallelism: int, task_bytes: int) -> list[Task]:
+    """Splits log files into at most `parallelism` tasks of about equal size."""
     total = sum(file.size for file in files)
     count = min(parallelism, 1 + total // task_bytes)
     parts: list[list[LogFile]] = [[] for _ in range(count)]

@@ -1,0 +1,185 @@
+"""Housekeeping that lets go of the past: log files, commits of Delta logs, files on disk.
+
+`Trim` takes consumed files out of the log, `Checkpoint` replaces old commits, and `Vacuum` deletes
+files that no commit names any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from psoup.engine.ledger import Ledger
+from psoup.engine.settings import EngineSettings
+from psoup.store.delta import DeltaFolder, Snapshot
+from psoup.store.delta.durable import WRITERS, remove, together
+from psoup.store.errors import Conflict
+
+
+class Trim:
+    """Takes log files that an epoch two steps back has consumed out of the log.
+
+    Servers append to the log meanwhile, so the commit is tried again at the next version. The
+    engine meets that commit like any other of the log; the epoch that consumes it is the chore's.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._commits = settings.trim_commits
+        self._consumed: deque[int] = deque(maxlen=3)
+        self._files: Snapshot | None = None
+
+    def advance(self, ledger: Ledger) -> bool:
+        version = ledger.epoch.log_version
+        if not self._consumed or self._consumed[-1] != version:
+            self._consumed.append(version)
+        if len(self._consumed) < 3:
+            return False
+        folder = ledger.store.log.folder
+        oldest = self._consumed[0]
+        self._files = (
+            files_below(folder, oldest)
+            if self._files is None
+            else folder.advance(self._files, oldest)
+        )
+        if len(self._files.files) < self._commits:
+            return False
+        self._remove(folder, ledger.store.sync)
+        return True
+
+    def _remove(self, folder: DeltaFolder, sync: bool) -> None:
+        assert self._files is not None
+        files = self._files
+        version = folder.latest_version(files.version)
+        while True:
+            try:
+                version += 1
+                folder.commit(version, (), files.files.values(), operation="TRIM", sync=sync)
+            except Conflict:
+                continue
+            self._files = Snapshot(files.version)
+            return
+
+
+def files_below(folder: DeltaFolder, version: int) -> Snapshot:
+    """The log's files up to `version`, also where its Delta checkpoint is newer than that."""
+    newest = folder.snapshot()
+    files = dict(newest.files)
+    for later in range(version + 1, newest.version + 1):
+        commit = folder.read_commit(later)
+        for file in commit.added if commit else ():
+            files.pop(file.path, None)
+    return Snapshot(version, files)
+
+
+log = logging.getLogger(__name__)
+
+
+class Vacuum:
+    """Deletes files that no commit names any more, after the grace.
+
+    The grace counts from when this chore first saw the file unnamed, by a clock that stands still
+    while the machine sleeps. So it begins anew with each engine, and also covers what a killed task
+    or server wrote and never committed.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._grace = settings.grace
+        self._every = max(settings.housekeeping, settings.grace / 8)
+        self._next = 0.0
+        self._unnamed: dict[Path, float] = {}
+
+    def advance(self, ledger: Ledger) -> bool:
+        """Deletes what is due. No epoch names that, so none is needed; it never asks to go on."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._every
+            self._unnamed = {path: self._unnamed.get(path, now) for path in _unnamed(ledger)}
+            due = [path for path, since in self._unnamed.items() if now - since >= self._grace]
+            log.debug("deleting %s", due)
+            remove(_drafts_naming(due, ledger.store.log.folder))
+            still_unnamed = set(_unnamed(ledger)) if due else set()
+            remove(path for path in due if path in still_unnamed)
+        return False
+
+
+def _unnamed(ledger: Ledger) -> Iterator[Path]:
+    live = {name: set(snapshot.files) for name, snapshot in ledger.tables.items()}
+    live["epochs"] = set(ledger.store.epochs.folder.snapshot().files)
+    for name, files in live.items():
+        yield from _others(ledger.folder(name).root, files)
+    # Listed before its commits are read: what a server commits in between is not taken for dead.
+    log_root = ledger.store.log.folder.root
+    written = list(_others(log_root, set()))
+    named = ledger.store.log.folder.snapshot().files
+    yield from (path for path in written if str(path.relative_to(log_root)) not in named)
+
+
+def _drafts_naming(files: Iterable[Path], folder: DeltaFolder) -> Iterator[Path]:
+    """The drafts of commits that name one of these files of the log.
+
+    They go before the files do: a server that fell asleep just before it would have linked one
+    finds it gone, and writes everything again.
+    """
+    names = [path.name.encode() for path in files if path.parent == folder.root]
+    for draft in folder.log.glob(".*.tmp") if names else ():
+        with contextlib.suppress(FileNotFoundError):
+            content = draft.read_bytes()
+            if any(name in content for name in names):
+                yield draft
+
+
+def _others(root: Path, files: set[str]) -> Iterator[Path]:
+    """Data files, and drafts of commits, that are not among `files`."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder) / name
+            draft = name.startswith(".") and name.endswith(".tmp")
+            data = name.endswith(".parquet") and "_delta_log" not in path.parts
+            if draft or (data and str(path.relative_to(root)) not in files):
+                yield path
+
+
+class Checkpoint:
+    """Writes checkpoints of Delta's own logs, a few tables at a time, so that opening a table stays
+    cheap. It needs no epoch: the versions stay, and are read faster.
+
+    A table's commits are dropped behind its checkpoint, so the log's is made where the engine
+    stands, however far servers have gone on. A checkpoint also holds what left the table in the
+    last minutes, and dropping lists the folder: a busy table gets them less often than its commits
+    would have it.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._commits = settings.checkpoint_commits
+        self._write_every = settings.housekeeping / 2
+        self._drop_every = 2 * settings.housekeeping
+        self._done: dict[str, tuple[int, float]] = {}
+        self._dropped: dict[str, float] = {}
+
+    def advance(self, ledger: Ledger) -> bool:
+        versions = {name: snapshot.version for name, snapshot in ledger.tables.items()}
+        versions["epochs"] = ledger.epochs_version
+        versions["log"] = ledger.epoch.log_version
+        due = ((name, version) for name, version in versions.items() if self._due(name, version))
+        chosen = list(islice(due, WRITERS))
+        together(partial(self._write, ledger, *each) for each in chosen)
+        return bool(chosen)
+
+    def _due(self, name: str, version: int) -> bool:
+        done, at = self._done.get(name, (0, 0.0))
+        return version - done >= self._commits and time.monotonic() >= at + self._write_every
+
+    def _write(self, ledger: Ledger, name: str, version: int) -> None:
+        folder, now = ledger.folder(name), time.monotonic()
+        folder.checkpoint(version)
+        if now >= self._dropped.get(name, 0.0) + self._drop_every:
+            folder.drop_commits(version)
+            self._dropped[name] = now
+        self._done[name] = version, now
