@@ -164,19 +164,6 @@ def gather(picked: Picked, names: Sequence[str], schema: pa.Schema) -> pa.Record
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def numbers(picked: Picked, name: str) -> Any:
-    """The values of a column of 64 bits at these places, as integers bit for bit; None where some
-    part has NULLs."""
-    found = [(part.numbers(name), places) for part, places in picked]
-    if not all(values is not None and values.itemsize == 8 for values, _ in found):
-        return None
-    taken = [values[places] for values, places in found]
-    return taken[0] if len(taken) == 1 else np.concatenate([_NOTHING, *taken])
-
-
-_NOTHING = np.empty(0, np.int64)
-
-
 def in_order(picked: Picked) -> bool:
     """Whether it is plain that `gather` would give the rows by (ts, row_id)."""
     bounds = [part.bounds for part, _ in picked]

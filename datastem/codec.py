@@ -130,12 +130,7 @@ def columns_read(schema: StreamSchema, read: frozenset[str]) -> Columns:
 def columns_shown(schema: StreamSchema, shown: tuple[tuple[str, str], ...]) -> Columns:
     """Columns a query may use, each under a new name: (new, old)."""
     fields = [(name, schema.types[column].arrow) for name, column in shown]
-    return Columns(tuple(stem_name(column) for _, column in shown), pa.schema(fields))
-
-
-def stem_name(column: str) -> str:
-    """What a column a query may use is called in stem rows."""
-    return _SYSTEM.get(column, column)
+    return Columns(tuple(_SYSTEM.get(name, name) for _, name in shown), pa.schema(fields))
 
 
 def _read(schema: StreamSchema, payload: Any) -> pa.RecordBatch:

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from datastem.blocks import Part, Picked, numbers
-from datastem.codec import stem_name
+from datastem.blocks import Part, Picked
 from psoup.server.invoke import Answer, Plan, Selection, window_rows
 from psoup.server.matcher import Matcher
 from psoup.server.summaries import Summaries
-from querystem.aggregate import few, finish, partial
+from querystem.aggregate import finish, partial
 from querystem.shape import shape
 from results.window import CountWindow
 
@@ -49,10 +48,7 @@ def _batches(selection: Selection, picked: Picked) -> Sequence[pa.RecordBatch]:
     query = selection.plan.query
     if query.grouping is None:
         return selection.show(picked)
-    rows = sum(len(places) for _, places in picked)
-    groups = few(query.grouping, rows, lambda name: numbers(picked, stem_name(name)))
-    if groups is None:
-        groups = finish(query.grouping, partial(query.grouping, selection.gather(picked)))
+    groups = finish(query.grouping, partial(query.grouping, selection.gather(picked)))
     return [shape(query, groups)]
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from querystem.aggregate.few import few
 from querystem.aggregate.finish import finish
 from querystem.aggregate.partial import Partial, merge, partial
 
-__all__ = ["Partial", "few", "finish", "merge", "partial"]
+__all__ = ["Partial", "finish", "merge", "partial"]

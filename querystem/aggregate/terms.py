@@ -43,10 +43,10 @@ def small_total(array: pa.Array, type_: Type) -> int | None:
     if type_.kind is Kind.BIGINT:
         numbers: list[int] = array.to_numpy().tolist()
         return sum(numbers)
-    return double_total(array.to_numpy().tolist()) if type_.kind is Kind.DOUBLE else None
+    return _double_total(array.to_numpy().tolist()) if type_.kind is Kind.DOUBLE else None
 
 
-def double_total(values: list[float]) -> int | None:
+def _double_total(values: list[float]) -> int | None:
     """None where one is not finite, or a part of the sum is past the greatest double."""
     total = 0
     try:
