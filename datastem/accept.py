@@ -23,11 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int8s
 from datastem.digest import batch_digest
 from datastem.errors import RowError
 from datastem.instants import format_instant
 from datastem.normalise import normalise
-from datastem.operations import OP_DELETE, Ops, check_keys, read_operations
+from datastem.operations import OP_DELETE, check_keys, read_operations
 from datastem.schema import OP, Column, StreamSchema
 
 
@@ -110,7 +111,7 @@ def _column(sent: pa.Table, column: Column, value_bytes: int, total: int) -> pa.
     return normalise(sent.column(column.name), column, value_bytes, total)
 
 
-def _needed(schema: StreamSchema, ops: Ops) -> list[str]:
+def _needed(schema: StreamSchema, ops: Int8s) -> list[str]:
     """The columns that may not be missing."""
     declared = [column.name for column in schema.columns]
     if not len(ops) or not (ops == OP_DELETE).all():

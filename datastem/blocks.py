@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s
+
 BLOCK_BITS = 16
 BLOCK_ROWS = 1 << BLOCK_BITS
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datastem.equality import Int64s
+from datastem.arrays import Int64s
 from datastem.runs import FIRST, NEVER, KeyedRows, Runs
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Mask
 from datastem.digest import batch_digest
 from datastem.errors import DecodeError
 from datastem.keys import key_digests
@@ -20,7 +21,6 @@ from datastem.schema import OP, StreamSchema
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 # A row of a stem: these, its key's digest where the stream has one, then the declared columns.
 STEM_FIELDS = (

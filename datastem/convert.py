@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Array
 from datastem.errors import RowError
 from datastem.instants import DAY, MAX_INSTANT, MIN_INSTANT
 from datastem.schema import Column
@@ -65,9 +65,7 @@ def _zero_nulls(values: pa.Array) -> pa.Array:
     return values.fill_null(pa.scalar(0).cast(wide_decimal(values.type)).cast(values.type))
 
 
-def _bad_value(
-    reason: str, problem: str, column: Column, values: pa.Array, bad: np.ndarray[Any, Any]
-) -> RowError:
+def _bad_value(reason: str, problem: str, column: Column, values: pa.Array, bad: Array) -> RowError:
     row = int(np.flatnonzero(bad)[0])
     return _bad_row(reason, problem, column, values, row)
 
@@ -180,9 +178,7 @@ def _to_date(values: pa.Array, column: Column) -> pa.Array:
     return pa.array(days.astype(np.int32)).view(pa.date32())
 
 
-def _check_range(
-    ticks: np.ndarray[Any, Any], low: int, high: int, column: Column, values: pa.Array
-) -> None:
+def _check_range(ticks: Array, low: int, high: int, column: Column, values: pa.Array) -> None:
     bad = (ticks < low) | (ticks > high)
     if bad.any():
         problem = "is outside the years 0001 to 9999"

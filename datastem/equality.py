@@ -6,12 +6,11 @@ NULL equals NULL, NaN equals NaN, and -0.0 equals 0.0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
+from datastem.arrays import Int64s
 
 _ROOM = 1 << 62
 

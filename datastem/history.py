@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from datastem.arrays import Int64s
 from datastem.closures import Closures, caused
-from datastem.equality import Int64s
 from datastem.operations import OP_ROW
 from datastem.runs import FIRST, NEVER, KeyedRows, Runs
 

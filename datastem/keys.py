@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import Int64s, canonical, codes
+from datastem.arrays import Int64s
+from datastem.equality import canonical, codes
 
 DIGEST_BYTES = 8
 _LENGTH_BYTES = 4

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Array
 from datastem.convert import convert, first_failure, is_text, wrong_type
 from datastem.errors import RowError
 from datastem.schema import Column
@@ -35,7 +34,7 @@ def _single(sent: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(sent.chunks) if sent.num_chunks else pa.array([], sent.type)
 
 
-def _masked(values: pa.Array, nulls: np.ndarray[Any, Any]) -> pa.Array:
+def _masked(values: pa.Array, nulls: Array) -> pa.Array:
     """The same buffers with another validity; `values` has zeros wherever it says NULL."""
     if values.offset:
         values = values.take(pa.array(np.arange(len(values))))
@@ -112,13 +111,13 @@ def _check_lengths(sent: pa.ChunkedArray, column: Column, value_bytes: int, tota
         )
 
 
-def _lengths(chunk: pa.Array, column: Column) -> np.ndarray[Any, Any]:
+def _lengths(chunk: pa.Array, column: Column) -> Array:
     """Bytes of each text, 0 for NULL, without expanding a dictionary or a view."""
     if pa.types.is_dictionary(chunk.type):
         if not len(chunk.dictionary):
             return np.zeros(len(chunk), dtype=np.int64)
         indices = chunk.indices.fill_null(0).cast(pa.int64()).to_numpy()
-        lengths: np.ndarray[Any, Any] = _lengths(chunk.dictionary, column)[indices]
+        lengths: Array = _lengths(chunk.dictionary, column)[indices]
         lengths[chunk.indices.is_null().to_numpy(zero_copy_only=False)] = 0
         return lengths
     if not is_text(chunk.type):

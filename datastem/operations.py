@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Int8s
 from datastem.errors import RowError
 from datastem.normalise import normalise
 from datastem.schema import OP, Column, StreamSchema
@@ -16,13 +15,12 @@ from datastem.types import TEXT
 OP_ROW = 0
 OP_DELETE = 1
 
-Ops = np.ndarray[Any, np.dtype[np.int8]]
 
 _NAMES = {"row": OP_ROW, "delete": OP_DELETE}
 _OP_BYTES = 1 << 20
 
 
-def read_operations(sent: pa.Table, schema: StreamSchema) -> Ops:
+def read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
     """The operation of each row: `row` where the column says nothing, or is not there.
 
     Raises RowError for any other text, and for a delete where the stream has no key.
@@ -32,7 +30,7 @@ def read_operations(sent: pa.Table, schema: StreamSchema) -> Ops:
     total = _OP_BYTES + 16 * sent.num_rows
     texts = normalise(sent.column(OP), Column(OP, TEXT), _OP_BYTES, total).fill_null("row")
     codes = pc.index_in(texts, value_set=pa.array(_NAMES)).fill_null(-1)
-    ops: Ops = codes.to_numpy(zero_copy_only=False).astype(np.int8)
+    ops: Int8s = codes.to_numpy(zero_copy_only=False).astype(np.int8)
     if len(bad := np.flatnonzero(ops < 0)):
         row, got = int(bad[0]), str(texts[int(bad[0])].as_py())[:80]
         raise RowError(

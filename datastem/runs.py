@@ -8,18 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int8s, Int64s, Mask
 from datastem.codec import HISTORY_COLUMNS
-from datastem.equality import Int64s
-from datastem.operations import Ops
 
 FIRST, NEVER = -(1 << 63), (1 << 63) - 1
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,7 @@ class KeyedRows:
     keys: Int64s
     ts: Int64s
     ids: Int64s
-    ops: Ops
+    ops: Int8s
 
     @classmethod
     def of(cls, rows: pa.RecordBatch | pa.Table) -> KeyedRows:
@@ -114,7 +110,7 @@ class KeyedRows:
 
 
 _NO_IDS: Int64s = np.empty(0, np.int64)
-_NO_OPS: Ops = np.empty(0, np.int8)
+_NO_OPS: Int8s = np.empty(0, np.int8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import BLOCK_BITS, Block, Int64s, Part, split
+from datastem.arrays import Array, Int64s
+from datastem.blocks import BLOCK_BITS, Block, Part, split
 from datastem.memory import Memory
 from datastem.tail import Inserts
 
@@ -47,9 +48,9 @@ class SegmentIndex:
 
     high: int
     segments: Mapping[int, Sequence[Segment]]
-    _numbers: np.ndarray[Any, Any]
-    _low: np.ndarray[Any, Any]
-    _high: np.ndarray[Any, Any]
+    _numbers: Array
+    _low: Array
+    _high: Array
     _in_order: bool
 
     @classmethod

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import Int64s, canonical
+from datastem.arrays import Int64s
+from datastem.equality import canonical
 from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP
 from querystem.expressions import ColumnRef, Expression, columns_of

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import Int64s, canonical
+from datastem.arrays import Int64s
+from datastem.equality import canonical
 from datastem.types import Kind, Type
 
 Ranker = Callable[[Int64s], Int64s]

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import Int64s, canonical, codes
+from datastem.arrays import Int64s
+from datastem.equality import canonical, codes
 from querystem.aggregate.partial import values_of
 from querystem.expressions import TRUE
 from querystem.kernel import matches

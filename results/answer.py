@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
+from datastem.arrays import Int64s
 
 
 def order(ts: Int64s, ids: Int64s) -> Int64s | None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 import numpy as np
 import pyroaring
 
+from datastem.arrays import UInt16s
+
 BLOCK_BITS = 16
 BLOCK_MASK = (1 << BLOCK_BITS) - 1
 
-Lows = np.ndarray[Any, np.dtype[np.uint16]]
 
-
-def encode(lows: Lows) -> bytes:
+def encode(lows: UInt16s) -> bytes:
     """`lows` ascend. The bytes are the same for the same set, on any machine."""
     # From an `array` pyroaring copies memory; from numpy it would go value by value.
     bitmap = pyroaring.BitMap(array("I", lows.astype(np.uint32).tobytes()))
@@ -22,7 +21,7 @@ def encode(lows: Lows) -> bytes:
     return bytes(bitmap.serialize())
 
 
-def decode(content: bytes) -> Lows:
+def decode(content: bytes) -> UInt16s:
     """Raises ValueError for anything `encode` did not make."""
     if not content:
         raise ValueError("no bytes are no bitmap")

@@ -11,13 +11,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyroaring
 
-Ints = npt.NDArray[np.int64]
-Lows = npt.NDArray[np.uint16]
-Words = npt.NDArray[np.uint64]
+from datastem.arrays import Array, Int64s, Mask, UInt16s, UInt32s, UInt64s
 
 _NO_RUNS, _RUNS = 12346, 12347
 _ARRAY_HEAD, _RUN_HEAD = 8, 11
@@ -31,7 +28,7 @@ _WORD_COST, _BIT_COST, _LINE_COST = 1, 2, 500
 _WORDS_AT_ONCE = 1 << 15
 
 
-def of_lists(counts: Ints, lows: Lows) -> pa.Array:
+def of_lists(counts: Int64s, lows: UInt16s) -> pa.Array:
     """Of lists that ascend, one after the other in `lows`; none is empty."""
     if not len(counts):
         return pa.array([], pa.binary())
@@ -58,7 +55,7 @@ def of_lists(counts: Ints, lows: Lows) -> pa.Array:
     return pa.concat_arrays(parts).take(pa.array(order))
 
 
-def of_lines(words: Words, lines: Ints, counts: Ints, first: int) -> pa.Array:
+def of_lines(words: UInt64s, lines: Int64s, counts: Int64s, first: int) -> pa.Array:
     """Of `lines` of bits, with so many set and at least one; a line's first word is `first`."""
     content, ends = bytearray(), [0]
     width = words.shape[1]
@@ -75,7 +72,7 @@ def of_lines(words: Words, lines: Ints, counts: Ints, first: int) -> pa.Array:
     return _binary(np.diff(ends), content)
 
 
-def positions(words: Words, first: int = 0) -> npt.NDArray[np.uint32]:
+def positions(words: UInt64s, first: int = 0) -> UInt32s:
     """The bits set in one line after the other; a line's first word is `first`."""
     width = 64 * words.shape[1]
     flat = np.ascontiguousarray(words).reshape(-1)
@@ -95,7 +92,7 @@ def _numbers() -> pa.Array:
     return pa.array(np.arange(64 * _WORDS_AT_ONCE, dtype=np.uint32))
 
 
-def _binary(sizes: Ints, content: npt.NDArray[Any] | bytearray) -> pa.Array:
+def _binary(sizes: Int64s, content: Array | bytearray) -> pa.Array:
     offsets = np.append(0, np.cumsum(sizes))
     if offsets[-1] > _MOST_BYTES:
         raise OverflowError(f"{len(sizes):,} bitmaps of {offsets[-1]:,} bytes are too many at once")
@@ -105,7 +102,7 @@ def _binary(sizes: Ints, content: npt.NDArray[Any] | bytearray) -> pa.Array:
     )
 
 
-def _members(begins: Ints, counts: Ints, chosen: Ints) -> Ints:
+def _members(begins: Int64s, counts: Int64s, chosen: Int64s) -> Int64s:
     """Where the members of some of the lists are."""
     sizes = counts[chosen]
     ends = np.cumsum(sizes)
@@ -114,7 +111,7 @@ def _members(begins: Ints, counts: Ints, chosen: Ints) -> Ints:
     return places
 
 
-def _arrays(counts: Ints, lows: Lows) -> pa.Array:
+def _arrays(counts: Int64s, lows: UInt16s) -> pa.Array:
     """cookie, 1 container, key 0, count - 1, where it begins, the members"""
     sizes = counts + _ARRAY_HEAD
     heads = np.cumsum(sizes) - sizes
@@ -129,7 +126,7 @@ def _arrays(counts: Ints, lows: Lows) -> pa.Array:
 
 
 def _runs(
-    counts: Ints, lows: Lows, starts_run: Any, begins: Ints, runs: Ints, chosen: Ints
+    counts: Int64s, lows: UInt16s, starts_run: Any, begins: Int64s, runs: Int64s, chosen: Int64s
 ) -> pa.Array:
     """cookie, which containers are runs, key 0, count - 1, how many runs, (first, more) of each"""
     members = _members(begins, counts, chosen)
@@ -151,7 +148,7 @@ def _runs(
     return _binary(sizes, content)
 
 
-def _bits(counts: Ints, lows: Lows, begins: Ints, chosen: Ints) -> pa.Array:
+def _bits(counts: Int64s, lows: UInt16s, begins: Int64s, chosen: Int64s) -> pa.Array:
     """cookie, 1 container, key 0, count - 1, where it begins, 65,536 bits"""
     lines = np.zeros((len(chosen), _BLOCK), np.bool_)
     for line, list_ in enumerate(chosen.tolist()):
@@ -161,7 +158,7 @@ def _bits(counts: Ints, lows: Lows, begins: Ints, chosen: Ints) -> pa.Array:
     return _binary(np.full(len(chosen), content.shape[1] * 8), content)
 
 
-def _headed(lines: Words, counts: Ints) -> Words:
+def _headed(lines: UInt64s, counts: Int64s) -> UInt64s:
     """Whole blocks of bits with what stands before them."""
     content = np.empty((len(lines), 2 + _BLOCK_WORDS), np.uint64)
     heads = content[:, :2].view(np.uint16)
@@ -171,7 +168,7 @@ def _headed(lines: Words, counts: Ints) -> Words:
     return content
 
 
-def _one_by_one(words: Words, counts: Ints, first: int) -> Iterator[bytes | memoryview]:
+def _one_by_one(words: UInt64s, counts: Int64s, first: int) -> Iterator[bytes | memoryview]:
     """A bitset may not hold few bits, but its complement may: that is read, and flipped.
 
     The words are not the same afterwards.
@@ -193,7 +190,7 @@ def _one_by_one(words: Words, counts: Ints, first: int) -> Iterator[bytes | memo
         yield bitmap.serialize()
 
 
-def _blocks(words: Words, first: int) -> Words:
+def _blocks(words: UInt64s, first: int) -> UInt64s:
     if words.shape[1] == _BLOCK_WORDS:
         return words
     blocks = np.zeros((len(words), _BLOCK_WORDS), np.uint64)
@@ -201,7 +198,7 @@ def _blocks(words: Words, first: int) -> Words:
     return blocks
 
 
-def _may_be_runs(lines: Words, counts: Ints) -> npt.NDArray[np.bool_]:
+def _may_be_runs(lines: UInt64s, counts: Int64s) -> Mask:
     """Counts the runs as if none went on from one word into the next."""
     followed = lines & (lines << np.uint64(1))
     most = counts - np.bitwise_count(followed).sum(axis=1, dtype=np.int64)

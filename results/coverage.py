@@ -6,14 +6,12 @@ Inside its coverage a missing match means no match; outside it means unknown.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s
 from results.ranges import Range, union
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 _OPEN = -1
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from results.bitmap import BLOCK_BITS, BLOCK_MASK, Lows
+from datastem.arrays import Int64s, UInt16s
+from results.bitmap import BLOCK_BITS, BLOCK_MASK
 from results.ranges import Range, subtract, union
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 _OVERHEAD = 400
 
@@ -27,7 +25,7 @@ class Piece:
 
     block: int
     ranges: tuple[Range, ...]
-    lows: Lows
+    lows: UInt16s
 
     @property
     def nbytes(self) -> int:
@@ -49,7 +47,7 @@ class Piece:
         # numpy would make all of `lows` wider to compare them with a wider number.
         return int(self.lows.searchsorted(np.uint16(low)))
 
-    def add(self, ranges: list[Range], lows: Lows) -> Piece:
+    def add(self, ranges: list[Range], lows: UInt16s) -> Piece:
         """`lows` are all the matches in the ranges; ids known already may be among them."""
         both = np.concatenate([self.lows, lows])
         if len(self.lows) and len(lows) and lows[0] <= self.lows[-1]:
@@ -79,7 +77,7 @@ class Known:
             self._pieces.move_to_end(key)
             return piece
 
-    def insert(self, predicate: int, block: int, ranges: list[Range], lows: Lows) -> Piece:
+    def insert(self, predicate: int, block: int, ranges: list[Range], lows: UInt16s) -> Piece:
         """Adds ranges and their matches to what is known now; what others added meanwhile stays."""
         key = predicate, block
         with self._lock:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from results.bitmap import Lows, decode
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
+from datastem.arrays import Int64s, UInt16s
+from results.bitmap import decode
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class MatchPieces:
         for row in range(int(low), int(high)):
             yield int(self.blocks[row]), bitmaps[row].as_py()
 
-    def find(self, predicate: int, block: int) -> Iterator[Lows]:
+    def find(self, predicate: int, block: int) -> Iterator[UInt16s]:
         """The matches of a predicate in a block, piece by piece."""
         low, high = np.searchsorted(self.predicates, [predicate, predicate + 1])
         first, last = np.searchsorted(self.blocks[low:high], [block, block + 1])

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from results.region import Int64s, Moment
+from datastem.arrays import Int64s
+from results.region import Moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+from datastem.arrays import Int64s, Mask
 
 # A point in the order of rows: (ts, row_id), compared in that order.
 Moment = tuple[int, int]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from results.region import Int64s, Region
+from datastem.arrays import Int64s
+from results.region import Region
 from results.window import TimeWindow
 
 SINCE_EVER: int = np.iinfo(np.int64).min

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.paper.workload import Array, Workload
-from datastem.blocks import BLOCK_BITS, Int64s
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS
 from datastem.codec import decode, encode
 from datastem.memory import Memory
 from datastem.stem import DataStem

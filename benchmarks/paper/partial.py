@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from benchmarks.paper.base import INSERT_ROWS, Base, batches
 from benchmarks.paper.workload import Query
-from datastem.blocks import BLOCK_BITS, Int64s
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS
 from psoup.engine import pieces
 from querystem.index import QueryStem
 from results.known import Known

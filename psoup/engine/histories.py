@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s
 from datastem.closures import Closures
 from datastem.codec import HISTORY_COLUMNS, INSTANT
-from datastem.equality import Int64s
 from datastem.history import History
 from datastem.runs import KeyedRows
 from psoup.engine.pieces import ROW_SEGMENT_BITS

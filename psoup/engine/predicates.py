@@ -10,17 +10,16 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Int64s
 from psoup.engine.live import Live
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.layout import PREDICATES
 from psoup.store.tables import read_files, read_newest
 from querystem.index import QueryStem
 
-Ints = npt.NDArray[np.int64]
 Ranges = tuple[tuple[int, int], ...]
 
 EVERY: Ranges = ((0, 1 << 62),)
@@ -43,7 +42,7 @@ class Stem:
     def empty(self) -> bool:
         return not len(self.index)
 
-    def insert(self, ids: Ints, texts: pa.Array) -> None:
+    def insert(self, ids: Int64s, texts: pa.Array) -> None:
         inside = np.zeros(len(ids), np.bool_)
         for lo, hi in self._ranges:
             inside |= (ids >= lo) & (ids < hi)
@@ -74,7 +73,7 @@ class Predicates:
             self._apply(read_files(self._folder, added, PREDICATES))
         self._version = version
 
-    def live(self, stream_id: int) -> Ints:
+    def live(self, stream_id: int) -> Int64s:
         """Their ids."""
         return self._of(stream_id).ids()
 
@@ -134,7 +133,7 @@ class Predicates:
             if owner == stream_id:
                 stem.insert(ids[new], texts)
 
-    def _remove(self, stream_id: int, ids: Ints) -> None:
+    def _remove(self, stream_id: int, ids: Int64s) -> None:
         gone = np.unique(ids)
         gone = gone[self._live[stream_id].contains(gone)]
         self._live[stream_id].remove(gone)

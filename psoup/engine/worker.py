@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS
 from datastem.schema import OP, StreamSchema
 from psoup.engine import pieces
@@ -125,7 +126,7 @@ def insert(job: Job, stream_id: int, rows: pa.Table) -> list[Outcome]:
     ]
 
 
-def _block_edges(ids: pieces.Int64s) -> list[int]:
+def _block_edges(ids: Int64s) -> list[int]:
     """So that a row group is of one block, and a reader of a block reads no other."""
     return [first for first, _ in pieces.runs(ids >> BLOCK_BITS)][1:]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datastem.blocks import Int64s, Part
+from datastem.arrays import Int64s
+from datastem.blocks import Part
 from datastem.stem import StemView
 from psoup.server.partitions import newest_of_partitions
 from psoup.server.summaries import Summaries

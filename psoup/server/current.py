@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import BLOCK_BITS, Int64s, Part
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS, Part
 from datastem.equality import canonical, codes
 from datastem.runs import KeyedRows
 from datastem.stem import StemView

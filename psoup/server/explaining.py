@@ -13,7 +13,8 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part
+from datastem.arrays import Int64s, UInt16s
+from datastem.blocks import Part
 from psoup.server.core import Core
 from psoup.server.files import match_groups, read_match_group
 from psoup.server.invoke import Plan, matching, window_rows
@@ -29,7 +30,7 @@ from querystem.index.formula import Factor
 from querystem.language import expression_text, refresh_text
 from querystem.pace import spending
 from querystem.shape import shape
-from results.bitmap import Lows, decode
+from results.bitmap import decode
 from results.matches import MatchPieces
 from results.ranges import intersect, size
 
@@ -134,7 +135,7 @@ def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: in
 def _stored(core: Core, plan: Plan) -> pb.StoredMatches:
     """Read past the cache, which is for answers."""
     root, message = core.match_folder, pb.StoredMatches()
-    matched: dict[int, list[Lows]] = {}
+    matched: dict[int, list[UInt16s]] = {}
     for file in plan.view.files_of(plan.stream_id, plan.predicate_id):
         held = 0
         for group, (lo, hi) in enumerate(match_groups(root, file)):

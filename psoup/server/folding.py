@@ -16,7 +16,8 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Int64s, Part
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Part
 from datastem.stem import StemView
 from psoup.server.summaries import Entry, Summaries
 from querystem.pace import spending

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part, Picked, gather, in_order
+from datastem.arrays import Int64s
+from datastem.blocks import Part, Picked, gather, in_order
 from datastem.codec import Columns, columns_read, columns_shown
 from datastem.schema import StreamSchema
 from datastem.stem import Mark, StemView

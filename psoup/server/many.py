@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s
 from psoup.server.draft import Chain, Draft
 from psoup.server.proposals import Registered, Stale, key_taken
 from psoup.store import START, Position, RegisterMany, State
 from psoup.store.columns import HANDLE_BYTES
 from psoup.store.events import MANY
-from psoup.store.hashes import Int64s
 
 
 class Rows:

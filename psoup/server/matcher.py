@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from datastem.blocks import BLOCK_BITS, Int64s, Part
+from datastem.arrays import Int64s, UInt16s
+from datastem.blocks import BLOCK_BITS, Part
 from datastem.codec import are_rows, query_view
 from psoup.server.errors import TooMuchWork
 from psoup.server.matchfiles import MatchCache
@@ -20,7 +21,7 @@ from psoup.server.view import EpochView
 from querystem.expressions import TRUE, Expression, weight_of
 from querystem.kernel import matches
 from querystem.pace import spending
-from results.bitmap import BLOCK_MASK, Lows
+from results.bitmap import BLOCK_MASK
 from results.known import Known, Piece
 from results.ranges import Range, intersect, size
 
@@ -145,7 +146,7 @@ class Matcher:
                 piece = self.known.insert(self.predicate, block, stored, self._stored(block))
         return piece
 
-    def _stored(self, block: int) -> Lows:
+    def _stored(self, block: int) -> UInt16s:
         """All stored matches of the block, in whatever pieces."""
         found = [
             lows
@@ -154,7 +155,7 @@ class Matcher:
         ]
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint16)
 
-    def _computed(self, part: Part, lo: int, hi: int) -> Lows:
+    def _computed(self, part: Part, lo: int, hi: int) -> UInt16s:
         first, last = np.searchsorted(part.ids, [lo, hi])
         rows = part.rows.slice(first, last - first)
         found = matches(self.where, query_view(rows)) & are_rows(rows)

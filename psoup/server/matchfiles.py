@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
+from datastem.arrays import UInt16s
 from psoup.server.files import match_groups, read_match_group
 from psoup.store import DataFile
-from results.bitmap import Lows
 from results.matches import MatchPieces
 from results.ranges import Range
 
@@ -33,7 +33,7 @@ class MatchCache:
     def used(self) -> int:
         return self._used
 
-    def find(self, root: Path, file: DataFile, predicate: int, block: int) -> Iterator[Lows]:
+    def find(self, root: Path, file: DataFile, predicate: int, block: int) -> Iterator[UInt16s]:
         """Raises FileNotFoundError where the engine has removed the file since, CorruptStore where
         it is damaged."""
         for group, (lo, hi) in enumerate(self._spans_of(root, file)):

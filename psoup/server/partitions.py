@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import BLOCK_BITS, Int64s, Part
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS, Part
 from datastem.equality import canonical, codes
 from datastem.stem import StemView
 from psoup.server.folding import Fold

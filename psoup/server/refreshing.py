@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part
+from datastem.arrays import Int64s
+from datastem.blocks import Part
 from datastem.instants import MIN_INSTANT
 from datastem.schema import StreamSchema
 from psoup.server.invoke import Limit, Plan, Triggers, retained

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datastem.equality import Int64s
+from datastem.arrays import Int64s
 
 
 @dataclass(frozen=True, slots=True)

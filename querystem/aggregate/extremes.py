@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import Int64s, canonical
+from datastem.arrays import Int64s
+from datastem.equality import canonical
 from datastem.types import Type
 from querystem.ordering import Ranker, ascending, by, descending, leaders
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import Int64s
+from datastem.arrays import Int64s
 from datastem.types import Kind, Type
 from querystem.aggregate.counts import Counts
 from querystem.aggregate.distinct import Distinct

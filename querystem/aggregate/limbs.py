@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from datastem.equality import Int64s
+from datastem.arrays import Int64s
 
 BITS = 32
 MASK = (1 << BITS) - 1
 
-Limb = np.ndarray[Any, np.dtype[np.int64]]
 
 # So many numbers can be added as doubles without a rounding: see `Terms`.
 MOST_TERMS = 1 << 16
@@ -30,7 +29,7 @@ class Terms:
     """
 
     bins: Int64s
-    columns: Sequence[Limb]
+    columns: Sequence[Int64s]
 
 
 @dataclass(frozen=True, slots=True)

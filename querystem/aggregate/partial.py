@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from datastem.equality import Int64s, canonical, codes
+from datastem.arrays import Int64s
+from datastem.equality import canonical, codes
 from querystem.aggregate.counts import Counts
 from querystem.aggregate.distinct import Distinct
 from querystem.aggregate.extremes import Ends, Extremes

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from datastem.equality import Int64s
+from datastem.arrays import Doubles, Int64s, Integers
 from querystem.aggregate.limbs import BITS, Limbs, magnitude
-from querystem.kernel.integers import Integers, narrow
-
-Doubles = np.ndarray[Any, np.dtype[np.float64]]
+from querystem.kernel.integers import narrow
 
 _LEAST_NORMAL = 2.0**-1022
 _FEW_GROUPS = 8  # are divided sooner one by one

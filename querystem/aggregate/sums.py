@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import Int64s
+from datastem.arrays import Int64s, UInt8s
 from datastem.types import Kind, Type
 from querystem.aggregate.limbs import Limbs
 from querystem.aggregate.terms import small_total, squares, terms
@@ -18,8 +18,6 @@ NAN, PLUS, MINUS = 1, 2, 4
 
 # So few numbers are added up sooner one by one than as columns of digits.
 _FEW = 1000
-
-Flags = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Sums:
     """
 
     limbs: Limbs
-    flags: Flags | None = None
+    flags: UInt8s | None = None
 
     @classmethod
     def of(cls, values: pa.Array, type_: Type, squared: bool, codes: Int64s, groups: int) -> Sums:
@@ -67,7 +65,7 @@ class Sums:
         return self.limbs.nbytes + (0 if self.flags is None else int(self.flags.nbytes))
 
 
-def _flags(numbers: Any, codes: Int64s, groups: int) -> Flags:
+def _flags(numbers: Any, codes: Int64s, groups: int) -> UInt8s:
     flags = np.zeros(groups, np.uint8)
     bits = np.where(np.isnan(numbers), NAN, np.where(numbers > 0, PLUS, MINUS))
     np.bitwise_or.at(flags, codes, bits.astype(np.uint8))

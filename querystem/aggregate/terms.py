@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s, UInt64s
 from datastem.types import Kind, Type
-from querystem.aggregate.limbs import BITS, MASK, Limb, Terms
+from querystem.aggregate.limbs import BITS, MASK, Terms
 
 DOUBLE_UNIT = -1074
 
-Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 _MASK = np.uint64(MASK)
 _BITS = np.uint64(BITS)
@@ -76,7 +76,7 @@ def squares(array: pa.Array, type_: Type) -> Terms:
     return Terms(np.zeros(len(array), np.int64), _squared(digits))
 
 
-def _limbs(array: pa.Array) -> tuple[Limb, Limb]:
+def _limbs(array: pa.Array) -> tuple[Int64s, Int64s]:
     if not len(array):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     pairs = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
@@ -84,7 +84,7 @@ def _limbs(array: pa.Array) -> tuple[Limb, Limb]:
     return pairs[:, 0].copy(), pairs[:, 1].copy()
 
 
-def _parts(array: pa.Array) -> tuple[Words, Words, Any]:
+def _parts(array: pa.Array) -> tuple[UInt64s, UInt64s, Any]:
     """Mantissa, its place above the unit, and the sign: x = sign * mantissa * 2^(place - 1074)."""
     bits = array.to_numpy().view(np.uint64)
     exponent = (bits >> np.uint64(52)) & np.uint64(0x7FF)
@@ -116,7 +116,7 @@ def _double_squares(array: pa.Array) -> Terms:
     return Terms((place >> np.uint64(4)).astype(np.int64), _squared(digits))
 
 
-def _squared(digits: list[Words]) -> list[Limb]:
+def _squared(digits: list[UInt64s]) -> list[Int64s]:
     columns = [np.zeros(len(digits[0]), np.uint64) for _ in range(2 * len(digits))]
     for left, one in enumerate(digits):
         for right in range(left, len(digits)):

@@ -9,20 +9,17 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Array, Int64s, Mask, UInt64s
 from querystem.expressions import Expression
 from querystem.index.batch import Batch
-from querystem.index.bitmaps import Words, accumulate, pack, scatter
+from querystem.index.bitmaps import accumulate, pack, scatter
 from querystem.index.formula import Interval, Member
-from querystem.index.keys import Keys, is_wide, key_of, point_of
+from querystem.index.keys import is_wide, key_of, point_of
 from querystem.index.rows import Rows
 from querystem.kernel.cuts import END, START
-from querystem.kernel.vector import Mask
-
-Ints = npt.NDArray[np.int64]
 
 # Up to here a comparison for each constant is faster than finding each row's place among them.
 FEW_CUTS = 24
@@ -34,12 +31,12 @@ _TABLE = 1 << 15
 class Bound(Protocol):
     """An axis for one batch. Node `nodes[i]` is the lines `plus[i]` without `minus[i]`."""
 
-    nodes: Ints
-    plus: Ints
-    minus: Ints
+    nodes: Int64s
+    plus: Int64s
+    minus: Int64s
     count: int
 
-    def fill(self, rows: slice, shift: int, into: Words) -> None:
+    def fill(self, rows: slice, shift: int, into: UInt64s) -> None:
         """The lines after the empty one, for some rows. `into` has one more, for scratch."""
 
 
@@ -50,7 +47,7 @@ class IntervalAxis:
         self._operand = operand
         self._bounds = Rows(2, object if is_wide(operand.type) else np.int64)
         self._edges = Rows(3)
-        self._plan: tuple[Keys, Ints, Ints] | None = None
+        self._plan: tuple[Array, Int64s, Int64s] | None = None
 
     def __len__(self) -> int:
         return len(self._edges)
@@ -88,7 +85,7 @@ def _edge(cut: Any) -> int:
     return -1 if cut is START else int(cut is END)
 
 
-def _cuts_and_places(edges: Ints, bounds: Keys) -> tuple[Keys, Ints, Ints]:
+def _cuts_and_places(edges: Int64s, bounds: Array) -> tuple[Array, Int64s, Int64s]:
     """The distinct cuts in order, and where each interval's two are among them."""
     cuts = np.unique(bounds[edges == 0])
     places = np.searchsorted(cuts, bounds)
@@ -101,14 +98,20 @@ class _Intervals:
     """Line i + 1 are the rows below cut i, the last line every valid row."""
 
     def __init__(
-        self, nodes: Ints, plus: Ints, minus: Ints, keys: Keys, valid: Mask | None, cuts: Keys
+        self,
+        nodes: Int64s,
+        plus: Int64s,
+        minus: Int64s,
+        keys: Array,
+        valid: Mask | None,
+        cuts: Array,
     ) -> None:
         self.nodes, self.plus, self.minus = nodes, plus, minus
         self.count = len(cuts) + 1
         self._keys, self._valid, self._cuts = keys, valid, cuts
-        self._places: Ints | None = None
+        self._places: Int64s | None = None
 
-    def fill(self, rows: slice, shift: int, into: Words) -> None:
+    def fill(self, rows: slice, shift: int, into: UInt64s) -> None:
         if len(self._cuts) <= FEW_CUTS:
             self._compare(rows, shift, into)
             return
@@ -117,7 +120,7 @@ class _Intervals:
         scatter(_apart(self._places, self._valid, rows, len(into) - 1), into, shift)
         accumulate(into[:-1])
 
-    def _compare(self, rows: slice, shift: int, into: Words) -> None:
+    def _compare(self, rows: slice, shift: int, into: UInt64s) -> None:
         keys, valid = self._keys[rows], None if self._valid is None else self._valid[rows]
         for line, cut in enumerate(self._cuts):
             below = np.asarray(keys < cut, np.bool_)
@@ -126,12 +129,12 @@ class _Intervals:
         into[len(self._cuts)] = pack(everywhere, shift)
 
 
-def _apart(places: Ints, valid: Mask | None, rows: slice, trash: int) -> Ints:
+def _apart(places: Int64s, valid: Mask | None, rows: slice, trash: int) -> Int64s:
     """The places of some rows, of those that are not valid the last."""
     return places[rows] if valid is None else np.where(valid[rows], places[rows], trash)
 
 
-def places_among(cuts: Keys, keys: Keys) -> Ints:
+def places_among(cuts: Array, keys: Array) -> Int64s:
     """How many cuts, which ascend, are not above each key."""
     least, most = int(cuts[0]) - 1, int(cuts[-1])
     if cuts.dtype == object or most - least > _TABLE:
@@ -146,7 +149,7 @@ class PointAxis:
     def __init__(self, operand: Expression) -> None:
         self._operand = operand
         self._rows = Rows(2)
-        self._plan: tuple[Ints, Ints] | None = None
+        self._plan: tuple[Int64s, Int64s] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -186,7 +189,7 @@ class MemberAxis:
     def __init__(self, operand: Expression) -> None:
         self._operand = operand
         self._texts: dict[int, str] = {}
-        self._plan: tuple[Ints, pa.Array] | None = None
+        self._plan: tuple[Int64s, pa.Array] | None = None
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -222,14 +225,14 @@ def _equal(column: pa.Array, text: pa.Scalar) -> Mask:
 class _Each:
     """A mask for each node; line 0 where that is empty."""
 
-    def __init__(self, nodes: Ints, masks: list[Mask]) -> None:
+    def __init__(self, nodes: Int64s, masks: list[Mask]) -> None:
         self._masks = [mask for mask in masks if mask.any()]
         self.nodes, self.minus = nodes, np.zeros(len(nodes), np.int64)
         occurs = np.array([mask.any() for mask in masks])
         self.plus = np.where(occurs, np.cumsum(occurs), 0)
         self.count = len(self._masks)
 
-    def fill(self, rows: slice, shift: int, into: Words) -> None:
+    def fill(self, rows: slice, shift: int, into: UInt64s) -> None:
         for line, mask in enumerate(self._masks):
             into[line] = pack(mask[rows], shift)
 
@@ -237,7 +240,7 @@ class _Each:
 class _Places:
     """Row r satisfies node `nodes[places[r]]`, or none where that is past the last."""
 
-    def __init__(self, nodes: Ints, places: Ints) -> None:
+    def __init__(self, nodes: Int64s, places: Int64s) -> None:
         occurs = np.bincount(places, minlength=len(nodes) + 1)[: len(nodes)] > 0
         self.nodes, self.minus = nodes, np.zeros(len(nodes), np.int64)
         self.plus = np.where(occurs, np.cumsum(occurs), 0)
@@ -245,7 +248,7 @@ class _Places:
         self._lines = np.append(self.plus - 1, self.count)[places]
         self._lines[self._lines < 0] = self.count
 
-    def fill(self, rows: slice, shift: int, into: Words) -> None:
+    def fill(self, rows: slice, shift: int, into: UInt64s) -> None:
         scatter(self._lines[rows], into, shift)
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Array, Mask
 from querystem.expressions import Expression
 from querystem.index.bitmaps import WORD
 from querystem.index.formula import Condition
-from querystem.index.keys import Keys, keys_of
+from querystem.index.keys import keys_of
 from querystem.kernel import Frame
-from querystem.kernel.vector import Mask, Vector
+from querystem.kernel.vector import Vector
 
 
 class Batch:
@@ -26,7 +27,7 @@ class Batch:
         self.length: int = rows.num_rows
         self._frame = Frame(rows)
         self._vectors: dict[Expression, Vector] = {}
-        self._keys: dict[Expression, tuple[Keys, Mask | None]] = {}
+        self._keys: dict[Expression, tuple[Array, Mask | None]] = {}
         self._masks: dict[Condition, Mask] = {}
 
     @property
@@ -39,7 +40,7 @@ class Batch:
             self._vectors[operand] = self._frame.vector(operand)
         return self._vectors[operand]
 
-    def keys(self, operand: Expression) -> tuple[Keys, Mask | None]:
+    def keys(self, operand: Expression) -> tuple[Array, Mask | None]:
         """A key for each row, and where they mean something (None: everywhere). Not for TEXT."""
         if operand not in self._keys:
             vector = self.vector(operand)

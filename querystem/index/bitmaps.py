@@ -5,12 +5,10 @@ Row r of a batch stands in bit `shift + r`, so that lines can begin where a bloc
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-Words = npt.NDArray[np.uint64]
+from datastem.arrays import Array, Mask, UInt64s
+
 WORD = 64
 # Shorter lines are better joined many at a time, though each is then met several times.
 _LONG_LINE = 128
@@ -20,7 +18,7 @@ def words_for(bits: int) -> int:
     return -(-bits // WORD)
 
 
-def pack(mask: npt.NDArray[np.bool_], shift: int = 0) -> Words:
+def pack(mask: Mask, shift: int = 0) -> UInt64s:
     """One line for a mask."""
     if shift:
         mask = np.concatenate([np.zeros(shift, np.bool_), mask])
@@ -30,7 +28,7 @@ def pack(mask: npt.NDArray[np.bool_], shift: int = 0) -> Words:
     return line
 
 
-def scatter(lines: npt.NDArray[Any], into: Words, shift: int = 0) -> None:
+def scatter(lines: Array, into: UInt64s, shift: int = 0) -> None:
     """Sets row r in line `lines[r]` alone; what `into` held is gone."""
     into[:] = 0
     octets = into.view(np.uint8)
@@ -40,7 +38,7 @@ def scatter(lines: npt.NDArray[Any], into: Words, shift: int = 0) -> None:
         octets[chosen, np.arange(octet, octet + len(chosen))] |= np.uint8(1 << bit)
 
 
-def accumulate(matrix: Words) -> Words:
+def accumulate(matrix: UInt64s) -> UInt64s:
     """Each line joined with all lines before it, in place."""
     count, width = matrix.shape
     if width >= _LONG_LINE:

@@ -11,15 +11,13 @@ import struct
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from datastem.arrays import Array, Doubles, Int64s
 from datastem.types import Kind, Type
 from querystem.expressions import Expression
 from querystem.index.formula import Interval, cut_order
 from querystem.kernel.cuts import END, START
 from querystem.kernel.integers import INT64_MAX, INT64_MIN
-
-Keys = npt.NDArray[Any]
 
 _INT64_DIGITS = 18
 _NAN = 0x7FF0000000000001
@@ -33,14 +31,14 @@ def is_wide(type_: Type) -> bool:
     return type_.precision > _INT64_DIGITS
 
 
-def keys_of(values: npt.NDArray[Any], type_: Type) -> Keys:
+def keys_of(values: Array, type_: Type) -> Array:
     """The keys of a vector's values."""
     if type_.kind is Kind.DOUBLE:
         return double_keys(values)
     return values.astype(object) if is_wide(type_) else values.astype(np.int64, copy=False)
 
 
-def double_keys(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+def double_keys(values: Doubles) -> Int64s:
     bits = (values + 0.0).view(np.int64)
     keys = np.where(bits < 0, (bits ^ INT64_MAX) + 1, bits)
     keys[np.isnan(values)] = _NAN

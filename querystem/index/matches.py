@@ -6,23 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from querystem.index.bitmaps import WORD, Words
+from datastem.arrays import Int64s, UInt32s, UInt64s
+from querystem.index.bitmaps import WORD
 from results.containers import of_lines, of_lists, positions
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
     """Of few rows each: predicate `ids[i]` has the next `counts[i]` of `rows`, ascending."""
 
-    ids: Ints
-    counts: Ints
-    rows: Rows
+    ids: Int64s
+    counts: Int64s
+    rows: UInt32s
 
     def lists(self) -> Lists:
         return self
@@ -35,10 +32,10 @@ class Lists:
 class Lines:
     """Of many rows: predicate `ids[i]` has the bits of `words[lines[i]]`, from word `first` on."""
 
-    ids: Ints
-    counts: Ints
-    words: Words
-    lines: Ints
+    ids: Int64s
+    counts: Int64s
+    words: UInt64s
+    lines: Int64s
     first: int
 
     def lists(self) -> Lists:
@@ -60,9 +57,9 @@ class Matches:
     def __len__(self) -> int:
         return sum(len(part.ids) for part in self.parts)
 
-    def __iter__(self) -> Iterator[tuple[int, Rows]]:
+    def __iter__(self) -> Iterator[tuple[int, UInt32s]]:
         """In the order of predicates."""
-        found: dict[int, Rows] = {}
+        found: dict[int, UInt32s] = {}
         for part in self.parts:
             lists = part.lists()
             ends = np.cumsum(lists.counts)
@@ -71,12 +68,12 @@ class Matches:
                 found[id_] = lists.rows[begin:end]
         yield from sorted(found.items(), key=lambda item: item[0])
 
-    def renumbered(self, numbers: Rows, first: int) -> Matches:
+    def renumbered(self, numbers: UInt32s, first: int) -> Matches:
         """Row `first + i` is called `numbers[i]`; those must ascend."""
         lists = [part.lists() for part in self.parts]
         return Matches(tuple(Lists(a.ids, a.counts, numbers[a.rows - first]) for a in lists))
 
-    def bitmaps(self) -> tuple[Ints, Ints, pa.Array]:
+    def bitmaps(self) -> tuple[Int64s, Int64s, pa.Array]:
         """Predicates in order, how many rows each has, and these as portable roaring bytes.
 
         Rows must be numbered below 65,536.
@@ -91,7 +88,7 @@ class Matches:
         return ids[order], counts[order], encoded.take(pa.array(order))
 
 
-def lines_of(ids: Ints, lines: Ints, words: Words, first: int) -> Lines:
+def lines_of(ids: Int64s, lines: Int64s, words: UInt64s, first: int) -> Lines:
     """Of predicates, ascending, whose line is -1 or may be empty; the first row is `first`."""
     counts = np.append(np.bitwise_count(words).sum(axis=1, dtype=np.int64), 0)[lines]
     held = counts > 0

@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from datastem.arrays import Int64s, Mask, UInt64s
 from querystem.index.axes import Bound
 from querystem.index.batch import Batch
-from querystem.index.bitmaps import WORD, Words, pack, words_for
+from querystem.index.bitmaps import WORD, pack, words_for
 from querystem.index.nodes import Nodes, Shape
-
-Ints = npt.NDArray[np.int64]
 
 # The source lines of a slice, and the lines worked on together, stay near the processor.
 _SOURCE_BYTES = 4 << 20
@@ -32,17 +30,17 @@ class _Task:
     """Nodes of one shape; `inner` and `out` are lines of the source and of the result, or -1."""
 
     shape: Shape
-    plus: Ints
-    minus: Ints
-    late: Ints
-    inner: Ints
-    out: Ints
+    plus: Int64s
+    minus: Int64s
+    late: Int64s
+    inner: Int64s
+    out: Int64s
 
 
 class Plan:
     """What there is to do for a batch, which has rows; the nodes must not change meanwhile."""
 
-    def __init__(self, nodes: Nodes, batch: Batch, roots: Ints) -> None:
+    def __init__(self, nodes: Nodes, batch: Batch, roots: Int64s) -> None:
         self._nodes = nodes
         self.lines = 2
         self.results = 0
@@ -55,11 +53,11 @@ class Plan:
         self.plus[list(nodes.conditions)] = self._new(len(nodes.conditions))
         self.tasks = [*self._leaves(roots), *self._groups()]
 
-    def result_of(self, roots: Ints) -> Ints:
+    def result_of(self, roots: Int64s) -> Int64s:
         """The lines of the result that are the roots', -1 where one has no rows."""
         return self._out[roots]
 
-    def _new(self, count: int) -> Ints:
+    def _new(self, count: int) -> Int64s:
         self.lines += count
         return np.arange(self.lines - count, self.lines)
 
@@ -69,7 +67,7 @@ class Plan:
         self._minus[axis.nodes] = lines[axis.minus]
         return slice(self.lines - axis.count - 1, self.lines), axis
 
-    def _leaves(self, roots: Ints) -> list[_Task]:
+    def _leaves(self, roots: Int64s) -> list[_Task]:
         """Factors that are predicates."""
         inner = np.zeros(self._nodes.lines, np.bool_)
         for _, group in self._nodes.groups():
@@ -94,14 +92,16 @@ class Plan:
             tasks.append(self._task(shape, table[:, 0], table[:, 1:], inner))
         return tasks
 
-    def _ruled_out(self, shape: Shape, table: Ints) -> npt.NDArray[np.bool_]:
+    def _ruled_out(self, shape: Shape, table: Int64s) -> Mask:
         early = table[:, 1 : 1 + shape.early]
         empty = self.plus[early] == self._minus[early]
         if shape.is_every:
             return np.asarray(empty.any(axis=1))
         return np.asarray(empty.all(axis=1) & (shape.late == 0))
 
-    def _task(self, shape: Shape, ids: Ints, children: Ints, inner: Ints | None = None) -> _Task:
+    def _task(
+        self, shape: Shape, ids: Int64s, children: Int64s, inner: Mask | None = None
+    ) -> _Task:
         is_root = self._is_root[ids]
         out = np.where(is_root, self.results + np.cumsum(is_root) - 1, -1)
         self.results += int(is_root.sum())
@@ -112,13 +112,13 @@ class Plan:
         return _Task(shape, self.plus[early], self._minus[early], late, lines, out)
 
 
-def probe(nodes: Nodes, batch: Batch, roots: Ints) -> tuple[Ints, Words]:
+def probe(nodes: Nodes, batch: Batch, roots: Int64s) -> tuple[Int64s, UInt64s]:
     """For each root the line of the matrix that has its rows, or -1."""
     plan = Plan(nodes, batch, roots)
     width = words_for(batch.shift + batch.length)
     result = np.empty((plan.results, width), np.uint64)
     step = max(_SOURCE_BYTES // 8 // plan.lines, _FEWEST_WORDS)
-    conditions: dict[int, Words] = {}
+    conditions: dict[int, UInt64s] = {}
     for begin in range(0, width, step):
         words = slice(begin, min(begin + step, width))
         piece = _Slice(nodes, batch, plan, words, conditions)
@@ -131,7 +131,7 @@ class _Slice:
     """The source lines for some words of the batch."""
 
     def __init__(
-        self, nodes: Nodes, batch: Batch, plan: Plan, words: slice, conditions: dict[int, Words]
+        self, nodes: Nodes, batch: Batch, plan: Plan, words: slice, conditions: dict[int, UInt64s]
     ) -> None:
         self._nodes, self._batch, self._plan, self._words = nodes, batch, plan, words
         self._conditions = conditions
@@ -150,7 +150,7 @@ class _Slice:
         self._step = max(_WORK_BYTES // 8 // width, 16)
         self._buffers = np.empty((3, self._step, width), np.uint64)
 
-    def run(self, task: _Task, result: Words) -> None:
+    def run(self, task: _Task, result: UInt64s) -> None:
         for begin in range(0, len(task.out), self._step):
             part = slice(begin, begin + self._step)
             lines = self._early(task, part)
@@ -162,9 +162,9 @@ class _Slice:
                 elif wanted.any():
                     into[places[wanted]] = lines[wanted]
 
-    def _early(self, task: _Task, part: slice) -> Words:
+    def _early(self, task: _Task, part: slice) -> UInt64s:
         plus, minus = task.plus[part], task.minus[part]
-        lines: Words
+        lines: UInt64s
         lines, others, less = self._buffers[:, : len(plus)]
         if not task.shape.early:
             lines[:] = self._source[_FULL if task.shape.is_every else _EMPTY]
@@ -179,7 +179,7 @@ class _Slice:
                 join(lines, others, out=lines)
         return lines
 
-    def _late(self, task: _Task, part: slice, lines: Words) -> None:
+    def _late(self, task: _Task, part: slice, lines: UInt64s) -> None:
         """A conjunction without a row left asks for no further condition."""
         late = task.late[part]
         for place in range(task.shape.late):
@@ -189,7 +189,7 @@ class _Slice:
             else:
                 lines |= self._condition(late[:, place])
 
-    def _condition(self, nodes: Ints) -> Words:
+    def _condition(self, nodes: Int64s) -> UInt64s:
         for node in np.unique(nodes).tolist():
             if node not in self._filled:
                 if node not in self._conditions:
@@ -197,5 +197,5 @@ class _Slice:
                     self._conditions[node] = pack(mask, self._batch.shift)
                 self._source[self._plan.plus[node]] = self._conditions[node][self._words]
                 self._filled.add(node)
-        lines: Words = self._source[self._plan.plus[nodes]]
+        lines: UInt64s = self._source[self._plan.plus[nodes]]
         return lines

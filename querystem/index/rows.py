@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from datastem.arrays import Array
+
 
 class Rows:
     """Rows of `width` values of one kind, each under a key. Their order means nothing.
@@ -26,7 +28,7 @@ class Rows:
         return key in self._places
 
     @property
-    def table(self) -> npt.NDArray[Any]:
+    def table(self) -> Array:
         """All rows; good until the next change."""
         return self._table[: len(self._keys)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from datastem.arrays import Int64s
 from querystem.expressions import Expression, columns_of
 from querystem.index.batch import Batch
 from querystem.index.bitmaps import pack
@@ -20,8 +20,6 @@ from querystem.index.probe import probe
 from querystem.index.rows import Rows
 from querystem.index.texts import TextShape, shapes_of
 from querystem.index.truth import truth
-
-Ints = npt.NDArray[np.int64]
 
 # So many formulas are faster by themselves than together.
 _FEW = 2
@@ -63,7 +61,7 @@ class QueryStem:
             raise ValueError(f"predicate {predicate_id} is already in the query SteM")
         self._parse(predicate_id, where)
 
-    def insert_texts(self, ids: Ints, texts: pa.Array) -> None:
+    def insert_texts(self, ids: Int64s, texts: pa.Array) -> None:
         """Many predicates, as `expressions.to_json` writes them; none of the ids may be here.
 
         Those of a shape that gets hashed are read in columns, without an object for each.
@@ -125,7 +123,7 @@ class QueryStem:
         if family.is_large:
             self._hash(family)
 
-    def _insert_shape(self, shape: TextShape, ids: Ints) -> None:
+    def _insert_shape(self, shape: TextShape, ids: Int64s) -> None:
         """One by one until the family is hashed, and what is special then."""
         while len(shape.rows):
             family = self._family(shape.fixed) if shape.fixed else None

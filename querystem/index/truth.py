@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.compute as pc
 
+from datastem.arrays import Mask
 from querystem.index.batch import Batch
 from querystem.index.formula import Condition, Every, Formula, Interval, Member
 from querystem.index.keys import key_of
 from querystem.kernel.cuts import END, START
-from querystem.kernel.vector import Mask
 
 
 def truth(formula: Formula, batch: Batch) -> Mask:

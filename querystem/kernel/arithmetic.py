@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from datastem.arrays import Array, Integers, Mask
 from datastem.types import Kind, Type
 from querystem.expressions import Op
 from querystem.kernel import integers
-from querystem.kernel.integers import Integers
-from querystem.kernel.vector import Mask, Values, Vector, both
+from querystem.kernel.vector import Vector, both
 
 _DOUBLE: dict[Op, Callable[[Any, Any], Any]] = {
     Op.ADD: np.add,
@@ -92,6 +92,6 @@ def _unary(
     operand: Vector,
 ) -> Vector:
     if operand.type.kind is Kind.DOUBLE:
-        values: Values = double(operand.values)
+        values: Array = double(operand.values)
         return Vector(type_, values, operand.valid)
     return fit(exact(operand.values), operand.type.scale, type_, operand.valid)

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Array, Mask
 from datastem.types import Kind
 from querystem.expressions import Op
 from querystem.kernel import integers
-from querystem.kernel.vector import Mask, Values, Vector, boolean, both, repeatable
+from querystem.kernel.vector import Vector, boolean, both, repeatable
 
 COMPARISONS = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
 
@@ -70,12 +71,12 @@ def _truth(op: Op, left: Vector, right: Vector) -> Mask:
     return _plain(op, left.values, right.values)
 
 
-def _plain(op: Op, left: Values, right: Values) -> Mask:
+def _plain(op: Op, left: Array, right: Array) -> Mask:
     truth: Mask = _PLAIN[op](left, right)
     return truth.astype(np.bool_, copy=False)
 
 
-def _aligned(left: Vector, right: Vector) -> tuple[Values, Values]:
+def _aligned(left: Vector, right: Vector) -> tuple[Array, Array]:
     scale = max(left.type.scale, right.type.scale)
     return (
         integers.rescale(left.values, left.type.scale, scale),
@@ -83,7 +84,7 @@ def _aligned(left: Vector, right: Vector) -> tuple[Values, Values]:
     )
 
 
-def _doubles(op: Op, left: Values, right: Values) -> Mask:
+def _doubles(op: Op, left: Array, right: Array) -> Mask:
     """In the order where NaN is one value, the greatest."""
     match op:
         case Op.EQ:
@@ -99,7 +100,7 @@ def _doubles(op: Op, left: Values, right: Values) -> Mask:
     return ~_doubles(Op.LT, left, right)
 
 
-def _with_double(op: Op, left: Vector, right: Values) -> Mask:
+def _with_double(op: Op, left: Vector, right: Array) -> Mask:
     if not left.type.scale and integers.bound(left.values) <= _EXACT_DOUBLE:
         return _doubles(op, left.values.astype(np.float64), right)
     whole, has_rest = _scaled(right, left.type.scale)
@@ -119,7 +120,7 @@ def _with_double(op: Op, left: Vector, right: Values) -> Mask:
     return ~(greater | equal)
 
 
-def _scaled(doubles: Values, scale: int) -> tuple[Values, Mask]:
+def _scaled(doubles: Array, scale: int) -> tuple[Array, Mask]:
     """floor(d * 10^scale) exactly, and whether that left a rest; NaN is like infinity."""
     finite = np.isfinite(doubles)
     mantissa, exponent = np.frexp(np.where(finite, doubles, 0.0))

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Mask
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Parameter
 from querystem.kernel import arithmetic, like, logic, moments, rounding, text
 from querystem.kernel.cast import cast
 from querystem.kernel.compare import COMPARISONS, compare, is_distinct
-from querystem.kernel.vector import Mask, Vector, from_arrow, of_scalars, to_arrow
+from querystem.kernel.vector import Vector, from_arrow, of_scalars, to_arrow
 from querystem.pace import spending
 
 

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Integers = npt.NDArray[Any]
+from datastem.arrays import Integers, Mask
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
@@ -38,10 +37,10 @@ def narrow(values: Integers) -> Integers:
     return values
 
 
-def in_int64(values: Integers) -> npt.NDArray[np.bool_]:
+def in_int64(values: Integers) -> Mask:
     if values.dtype != object:
         return np.ones(values.shape, np.bool_)
-    inside: npt.NDArray[np.bool_] = (values >= INT64_MIN) & (values <= INT64_MAX)
+    inside: Mask = (values >= INT64_MIN) & (values <= INT64_MAX)
     return inside
 
 
@@ -98,7 +97,7 @@ def rescale(values: Integers, scale: int, target: int) -> Integers:
     return divide_rounding(values, constant(10 ** (scale - target)))
 
 
-def from_limbs(limbs: Integers, valid: npt.NDArray[np.bool_] | None) -> Integers:
+def from_limbs(limbs: Integers, valid: Mask | None) -> Integers:
     """Of 128-bit two's complement in pairs (low, high) of int64; 0 where not valid."""
     if valid is not None:
         limbs = np.where(valid[:, None], limbs, np.int64(0))

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Array, Mask
 from datastem.types import Kind, Type
 from querystem.expressions import Literal, Op
 from querystem.kernel import integers
 from querystem.kernel.compare import compare
 from querystem.kernel.cuts import cuts_of
-from querystem.kernel.vector import Mask, Values, Vector, boolean, both, of_text, repeatable
+from querystem.kernel.vector import Vector, boolean, both, of_text, repeatable
 
 
 def conjunction(vectors: Iterable[Vector]) -> Vector:
@@ -112,6 +113,6 @@ def _member(vector: Vector, constants: Sequence[Literal]) -> Mask:
     return np.isin(vector.values, members)
 
 
-def _double_member(values: Values, members: Values) -> Mask:
+def _double_member(values: Array, members: Array) -> Mask:
     found = np.isin(values, members)
     return found | np.isnan(values) if np.isnan(members).any() else found

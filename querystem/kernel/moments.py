@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from datastem.arrays import Array
 from datastem.instants import DAY, HOUR, MINUTE, SECOND
 from datastem.types import TIMESTAMP, Kind, Type
-from querystem.kernel.vector import Values, Vector
+from querystem.kernel.vector import Vector
 
 # Weeks begin on Monday; 1970-01-01 was a Thursday.
 _MONDAY = 3
@@ -23,14 +24,14 @@ _SPANS = {
 }
 
 
-def micros_of(operand: Vector) -> Values:
+def micros_of(operand: Vector) -> Array:
     """A TIMESTAMP's microseconds, or those of a DATE's midnight."""
-    micros: Values = operand.values * DAY if operand.type.kind is Kind.DATE else operand.values
+    micros: Array = operand.values * DAY if operand.type.kind is Kind.DATE else operand.values
     return micros
 
 
-def days_of(operand: Vector) -> Values:
-    days: Values = operand.values if operand.type.kind is Kind.DATE else operand.values // DAY
+def days_of(operand: Vector) -> Array:
+    days: Array = operand.values if operand.type.kind is Kind.DATE else operand.values // DAY
     return days
 
 
@@ -56,42 +57,42 @@ def extract(unit: str, type_: Type, operand: Vector) -> Vector:
     return Vector(type_, values.astype(dtype), operand.valid)
 
 
-def _months(days: Values) -> Values:
+def _months(days: Array) -> Array:
     """Months since January 1970."""
     return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
 
 
-def _first_day(months: Values) -> Values:
+def _first_day(months: Array) -> Array:
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
 
 
-def _week(days: Values) -> Values:
+def _week(days: Array) -> Array:
     """The Monday of the week."""
-    monday: Values = days - (days + _MONDAY) % 7
+    monday: Array = days - (days + _MONDAY) % 7
     return monday
 
 
-def _year(days: Values) -> Values:
+def _year(days: Array) -> Array:
     return _months(days) // 12 + 1970
 
 
-def _day_of_year(days: Values) -> Values:
-    before: Values = days - _first_day(_months(days) // 12 * 12)
+def _day_of_year(days: Array) -> Array:
+    before: Array = days - _first_day(_months(days) // 12 * 12)
     return before + 1
 
 
-def _iso_week(days: Values) -> Values:
+def _iso_week(days: Array) -> Array:
     """A week belongs to the year of its Thursday."""
     return (_day_of_year(_week(days) + 3) - 1) // 7 + 1
 
 
-_DAY_TRUNCS: dict[str, Callable[[Values], Values]] = {
+_DAY_TRUNCS: dict[str, Callable[[Array], Array]] = {
     "week": _week,
     "month": lambda days: _first_day(_months(days)),
     "quarter": lambda days: _first_day(_months(days) // 3 * 3),
     "year": lambda days: _first_day(_months(days) // 12 * 12),
 }
-_DAY_FIELDS: dict[str, Callable[[Values], Values]] = {
+_DAY_FIELDS: dict[str, Callable[[Array], Array]] = {
     "year": _year,
     "quarter": lambda days: _months(days) % 12 // 3 + 1,
     "month": lambda days: _months(days) % 12 + 1,
@@ -100,7 +101,7 @@ _DAY_FIELDS: dict[str, Callable[[Values], Values]] = {
     "doy": _day_of_year,
     "dow": lambda days: (days + _MONDAY + 1) % 7,
 }
-_TIME_FIELDS: dict[str, Callable[[Values], Values]] = {
+_TIME_FIELDS: dict[str, Callable[[Array], Array]] = {
     "hour": lambda micros: micros // HOUR % 24,
     "minute": lambda micros: micros // MINUTE % 60,
     "second": lambda micros: micros % MINUTE / SECOND,

@@ -10,11 +10,11 @@ import math
 
 import numpy as np
 
+from datastem.arrays import Array, Integers
 from datastem.types import Kind, Type
 from querystem.kernel import integers
 from querystem.kernel.arithmetic import fit
-from querystem.kernel.integers import Integers
-from querystem.kernel.vector import Values, Vector
+from querystem.kernel.vector import Vector
 
 # No number of the language has a digit further out than this on either side of the point.
 _MOST_DIGITS = 400
@@ -51,7 +51,7 @@ def ceil(type_: Type, operand: Vector) -> Vector:
     return fit(integers.negate(down), 0, type_, operand.valid)
 
 
-def unscaled(doubles: Values, digits: int) -> Integers:
+def unscaled(doubles: Array, digits: int) -> Integers:
     """Finite doubles times 10^digits, as written, rounded to integers, halves away from zero.
 
     Computed in floating point except next to a half or where that isn't exact: those values go
@@ -72,7 +72,7 @@ def unscaled(doubles: Values, digits: int) -> Integers:
     return integers.narrow(result)
 
 
-def _through_decimal(doubles: Values, digits: int) -> Integers:
+def _through_decimal(doubles: Array, digits: int) -> Integers:
     written, places = np.unique(doubles, return_inverse=True)
     exact = np.array([_as_written(value, digits) for value in written.tolist()], object)
     return integers.narrow(exact[places])
@@ -83,7 +83,7 @@ def _as_written(value: float, digits: int) -> int:
     return int(scaled.to_integral_value(decimal.ROUND_HALF_UP))
 
 
-def _round_doubles(doubles: Values, digits: int) -> Values:
+def _round_doubles(doubles: Array, digits: int) -> Array:
     keep = ~np.isfinite(doubles) | (digits > 0) & (np.abs(doubles) >= _EXACT_INTEGER)
     whole = unscaled(np.where(keep, 0.0, doubles), digits)
     if digits < 0:
@@ -93,7 +93,7 @@ def _round_doubles(doubles: Values, digits: int) -> Values:
     return np.where(keep, doubles, rounded)
 
 
-def to_double(values: Integers, scale: int) -> Values:
+def to_double(values: Integers, scale: int) -> Array:
     """values / 10^scale, correctly rounded; infinite where it is too great."""
     if scale <= _EXACT_POWER and integers.bound(values) <= 2**53:
         return values.astype(np.float64) / 10.0**scale

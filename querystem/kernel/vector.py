@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Array, Mask
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.kernel import integers
-
-Mask = npt.NDArray[np.bool_]
-Values = npt.NDArray[Any]
 
 _STORED = {
     Kind.BIGINT: np.int64,
@@ -108,10 +105,10 @@ def _repeat(values: Any, length: int) -> Any:
     return values if len(values) == length else np.broadcast_to(values, length)
 
 
-def _read(array: pa.Array, type_: Type, valid: Mask | None) -> Values:
+def _read(array: pa.Array, type_: Type, valid: Mask | None) -> Array:
     if type_.kind is Kind.BOOLEAN:
         filled = array.fill_null(False) if array.null_count else array
-        truth: Values = filled.to_numpy(zero_copy_only=False)
+        truth: Array = filled.to_numpy(zero_copy_only=False)
         return truth
     if type_.kind is Kind.DECIMAL:
         return integers.from_limbs(_stored(array, np.int64, 2).reshape(-1, 2), valid)
@@ -121,7 +118,7 @@ def _read(array: pa.Array, type_: Type, valid: Mask | None) -> Values:
     return values if valid is None else np.where(valid, values, values.dtype.type(0))
 
 
-def _stored(array: pa.Array, dtype: Any, width: int) -> Values:
+def _stored(array: pa.Array, dtype: Any, width: int) -> Array:
     buffer = array.buffers()[1]
     if not len(array) or buffer is None:
         return np.zeros(len(array) * width, dtype)
@@ -129,7 +126,7 @@ def _stored(array: pa.Array, dtype: Any, width: int) -> Values:
     return np.frombuffer(buffer, dtype)[begin : begin + len(array) * width]
 
 
-def _write(values: Values, type_: Type) -> Values:
+def _write(values: Array, type_: Type) -> Array:
     if type_.kind is Kind.BOOLEAN:
         return np.packbits(values, bitorder="little")
     if type_.kind is Kind.DECIMAL:

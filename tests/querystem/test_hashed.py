@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from datastem.arrays import UInt64s
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, to_json
 from querystem.index import QueryStem
@@ -220,7 +221,7 @@ def test_codes_that_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
     codes_of = columns.codes_of
     seeds: list[int] = []
 
-    def weak(found: list[columns.Column], seed: int) -> columns.Codes:
+    def weak(found: list[columns.Column], seed: int) -> UInt64s:
         seeds.append(seed)
         bits = np.uint64(4 if len(set(seeds)) < 3 else 16)
         return codes_of(found, seed) & ((np.uint64(1) << bits) - np.uint64(1))

@@ -7,44 +7,45 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from results.bitmap import Lows, encode
+from datastem.arrays import UInt16s
+from results.bitmap import encode
 from results.containers import _binary, of_lines, of_lists, positions
 
 Random = np.random.Generator
 
 
-def _few(random: Random) -> Lows:
+def _few(random: Random) -> UInt16s:
     return np.unique(random.integers(0, 65536, random.integers(1, 20))).astype(np.uint16)
 
 
-def _one_run(random: Random) -> Lows:
+def _one_run(random: Random) -> UInt16s:
     first = random.integers(0, 60_000)
     return np.arange(first, first + random.integers(1, 5000)).astype(np.uint16)
 
 
-def _share(random: Random) -> Lows:
+def _share(random: Random) -> UInt16s:
     chosen = random.random(65536) < random.random()
     chosen[-1] = True
     return np.flatnonzero(chosen).astype(np.uint16)
 
 
-def _short_run(random: Random) -> Lows:
+def _short_run(random: Random) -> UInt16s:
     first = random.integers(0, 65530)
     return np.arange(first, first + random.integers(1, 6)).astype(np.uint16)
 
 
-def _short_runs(random: Random) -> Lows:
+def _short_runs(random: Random) -> UInt16s:
     firsts = random.integers(0, 65536, random.integers(1, 4000))
     runs = [np.arange(first, first + random.integers(1, 9)) for first in firsts]
     return np.unique(np.minimum(np.concatenate(runs), 65535)).astype(np.uint16)
 
 
-def _at_the_limit(random: Random) -> Lows:
+def _at_the_limit(random: Random) -> UInt16s:
     count = int(random.choice([4095, 4096, 4097]))
     return np.sort(random.choice(65536, count, replace=False)).astype(np.uint16)
 
 
-KINDS: list[Callable[[Random], Lows]] = [
+KINDS: list[Callable[[Random], UInt16s]] = [
     _few,
     _short_run,
     _one_run,

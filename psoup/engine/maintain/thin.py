@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from datastem.equality import Int64s
+from datastem.arrays import Int64s
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.maintain.merge import with_partition, write_closures
 from psoup.engine.maintain.retain import retained_after

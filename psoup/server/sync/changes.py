@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datastem.blocks import Int64s, Part
+from datastem.arrays import Int64s
+from datastem.blocks import Part
 from psoup.server.folding import Fold
 from psoup.server.invoke import Plan
 from psoup.server.summaries import Summaries

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from datastem.arrays import Int64s
 from psoup.server.invoke import Plan
 from psoup.server.sync.jobs import Job
 from psoup.server.sync.parts import Chunk
 from psoup.v1 import psoup_pb2 as pb
-from results.idruns import Int64s
 
 
 @dataclass(frozen=True, slots=True)

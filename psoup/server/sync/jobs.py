@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from datastem.arrays import Int64s
 from psoup.server.core import Core
 from psoup.server.errors import BadRequest
 from psoup.server.invoke import Plan, known
@@ -17,7 +18,7 @@ from psoup.server.sync.tokens import Claim, Mark, Signed, Subject, Unusable
 from psoup.v1 import psoup_pb2 as pb
 from querystem.identity import base_query, slides
 from querystem.refresh import RefreshEvery
-from results.idruns import Int64s, from_runs
+from results.idruns import from_runs
 from results.window import TimeWindow, Window, window_to_json
 
 # Ids a client may name in `have` and `resend`, of all items of a call: a few bytes can name many.

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Int64s, UInt64s
 from datastem.schema import Column
 from datastem.types import TIMESTAMP
 from psoup.server.once import once
 from psoup.server.values import to_values
 from psoup.v1 import psoup_pb2 as pb
-from results.checksum import Uint64s, row_checksums
-from results.idruns import Int64s, to_runs
+from results.checksum import row_checksums
+from results.idruns import to_runs
 from results.visibility import FOR_EVER, SINCE_EVER
 
 # Up to here typed values are smaller than Arrow with its schema.
@@ -38,7 +39,7 @@ class Chunk:
     rows: pa.RecordBatch
 
     @once
-    def checksums(self) -> Uint64s:
+    def checksums(self) -> UInt64s:
         return row_checksums(
             self.ids, self.visible_from, self.visible_until, self.sort_keys, self.rows
         )

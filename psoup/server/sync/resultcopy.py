@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from datastem.blocks import Int64s
+from datastem.arrays import Int64s, Mask
 from psoup.server.choosing import Choice, Horizon
 from psoup.server.core import Core
 from psoup.server.invoke import NO_ROWS, Plan, matching, rows_at
@@ -27,7 +27,7 @@ from psoup.server.sync.tokens import Claim, Mark
 from psoup.v1 import psoup_pb2 as pb
 from querystem.identity import identified
 from results.checksum import Digest
-from results.idruns import Mask, member
+from results.idruns import member
 from results.visibility import FOR_EVER, SINCE_EVER
 
 _COLUMNS_BYTES = 200

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part
+from datastem.arrays import Int64s, Mask
+from datastem.blocks import Part
 from psoup.server.choosing import Choice, Horizon
 from psoup.server.core import Core
 from psoup.server.invoke import NO_ROWS, Plan, Selection, rows_at
@@ -29,7 +30,7 @@ from psoup.server.sync.tokens import Claim, Mark
 from psoup.v1 import psoup_pb2 as pb
 from querystem.shape import project
 from querystem.sortkeys import sort_keys
-from results.idruns import Mask, member, to_runs
+from results.idruns import member, to_runs
 from results.region import Region
 from results.visibility import entered, held, leaving, visible
 from results.window import TimeWindow

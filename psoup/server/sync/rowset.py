@@ -14,7 +14,8 @@ from itertools import groupby
 
 import numpy as np
 
-from datastem.blocks import Int64s, Part
+from datastem.arrays import Int64s
+from datastem.blocks import Part
 from psoup.server.choosing import Choice
 from psoup.server.folding import Fold
 from psoup.server.invoke import Plan, Selection

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from querystem.index.hashed.columns import Codes, Column, Ints, codes_of, equal, take
+from datastem.arrays import Int64s, UInt64s
+from querystem.index.hashed.columns import Column, codes_of, equal, take
 
 # Nobody outside can tell which values would collide.
 _SEED = secrets.randbits(63)
@@ -21,7 +22,7 @@ _SEED = secrets.randbits(63)
 class Combinations:
     """Immutable. Combination i has the values `columns[...][i]`."""
 
-    def __init__(self, columns: Sequence[Column], codes: Codes, seed: int) -> None:
+    def __init__(self, columns: Sequence[Column], codes: UInt64s, seed: int) -> None:
         """Of columns without repeats in the order of their codes by `seed`, which are distinct."""
         self.columns = columns
         self.seed = seed
@@ -32,7 +33,7 @@ class Combinations:
         self._buckets = np.searchsorted(codes >> self._shift, buckets).astype(np.int32)
 
     @classmethod
-    def of(cls, columns: Sequence[Column]) -> tuple[Combinations, Ints]:
+    def of(cls, columns: Sequence[Column]) -> tuple[Combinations, Int64s]:
         """Of columns with repeats, and which combination each of their rows is."""
         for seed in itertools.count(_SEED):
             codes, first, places = np.unique(
@@ -46,7 +47,7 @@ class Combinations:
     def __len__(self) -> int:
         return len(self._codes)
 
-    def find(self, columns: Sequence[Column], codes: Codes) -> tuple[Ints, Ints]:
+    def find(self, columns: Sequence[Column], codes: UInt64s) -> tuple[Int64s, Int64s]:
         """The rows of columns, whose codes these are by `seed`, that are here; and what they are.
 
         A row with a NULL text is not.
@@ -58,7 +59,7 @@ class Combinations:
                 rows, places = rows[same], places[same]
         return rows, places
 
-    def _candidates(self, codes: Codes) -> tuple[Ints, Ints]:
+    def _candidates(self, codes: UInt64s) -> tuple[Int64s, Int64s]:
         """Most are the first of their bucket. What follows an empty one has another code."""
         bucket = (codes >> self._shift).view(np.int64)
         found = self._buckets.take(bucket)
@@ -81,5 +82,5 @@ class Combinations:
         assert (codes_of(self.columns, self.seed) == self._codes).all()
 
 
-def _same(distinct: Column, column: Column, places: Ints) -> bool:
+def _same(distinct: Column, column: Column, places: Int64s) -> bool:
     return bool(equal(take(distinct, places), column).all())

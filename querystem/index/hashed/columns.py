@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Array, Int64s, Mask, UInt8s, UInt64s
 from datastem.types import Kind, Type
 
 Column = Any
-Ints = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 
 # A text with more bytes is not told from others by its code.
 LONGEST_TEXT = 256
@@ -30,7 +27,7 @@ def column_of(values: Sequence[Any], type_: Type) -> Column:
     return np.array(values, np.int64)
 
 
-def take(column: Column, places: npt.NDArray[Any]) -> Column:
+def take(column: Column, places: Array) -> Column:
     return column.take(pa.array(places)) if isinstance(column, pa.Array) else column.take(places)
 
 
@@ -48,7 +45,7 @@ def equal(left: Column, right: Column) -> Mask:
     return np.asarray(left == right)
 
 
-def codes_of(columns: Sequence[Column], seed: int) -> Codes:
+def codes_of(columns: Sequence[Column], seed: int) -> UInt64s:
     """A hash of the values of all columns: equal values, equal codes."""
     codes = np.full(len(columns[0]), seed, np.uint64)
     for column in columns:
@@ -59,14 +56,14 @@ def codes_of(columns: Sequence[Column], seed: int) -> Codes:
     return codes
 
 
-def _mix(codes: Codes, words: Codes) -> None:
+def _mix(codes: UInt64s, words: UInt64s) -> None:
     codes ^= words
     codes *= _FACTOR
     codes ^= codes >> _HALF
     codes *= _FACTOR
 
 
-def _mix_texts(codes: Codes, texts: pa.Array) -> None:
+def _mix_texts(codes: UInt64s, texts: pa.Array) -> None:
     """Eight bytes at a time, of all texts that are so long."""
     begins, lengths, content = _bytes_of(texts)
     _mix(codes, lengths.view(np.uint64))
@@ -81,7 +78,7 @@ def _mix_texts(codes: Codes, texts: pa.Array) -> None:
         codes[rows] = mixed
 
 
-def _bytes_of(texts: pa.Array) -> tuple[Ints, Ints, npt.NDArray[np.uint8]]:
+def _bytes_of(texts: pa.Array) -> tuple[Int64s, Int64s, UInt8s]:
     """Where each text begins in the bytes, its length, and the bytes with room after the last."""
     _, offsets, content = texts.buffers()
     if not len(texts) or offsets is None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from querystem.index.hashed.columns import Ints, Mask
+from datastem.arrays import Int64s, Mask
 from querystem.index.hashed.segment import Segment
 
 _LOW = 0xFFFFFFFF
@@ -22,14 +22,14 @@ class Found:
     `row_counts[c]`.
     """
 
-    rows: Ints
-    row_begins: Ints
-    row_counts: Ints
-    slots: Ints
-    which: Ints
+    rows: Int64s
+    row_begins: Int64s
+    row_counts: Int64s
+    slots: Int64s
+    which: Int64s
 
     @classmethod
-    def of(cls, segment: Segment, rows: Ints, places: Ints) -> Found:
+    def of(cls, segment: Segment, rows: Int64s, places: Int64s) -> Found:
         """From rows of which each has the combination at `places` of the segment."""
         packed = np.sort(places << 32 | rows)
         places = packed >> 32
@@ -48,7 +48,7 @@ class Found:
         begin = int(self.row_begins[combination])
         return slice(begin, begin + int(self.row_counts[combination]))
 
-    def pairs(self, most: int) -> Iterator[tuple[Ints, Ints]]:
+    def pairs(self, most: int) -> Iterator[tuple[Int64s, Int64s]]:
         """Every slot with each of its rows, as places in `slots` and in `rows`.
 
         About `most` at a time, or as many as one slot has.
@@ -66,7 +66,7 @@ class Found:
             yield which, places
 
 
-def _slots(segment: Segment, places: Ints) -> tuple[Ints, Ints]:
+def _slots(segment: Segment, places: Int64s) -> tuple[Int64s, Int64s]:
     """The slots of some combinations, ascending, with which combination each is of."""
     begins = segment.begins[places]
     counts = segment.begins[places + 1] - begins

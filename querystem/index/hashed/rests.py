@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from datastem.arrays import Mask
 from querystem.index.batch import Batch
 from querystem.index.formula import ALWAYS, Formula
 from querystem.index.hashed.segment import NO_REST
 from querystem.index.truth import truth
-from querystem.kernel.vector import Mask
 
 
 @dataclass(slots=True)

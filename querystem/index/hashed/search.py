@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from datastem.arrays import Int64s, Mask, UInt64s
 from datastem.types import Kind
 from querystem.expressions import Expression
 from querystem.index.batch import Batch
-from querystem.index.hashed.columns import Codes, Column, Ints, Mask, codes_of, take
+from querystem.index.hashed.columns import Column, codes_of, take
 from querystem.index.hashed.found import Found
 from querystem.index.hashed.rests import Rests
 from querystem.index.hashed.segment import NO_REST, Segment
@@ -28,7 +28,7 @@ _PAIRS = 1 << 16
 _HEAVY_SHARE = 16
 _HEAVY_LEAST = 1024
 
-Pairs = tuple[Ints, Ints]
+Pairs = tuple[Int64s, Int64s]
 
 
 class Rows:
@@ -42,9 +42,9 @@ class Rows:
             valid = both(valid, batch.valid(operand))
         self._rows = None if valid is None else np.flatnonzero(valid)
         self._columns = columns if self._rows is None else [take(c, self._rows) for c in columns]
-        self._codes: dict[int, Codes] = {}
+        self._codes: dict[int, UInt64s] = {}
 
-    def find(self, segment: Segment) -> tuple[Ints, Ints]:
+    def find(self, segment: Segment) -> tuple[Int64s, Int64s]:
         """The rows with a combination of the segment, and which."""
         seed = segment.combinations.seed
         if seed not in self._codes:
@@ -113,7 +113,7 @@ class _Held:
             which, places = which.take(left), places.take(left)
         return self._hold_rest(which, places)
 
-    def _hold_rest(self, which: Ints, places: Ints) -> Pairs:
+    def _hold_rest(self, which: Int64s, places: Int64s) -> Pairs:
         """`which` of the slots found, with the row at `places`; gives rows for places."""
         rows = self._found.rows.take(places)
         if self._rest is None:
@@ -147,18 +147,20 @@ class _Held:
 class _Range:
     """The bounds of one operand, of the slots that were found."""
 
-    def __init__(self, operand: Expression, found: Found, batch: Batch, lo: Ints, hi: Ints) -> None:
+    def __init__(
+        self, operand: Expression, found: Found, batch: Batch, lo: Int64s, hi: Int64s
+    ) -> None:
         keys, valid = batch.keys(operand)
         self._keys = keys.take(found.rows)
         lo, hi = lo.take(found.slots), hi.take(found.slots)
         self._lo = None if (lo == EVERYTHING[0]).all() else lo
         self._hi = None if (hi == EVERYTHING[1]).all() else hi
-        self._valid: npt.NDArray[np.bool_] | None = None
+        self._valid: Mask | None = None
         if valid is not None:
             self._valid = valid.take(found.rows)
             self._unbounded = (lo == EVERYTHING[0]) & (hi == EVERYTHING[1])
 
-    def inside(self, which: Ints, places: Ints) -> Mask | None:
+    def inside(self, which: Int64s, places: Int64s) -> Mask | None:
         """Of pairs; None where all are."""
         inside: Mask | None = None
         if self._lo is not None or self._hi is not None:
@@ -171,7 +173,7 @@ class _Range:
             inside = both(inside, self._valid.take(places) | self._unbounded.take(which))
         return inside
 
-    def narrow(self, inside: npt.NDArray[np.bool_], slots: slice, rows: slice) -> None:
+    def narrow(self, inside: Mask, slots: slice, rows: slice) -> None:
         """The same of all slots with all rows, in place."""
         keys = self._keys[rows]
         if self._lo is not None:

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from datastem.arrays import Int64s
 from querystem.expressions import Expression
 from querystem.index.hashed.codes import Combinations
-from querystem.index.hashed.columns import Column, Ints, concat, take
+from querystem.index.hashed.columns import Column, concat, take
 from querystem.index.keys import EVERYTHING
 
-Range = tuple[Ints, Ints]
+Range = tuple[Int64s, Int64s]
 NO_REST = -1
 
 
@@ -30,15 +30,15 @@ class Entries:
     a number of the rests or `NO_REST`.
     """
 
-    ids: Ints
+    ids: Int64s
     fixed: list[Column]
     ranges: dict[Expression, Range]
-    rest: Ints
+    rest: Int64s
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def take(self, places: npt.NDArray[np.int64]) -> Entries:
+    def take(self, places: Int64s) -> Entries:
         return Entries(
             self.ids[places],
             [take(column, places) for column in self.fixed],
@@ -87,13 +87,13 @@ class Segment:
         self.dead = np.zeros(len(self.ids), np.bool_)
         self.live = len(np.unique(self.ids)) if self.repeats else len(self.ids)
 
-    def find(self, id_: int) -> Ints:
+    def find(self, id_: int) -> Int64s:
         """The slots of a predicate; none where it is not here."""
         first, last = np.searchsorted(self.ids, [id_, id_ + 1])
         slots = np.arange(first, last)
         return slots[~self.dead[slots]]
 
-    def remove(self, slots: Ints) -> None:
+    def remove(self, slots: Int64s) -> None:
         """All slots of one predicate."""
         self.dead[slots] = True
         self.live -= 1
