@@ -26,7 +26,7 @@ from querystem.ordering import (
 )
 from querystem.pace import spending
 from querystem.query import Query, SortKey
-from results.answer import order
+from results.row_order import time_order
 
 # Units (`querystem.pace`) of a row that is sorted.
 _SORT_UNITS = 100
@@ -61,7 +61,7 @@ def chosen(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _in_order(rows: pa.RecordBatch) -> pa.RecordBatch:
     ts = rows.column("ts").view(pa.int64()).to_numpy()
-    places = order(ts, rows.column("row_id").to_numpy())
+    places = time_order(ts, rows.column("row_id").to_numpy())
     return rows if places is None else rows.take(pa.array(places))
 
 

@@ -1,6 +1,6 @@
 """Checksums of rows and digests of answers, as docs/protocol.md defines them for any language.
 
-Sums, so that they come column by column out of numpy and in any order. They find damage, not
+Both are sums, so that numpy computes them column by column and in any order. They find damage, not
 forgery.
 """
 
@@ -25,19 +25,19 @@ _HALF = np.uint64(32)
 
 
 def mix(numbers: UInt64s) -> UInt64s:
-    """A permutation of the 64-bit numbers in which every bit depends on every bit."""
+    """Permutes the 64-bit numbers so that every bit depends on every bit."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
 
 
 def factors(count: int) -> UInt64s:
-    """What the words of a sum are multiplied with, in order."""
+    """The first `count` multipliers of a sum's words: odd numbers, each as good as random."""
     return mix(np.arange(1, count + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
 
 
 class Digest:
-    """Of row ids or checksums, in any order and in as many pieces as there are."""
+    """The digest of row ids or checksums, which may be added in any order and number of calls."""
 
     def __init__(self) -> None:
         self._lanes = np.zeros(len(_LANES), np.uint64)
@@ -48,11 +48,11 @@ class Digest:
         return self
 
     def plus(self, other: Digest) -> Digest:
-        """Of the numbers of both."""
+        """The digest of the numbers of both."""
         return self._of(self._lanes + other._lanes)
 
     def minus(self, other: Digest) -> Digest:
-        """Without the other's numbers, all of which are here."""
+        """The digest without the numbers of `other`, all of which must have been added here."""
         return self._of(self._lanes - other._lanes)
 
     @classmethod
@@ -69,14 +69,17 @@ class Digest:
 def row_checksums(
     ids: Int64s, visible_from: Int64s, visible_until: Int64s, sort_keys: pa.Array, rows: Any
 ) -> UInt64s:
-    """Of each row. `rows` are the columns of the answer; `sort_keys` binary without NULLs."""
+    """The checksum of each row of a copy.
+
+    `rows` holds the columns of the answer, `sort_keys` is a binary array without NULLs.
+    """
     head = [ids.view(np.uint64), visible_from.view(np.uint64), visible_until.view(np.uint64)]
     return _sum([*head, *_text_cells(sort_keys), *value_cells(rows)], len(ids))
 
 
 def key_ids(columns: Sequence[pa.Array], length: int) -> Int64s:
-    """A number from 0 upwards for each row, made from values: equal for equal values alone,
-    unless chance will have it.
+    """A number from 0 upwards for each row, made from its values: rows with equal values have
+    equal numbers, and other rows have other ones but for chance.
     """
     cells = [cell for column in columns for cell in _cells(column)]
     return (mix(_sum(cells, length)) >> np.uint64(1)).view(np.int64)
@@ -96,7 +99,7 @@ def _sum(cells: Sequence[UInt64s], length: int) -> UInt64s:
 
 
 def _cells(column: pa.Array) -> list[UInt64s]:
-    """Whether there is a value, and the value; zeros where there is none."""
+    """The words of a column: 1 or 0 for a value or NULL, then the value, zeros under a NULL."""
     known = column.is_valid().to_numpy(zero_copy_only=False)
     values = _text_cells(column) if _is_text(column.type) else _value_cells(column)
     if column.null_count:
@@ -131,7 +134,10 @@ def _buffer(column: pa.Array, dtype: Any, width: int) -> Any:
 
 
 def _text_cells(column: pa.Array) -> list[UInt64s]:
-    """The length in bytes, and the sum of the bytes as words of 32 bits, zeros after the last."""
+    """The words of texts: their length in bytes, and the weighted sum of their bytes.
+
+    The bytes are taken as words of 32 bits, the last one filled with zeros.
+    """
     if not len(column):
         return [np.empty(0, np.uint64)] * 2
     column = column.fill_null("" if pa.types.is_string(column.type) else b"")
@@ -150,7 +156,7 @@ def _text_cells(column: pa.Array) -> list[UInt64s]:
 
 
 def _spread(starts: Int64s, lengths: Int64s) -> Int64s:
-    """`starts[i], starts[i] + 1, …`, `lengths[i]` of them, for each i."""
+    """The numbers `starts[i], starts[i] + 1, …`, `lengths[i]` of them, for each i."""
     ends = np.cumsum(lengths)
     places: Int64s = np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
     return places

@@ -14,7 +14,7 @@ from datastem.codec import decode, encode
 from datastem.memory import Memory
 from datastem.stem import DataStem
 from querystem.language import bind_window
-from results.choice import by_row
+from results.region import row_region
 from results.window import RowWindow
 
 # How the rows come in; the SteM merges them as it does in a server.
@@ -48,7 +48,7 @@ class Base:
 
     def bounds(self, window: RowWindow) -> tuple[int, int]:
         """`[lo, hi)` of the row ids in the window now."""
-        region = by_row(window, NEVER, None, self.high)
+        region = row_region(window, NEVER, None, self.high)
         return region.lo, region.hi
 
     def take(self, ids: Int64s) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ import time
 import numpy as np
 from pyspark.sql import SparkSession
 
+from datastem.blocks import BLOCK_BITS
 from psoup.engine.coverage import Band
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.outcome import by_table
@@ -20,7 +21,6 @@ from psoup.engine.settings import EngineSettings
 from psoup.engine.spread import spread
 from psoup.engine.step import job_of
 from psoup.engine.worker import Slice, backfill
-from results.bitmap import BLOCK_BITS
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
-from datastem.closures import Closures
 from datastem.codec import HISTORY_COLUMNS, INSTANT
-from datastem.history import History
-from datastem.runs import KeyedRows
+from datastem.history import Closures, History
+from datastem.keyed_rows import KeyedRows
 from psoup.engine.pieces import ROW_SEGMENT_BITS
 from psoup.store.datafile import DataFile
 from psoup.store.layout import CLOSURES

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyroaring
 
 from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS, BLOCK_MASK
 from datastem.codec import are_rows, query_view
 from psoup.store.layout import MATCHES, SEGMENT_BITS
 from querystem.index import Matches, QueryStem
-from results.bitmap import BLOCK_BITS, BLOCK_MASK
 
 # Of a row id, where the layout counts from a block.
 ROW_SEGMENT_BITS = BLOCK_BITS + SEGMENT_BITS

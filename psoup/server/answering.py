@@ -27,8 +27,7 @@ from psoup.server.readings import reading_of
 from psoup.server.values import from_duration, from_instant
 from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
-from results.choice import by_time
-from results.region import Region
+from results.region import Region, time_region
 from results.window import TimeWindow
 
 # What is left of a call's own time for the reason to arrive in time.
@@ -233,7 +232,7 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
     if plan.refreshed_at is not None:
         header.refreshed_at.CopyFrom(from_instant(plan.refreshed_at))
     if plan.now is not None and isinstance(plan.window, TimeWindow):
-        _window_ends(header, by_time(plan.window, plan.now, plan.oldest, 0))
+        _window_ends(header, time_region(plan.window, plan.now, plan.oldest, 0))
     return header
 
 

@@ -9,15 +9,14 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from datastem.blocks import Part
+from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.stem import StemView
 from psoup.server.partitions import newest_of_partitions
 from psoup.server.summaries import Summaries
-from results.choice import by_count, by_row, by_time, reach
-from results.newest import Run
-from results.region import Region, common
+from results.id_sets import common_ids
+from results.region import Region, count_region, deciding_rows, row_region, time_region
+from results.row_order import TimedRows
 from results.window import UNBOUNDED, CountWindow, RowWindow, TimeWindow, Window
-
-_FOREVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Choice:
         """
         if self.ids is not None:
             low, high = np.searchsorted(self.ids, [part.first, part.stop])
-            ids = common(ids, self.ids[low:high])
+            ids = common_ids(ids, self.ids[low:high])
         places = part.find(ids)
         if inside:
             return places
@@ -66,14 +65,14 @@ def choose(
     now, oldest, high = horizon.now, horizon.oldest, horizon.high
     match window:
         case TimeWindow():
-            return Choice(by_time(window, now, oldest, high))
+            return Choice(time_region(window, now, oldest, high))
         case RowWindow():
-            return Choice(by_row(window, now, oldest, high))
+            return Choice(row_region(window, now, oldest, high))
         case CountWindow():
-            past = by_time(UNBOUNDED, now, oldest, high)
+            past = time_region(UNBOUNDED, now, oldest, high)
             total = _total(stem, horizon) if window.slide is not None else 0
-            runs = _newest_runs(stem, past, reach(window, total))
-            region = by_count(window, past, runs, total)
+            runs = _newest_runs(stem, past, deciding_rows(window, total))
+            region = count_region(window, past, runs, total)
             if not window.partition_by:
                 return Choice(region)
             return Choice(*newest_of_partitions(window, stem, region, summaries, stream_id))
@@ -83,28 +82,28 @@ def _total(stem: StemView, horizon: Horizon) -> int:
     """How many rows with ts up to NOW there ever were: row ids count them."""
     waiting = sum(
         int((part.ts > horizon.now).sum())
-        for part in stem.probe(horizon.now + 1, _FOREVER, horizon.high)
+        for part in stem.probe(horizon.now + 1, FOR_EVER, horizon.high)
     )
     return horizon.high - waiting
 
 
-def _newest_runs(stem: StemView, past: Region, count: int) -> list[Run]:
+def _newest_runs(stem: StemView, past: Region, count: int) -> list[TimedRows]:
     """Runs that hold the newest `count` rows of the region, newest blocks first, and few others."""
     if not count or past.empty:
         return []
     numbers = stem.numbers(past.begin, past.end, past.hi)
     tops = {number: stem.latest(number) for number in numbers}
     numbers.sort(key=lambda number: -tops[number])
-    runs: list[Run] = []
+    runs: list[TimedRows] = []
     for place, number in enumerate(numbers):
         runs += [run for part in stem.parts(number, past.hi) if (run := _run(part, past))]
-        next_top = tops[numbers[place + 1]] if place + 1 < len(numbers) else -_FOREVER
+        next_top = tops[numbers[place + 1]] if place + 1 < len(numbers) else SINCE_EVER
         if _rows_after(runs, next_top, count):
             break
     return runs
 
 
-def _rows_after(runs: Sequence[Run], instant: int, count: int) -> bool:
+def _rows_after(runs: Sequence[TimedRows], instant: int, count: int) -> bool:
     """Whether at least `count` of the rows are later than the instant."""
     if sum(len(run.ts) for run in runs if run.high > instant) < count:
         return False
@@ -115,9 +114,9 @@ def _rows_after(runs: Sequence[Run], instant: int, count: int) -> bool:
     )
 
 
-def _run(part: Part, past: Region) -> Run | None:
+def _run(part: Part, past: Region) -> TimedRows | None:
     if past.contains(*part.bounds, part.first, part.stop):
-        return Run(part.ts, part.ids, *part.bounds)
+        return TimedRows(part.ts, part.ids, *part.bounds)
     kept = past.holds(part.ts, part.ids)
     ts, ids = part.ts[kept], part.ids[kept]
-    return Run(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
+    return TimedRows(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None

@@ -12,7 +12,7 @@ from psoup.server.appender import Appender
 from psoup.server.clockguard import ClockGuard
 from psoup.server.follower import Follower
 from psoup.server.leases import Leases
-from psoup.server.matchfiles import MatchCache
+from psoup.server.matchfiles import MatchFileCache
 from psoup.server.room import Room
 from psoup.server.settings import Settings
 from psoup.server.shares import CALLER
@@ -25,7 +25,7 @@ from psoup.server.unregistered import Unregistered
 from psoup.store import Store
 from psoup.store.repairing import Occupancy
 from querystem.language import Shapes
-from results.known import Known
+from results.match_cache import MatchCache
 
 T = TypeVar("T")
 
@@ -52,9 +52,9 @@ class Core:
         self.follower = Follower(store, settings, self.guard.hear)
         self.appender = Appender(self.follower, settings, self.guard)
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
-        self.known = Known(settings.memory // 16)
+        self.known = MatchCache(settings.memory // 16)
         self.summaries = Summaries(settings.memory // 16)
-        self.match_cache = MatchCache(settings.memory // 8)
+        self.match_cache = MatchFileCache(settings.memory // 8)
         self.match_folder = store.table("matches").root
         self.unregistered = Unregistered()
         self.shapes = Shapes()

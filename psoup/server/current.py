@@ -10,12 +10,12 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS, Part
 from datastem.equality import canonical, codes
-from datastem.runs import KeyedRows
+from datastem.keyed_rows import KeyedRows
 from datastem.stem import StemView
 from psoup.server.choosing import Choice, Horizon
 from psoup.server.keyed import KeyedView
-from results.choice import by_row, by_time
-from results.newest import newest_of_each
+from results.region import row_region, time_region
+from results.row_order import newest_of_each
 from results.window import UNBOUNDED, CountWindow, RowWindow, TimeWindow, Window
 
 
@@ -27,11 +27,11 @@ def choose_current(window: Window, keyed: KeyedView, horizon: Horizon) -> Choice
     rows = keyed.current(high, instant, cut)
     match window:
         case TimeWindow():
-            region = by_time(window, now, None, high)
+            region = time_region(window, now, None, high)
         case RowWindow():
-            region = by_row(window, now, None, high)
+            region = row_region(window, now, None, high)
         case CountWindow():
-            region = by_time(UNBOUNDED, now, None, high)
+            region = time_region(UNBOUNDED, now, None, high)
             return Choice(region, _newest(window, keyed.stem, rows, high))
     return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
 

@@ -25,7 +25,7 @@ from psoup.v1 import psoup_pb2 as pb
 from querystem.language import refresh_text, stream_sql, window_text
 from querystem.pattern import Pattern, pattern_of
 from querystem.query import Query
-from results.ranges import intersect, size
+from results.id_sets import intersect, size
 from results.window import Window
 
 PAGE = 1000

@@ -30,9 +30,9 @@ from querystem.index.formula import Factor
 from querystem.language import expression_text, refresh_text
 from querystem.pace import spending
 from querystem.shape import shape
-from results.bitmap import decode
-from results.matches import MatchPieces
-from results.ranges import intersect, size
+from results.bitmaps import decode
+from results.id_sets import intersect, size
+from results.stored_matches import MatchPieces
 
 # Each predicate that is looked at is parsed anew, so that nothing has to be kept for this.
 _LOOKED_AT = 5_000

@@ -12,10 +12,10 @@ import pyarrow as pa
 from datastem.blocks import BLOCK_ROWS
 from datastem.codec import stem_schema
 from datastem.schema import StreamSchema
-from datastem.stem import Segment
+from datastem.segments import RowSegment
 from psoup.store import DataFile, DeltaFolder
 from psoup.store.reading import group_bounds, reader
-from results.ranges import Range
+from results.id_sets import Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class StemFiles:
     def __init__(self, folder: DeltaFolder, schema: StreamSchema) -> None:
         self._folder = folder
         self._schema = stem_schema(schema)
-        self._segments: dict[str, tuple[Segment, ...]] = {}
+        self._segments: dict[str, tuple[RowSegment, ...]] = {}
 
-    def segments(self, files: Iterable[DataFile]) -> list[Segment]:
+    def segments(self, files: Iterable[DataFile]) -> list[RowSegment]:
         """The files' runs of rows. Looks into those that are larger than a block."""
         self._segments = {
             file.path: self._segments.get(file.path) or self._look(file) for file in files
@@ -43,7 +43,7 @@ class StemFiles:
         return [segment for found in self._segments.values() for segment in found]
 
     def read(
-        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+        self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         """Raises FileNotFoundError where the engine has removed a file since, CorruptStore where
         one is damaged."""
@@ -62,15 +62,15 @@ class StemFiles:
             )
         return _one_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
 
-    def _look(self, file: DataFile) -> tuple[Segment, ...]:
+    def _look(self, file: DataFile) -> tuple[RowSegment, ...]:
         root = self._folder.root
         known = all(name in side for name in ("_row_id", "_ts") for side in (file.low, file.high))
         if known and file.rows <= BLOCK_ROWS:
             bounds = (file.low["_row_id"], file.high["_row_id"] + 1, file.low["_ts"])
-            return (Segment(*bounds, file.high["_ts"], Source(root, file, None)),)
+            return (RowSegment(*bounds, file.high["_ts"], Source(root, file, None)),)
         metadata = reader(root, file).metadata
         return tuple(
-            Segment(
+            RowSegment(
                 *_group_bounds(metadata, group, "_row_id", 1),
                 *_group_bounds(metadata, group, "_ts", 0),
                 Source(root, file, group),

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.blocks import Part, Picked, gather, in_order
-from datastem.codec import Columns, columns_read, columns_shown
+from datastem.codec import StemColumns, columns_read, columns_shown
 from datastem.schema import StreamSchema
-from datastem.stem import Mark, StemView
+from datastem.stem import StemView, SystemColumn
 from psoup.server.choosing import Choice, Horizon, choose
 from psoup.server.current import choose_current, parts_of
 from psoup.server.folding import Fold
@@ -34,7 +34,7 @@ from results.region import Region
 from results.window import TimeWindow, Window
 
 # Rows whose mark is at most this.
-Limit = tuple[Mark, int]
+Limit = tuple[SystemColumn, int]
 
 # So many rows of a part are sent from where they are, not put together with others first.
 _MANY_ROWS = 4096
@@ -247,7 +247,7 @@ class Selection:
         return _gather(picked, columns)
 
 
-def _gather(picked: Picked, columns: Columns) -> pa.RecordBatch:
+def _gather(picked: Picked, columns: StemColumns) -> pa.RecordBatch:
     rows = sum(len(places) for _, places in picked)
     spending()(rows * len(columns.names) * _VALUE_UNITS)
     return gather(picked, columns.names, columns.schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from psoup.server.errors import RowsLost
 from psoup.server.invoke import Plan
 from psoup.store import Hole, Losses, State
-from results.choice import by_time
+from results.region import time_region
 from results.window import TimeWindow
 
 _HINT = (
@@ -41,5 +41,5 @@ def _spoils(plan: Plan, hole: Hole, ahead: bool) -> bool:
         return True
     if plan.now is None:
         return False
-    region = by_time(plan.window, plan.now, plan.oldest, 0)
+    region = time_region(plan.window, plan.now, plan.oldest, 0)
     return hole.meets(region.begin, None if ahead else region.end)

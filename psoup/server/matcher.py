@@ -13,17 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from datastem.arrays import Int64s, UInt16s
-from datastem.blocks import BLOCK_BITS, Part
+from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part
 from datastem.codec import are_rows, query_view
 from psoup.server.errors import TooMuchWork
-from psoup.server.matchfiles import MatchCache
+from psoup.server.matchfiles import MatchFileCache
 from psoup.server.view import EpochView
 from querystem.expressions import TRUE, Expression, weight_of
 from querystem.kernel import matches
 from querystem.pace import spending
-from results.bitmap import BLOCK_MASK
-from results.known import Known, Piece
-from results.ranges import Range, intersect, size
+from results.id_sets import Range, intersect, size
+from results.match_cache import BlockMatches, MatchCache
 
 # What a predicate may weigh for a row of it to count once.
 _USUAL_WEIGHT = 64
@@ -87,8 +86,8 @@ class Matcher:
     where: Expression
     view: EpochView
     files: Path
-    known: Known
-    cache: MatchCache
+    known: MatchCache
+    cache: MatchFileCache
     work: Work
 
     @cached_property
@@ -137,7 +136,7 @@ class Matcher:
         piece = self._without_rows(block, lo, hi)
         return not piece.missing(lo, hi) and not len(piece.between(lo, hi))
 
-    def _without_rows(self, block: int, lo: int, hi: int) -> Piece:
+    def _without_rows(self, block: int, lo: int, hi: int) -> BlockMatches:
         """What is known or stored of a block; some of `[lo, hi)` may be missing."""
         piece = self.known.probe(self.predicate, block)
         if piece.missing(lo, hi):

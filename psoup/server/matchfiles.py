@@ -10,13 +10,13 @@ from pathlib import Path
 from datastem.arrays import UInt16s
 from psoup.server.files import match_groups, read_match_group
 from psoup.store import DataFile
-from results.matches import MatchPieces
-from results.ranges import Range
+from results.id_sets import Range
+from results.stored_matches import MatchPieces
 
 _OVERHEAD = 500
 
 
-class MatchCache:
+class MatchFileCache:
     """What was used longest ago leaves first. Thread-safe; two threads may read a group twice.
 
     Files never change, so nothing here is ever stale.

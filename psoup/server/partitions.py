@@ -15,15 +15,15 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS, Part
 from datastem.equality import canonical, codes
+from datastem.instants import SINCE_EVER
 from datastem.stem import StemView
 from psoup.server.folding import Fold
 from psoup.server.summaries import Entry, Summaries
-from results.newest import newest_of_each
 from results.region import Region
+from results.row_order import newest_of_each
 from results.window import CountWindow
 
-_FOREVER = 1 << 62
-_NOTHING = Entry(0, 0, -_FOREVER, -_FOREVER, None, 0)
+_NOTHING = Entry(0, 0, SINCE_EVER, SINCE_EVER, None, 0)
 
 
 def newest_of_partitions(
@@ -100,7 +100,7 @@ def _later(old: Newest | None, later: Newest | None, count: int) -> Newest | Non
 
 
 def _begin(region: Region) -> int:
-    return -_FOREVER if region.begin is None else region.begin
+    return SINCE_EVER if region.begin is None else region.begin
 
 
 def _holds_seen(region: Region, seen: Entry) -> bool:
@@ -112,7 +112,7 @@ def _holds_seen(region: Region, seen: Entry) -> bool:
 def _top(stem: StemView, region: Region) -> int:
     """No row from the region's first id on has a greater ts."""
     numbers = range(region.lo >> BLOCK_BITS, ((region.hi - 1) >> BLOCK_BITS) + 1)
-    return max((stem.latest(number) for number in numbers), default=-_FOREVER)
+    return max((stem.latest(number) for number in numbers), default=SINCE_EVER)
 
 
 def _newest(

@@ -12,13 +12,12 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.blocks import Part
-from datastem.instants import MIN_INSTANT
+from datastem.instants import FOR_EVER, MIN_INSTANT
 from datastem.schema import StreamSchema
 from psoup.server.invoke import Limit, Plan, Triggers, retained
 from psoup.server.matcher import Matcher
 from querystem.refresh import RefreshEvery
 
-_FOREVER = 1 << 62
 _NOT_YET = "nothing has refreshed this answer yet: it is the one over no rows"
 
 
@@ -105,7 +104,7 @@ def _newest(triggers: Triggers, limits: tuple[Limit, ...], matcher: Matcher) -> 
     instants += [] if triggers.until is None else [triggers.until]
     for instant in instants:
         high = min(high, stem.high_at("_stamp", instant)[0])
-    for number in reversed(stem.numbers(triggers.oldest, _FOREVER, high)):
+    for number in reversed(stem.numbers(triggers.oldest, FOR_EVER, high)):
         for part, places in _matching(triggers, matcher, number, high):
             return _row(part, int(places[-1]))
     return None

@@ -13,7 +13,8 @@ from typing import TypeAlias
 from datastem.codec import empty_rows
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
-from datastem.stem import DataStem, Segment
+from datastem.segments import RowSegment
+from datastem.stem import DataStem
 from psoup.server.backlog import Backlog
 from psoup.server.files import StemFiles
 from psoup.server.keyed import KeyedStream
@@ -33,7 +34,7 @@ from psoup.store import (
 )
 
 # The runs of rows in files, by stream.
-Segments: TypeAlias = dict[int, list[Segment]]
+Segments: TypeAlias = dict[int, list[RowSegment]]
 
 
 class Replica:

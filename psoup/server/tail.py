@@ -12,8 +12,8 @@ from datastem.blocks import BLOCK_ROWS
 from datastem.codec import empty_rows
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
-from datastem.stem import Reader, Segment
-from datastem.tail import Inserts
+from datastem.segments import Inserts, RowSegment
+from datastem.stem import SegmentReader
 from psoup.store import CorruptStore, CreateStream, Data, Entry, Hole, State
 from psoup.store.decoding import rows_of
 
@@ -52,7 +52,7 @@ class StemReader:
         memory: Memory,
         stream_id: int,
         schema: StreamSchema,
-        read_files: Reader,
+        read_files: SegmentReader,
         read_log: Callable[[int], Sequence[Entry]],
         known: Callable[[Hole], bool],
     ) -> None:
@@ -65,7 +65,7 @@ class StemReader:
         self._last: tuple[int, list[pa.RecordBatch]] = (0, [])
 
     def read(
-        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+        self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         """Raises FileNotFoundError, or LogTrimmed, where the engine has gone on since; CorruptStore
         where rows were lost since."""

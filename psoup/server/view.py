@@ -12,7 +12,7 @@ from psoup.store import DataFile, Epoch, Snapshot, Store
 from psoup.store.epochs import GENESIS
 from psoup.store.layout import COVERAGE, SEGMENT_BITS
 from psoup.store.tables import read_files
-from results.coverage import Coverage
+from results.stored_matches import StreamCoverage
 
 MatchFiles = Mapping[tuple[int, int], Sequence[DataFile]]
 
@@ -26,10 +26,10 @@ class EpochView:
     stems: Mapping[int, Snapshot]
     matches: Snapshot
     match_files: MatchFiles
-    coverage: Mapping[int, Coverage]
+    coverage: Mapping[int, StreamCoverage]
 
-    def covering(self, stream_id: int) -> Coverage:
-        return self.coverage.get(stream_id) or Coverage.nothing()
+    def covering(self, stream_id: int) -> StreamCoverage:
+        return self.coverage.get(stream_id) or StreamCoverage.nothing()
 
     def files_for(self, stream_id: int, block: int, predicate: int) -> list[DataFile]:
         """The files that hold all matches of a predicate in a block."""
@@ -95,7 +95,7 @@ def _by_segment(files: Iterable[DataFile]) -> MatchFiles:
     return found
 
 
-def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Coverage]:
+def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, StreamCoverage]:
     old, new = before.epoch.versions.get("coverage", 0), epoch.versions.get("coverage", 0)
     if old == new:
         return {
@@ -106,6 +106,8 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Covera
     table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)
     streams = table.column("stream_id")
     return {
-        stream_id: Coverage.of(table.filter(pc.equal(streams, pa.scalar(stream_id))), mark.high)
+        stream_id: StreamCoverage.of(
+            table.filter(pc.equal(streams, pa.scalar(stream_id))), mark.high
+        )
         for stream_id, mark in epoch.streams.items()
     }

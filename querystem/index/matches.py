@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s, UInt32s, UInt64s
 from querystem.index.bitmaps import WORD
-from results.containers import of_lines, of_lists, positions
+from results.bitmaps import encode_lines, encode_lists, set_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Lists:
         return self
 
     def bitmaps(self) -> pa.Array:
-        return of_lists(self.counts, self.rows.astype(np.uint16))
+        return encode_lists(self.counts, self.rows.astype(np.uint16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class Lines:
     first: int
 
     def lists(self) -> Lists:
-        return Lists(self.ids, self.counts, positions(self.words[self.lines], self.first))
+        return Lists(self.ids, self.counts, set_bits(self.words[self.lines], self.first))
 
     def bitmaps(self) -> pa.Array:
-        return of_lines(self.words, self.lines, self.counts, self.first)
+        return encode_lines(self.words, self.lines, self.counts, self.first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.index import Matches, QueryStem
 from querystem.index.bitmaps import accumulate
 from querystem.kernel import like, matches
-from results.bitmap import decode
+from results.bitmaps import decode
 from tests.oracle.expressions import conditions
 from tests.oracle.strategies import rows, schemas, to_batch
 

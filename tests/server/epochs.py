@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from datastem.blocks import BLOCK_BITS, BLOCK_MASK
 from datastem.codec import are_rows, query_view
 from psoup.server.tail import decode_rows
 from psoup.store import DataFile, Epoch, Position, State, Store, StreamMark, Touched
@@ -16,7 +17,7 @@ from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES
 from psoup.store.tables import changed_rows
 from querystem.expressions import from_json
 from querystem.kernel import matches
-from results.bitmap import BLOCK_BITS, BLOCK_MASK, encode
+from results.bitmaps import encode
 
 
 class HandMadeEngine:

@@ -13,17 +13,18 @@ import pytest
 from datastem.codec import decode, encode, query_view
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
-from datastem.stem import DataStem, Segment
+from datastem.segments import RowSegment
+from datastem.stem import DataStem
 from psoup.server.invoke import Plan, answer
 from psoup.server.matcher import Matcher, Work
-from psoup.server.matchfiles import MatchCache
+from psoup.server.matchfiles import MatchFileCache
 from psoup.server.quick import quick_answer
 from psoup.server.summaries import Summaries
 from psoup.server.view import EMPTY
 from psoup.store import START
 from querystem.aggregate import partial
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
-from results.known import Known
+from results.match_cache import MatchCache
 from tests.evaluation import evaluate_parts
 
 ROWS = 3 * 65536 + 30_000
@@ -82,7 +83,7 @@ class Bench:
         self.schema = schema()
         self.rows: list[pa.RecordBatch] = []
         self.stem = DataStem(Memory(1 << 20), self._read)
-        self.known = Known(1 << 26)
+        self.known = MatchCache(1 << 26)
         self.summaries = Summaries(1 << 26)
         self.quick = 0
 
@@ -92,7 +93,7 @@ class Bench:
         self.stem.insert(rows, self.stem.high, self.stem.high + count)
 
     def cover(self, high: int) -> None:
-        self.stem.cover(high, [Segment(0, high, 0, 1 << 60, "file")])
+        self.stem.cover(high, [RowSegment(0, high, 0, 1 << 60, "file")])
 
     def _read(self, segments: Any, lo: int, hi: int, names: Any = None) -> pa.RecordBatch:
         return pa.concat_batches(self.rows).slice(lo, hi - lo)
@@ -101,7 +102,7 @@ class Bench:
         self, sql: str, window: str, now: int, predicate: int, retain: int | None = None
     ) -> pa.RecordBatch:
         query = bind_query(sql, {"s": self.schema}.get)
-        files, cache = Path(), MatchCache(1 << 20)
+        files, cache = Path(), MatchFileCache(1 << 20)
         matcher = Matcher(predicate, 1, query.where, EMPTY, files, self.known, cache, Work(1 << 60))
         plan = Plan(
             query=query,

@@ -12,16 +12,17 @@ from datastem.blocks import BLOCK_ROWS
 from datastem.codec import decode, encode
 from datastem.memory import Memory
 from datastem.schema import Column, StreamSchema
-from datastem.stem import DataStem, Segment
+from datastem.segments import RowSegment
+from datastem.stem import DataStem
 from datastem.types import BIGINT
 from psoup.server.invoke import Plan, Triggers
 from psoup.server.matcher import Matcher, Work
-from psoup.server.matchfiles import MatchCache
+from psoup.server.matchfiles import MatchFileCache
 from psoup.server.refreshing import point_by_rows
 from psoup.server.view import EMPTY
 from psoup.store import START
 from querystem.language import bind_query
-from results.known import Known
+from results.match_cache import MatchCache
 
 SCHEMA = StreamSchema("s", (Column("a", BIGINT),))
 BLOCKS = 5
@@ -39,7 +40,7 @@ class Files:
         self.read_blocks: list[int] = []
 
     def read(
-        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+        self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         self.read_blocks.append(lo // BLOCK_ROWS)
         return rows(lo, hi)
@@ -49,17 +50,18 @@ def test_blocks_without_a_match_are_not_read() -> None:
     files = Files()
     stem = DataStem(Memory(1), files.read)
     segments = [
-        Segment(n * BLOCK_ROWS, (n + 1) * BLOCK_ROWS, 1000 * n, 1000 * n, n) for n in range(BLOCKS)
+        RowSegment(n * BLOCK_ROWS, (n + 1) * BLOCK_ROWS, 1000 * n, 1000 * n, n)
+        for n in range(BLOCKS)
     ]
     stem.cover(BLOCKS * BLOCK_ROWS, segments)
-    known, view = Known(1 << 20), stem.view()
+    known, view = MatchCache(1 << 20), stem.view()
     last = BLOCK_ROWS + 7
     for block in range(1, BLOCKS):
         found = [7] if block == 1 else []
         span = (block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
         known.insert(1, block, [span], np.array(found, np.uint16))
     query = bind_query(f"SELECT a FROM s WHERE a = {last}", {"s": SCHEMA}.get)
-    matcher = Matcher(1, 1, query.where, EMPTY, Path(), known, MatchCache(1), Work(0))
+    matcher = Matcher(1, 1, query.where, EMPTY, Path(), known, MatchFileCache(1), Work(0))
     triggers = Triggers(query.where, 1, 1, view, None, None)
     plan = Plan(query, query.window, SCHEMA, 1, 1, view, None, EMPTY, START, 4000, None, (), ())
     point = point_by_rows(plan, triggers, 4000, matcher)

@@ -9,17 +9,15 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from datastem.blocks import Part
+from datastem.instants import FOR_EVER
 from psoup.server.folding import Fold
 from psoup.server.invoke import Plan
 from psoup.server.summaries import Summaries
 from psoup.server.sync.jobs import enters_by_time
 from psoup.server.sync.tokens import Mark
 from querystem.refresh import RefreshEvery
-from results.region import Region
-from results.visibility import FOR_EVER, entered, leaving, visible
+from results.region import Region, entered, leaving, visible
 from results.window import TimeWindow
-
-_LAST_TS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ def next_change(plan: Plan, region: Region, mark: Mark, summaries: Summaries) ->
     if isinstance(plan.query.refresh, RefreshEvery):
         instants.append(plan.query.refresh.point(mark.horizon or 0) + plan.query.refresh.period)
     elif isinstance(window, TimeWindow) and enters_by_time(window) and now is not None:
-        waiting = Region((entered(window, now), 0), (_LAST_TS, 0), 0, mark.high)
+        waiting = Region((entered(window, now), 0), (FOR_EVER, 0), 0, mark.high)
         instants.append(_enters(plan, window, _least(plan, waiting, summaries)))
     soonest = min(instants)
     return None if soonest == FOR_EVER else soonest

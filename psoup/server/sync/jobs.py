@@ -18,7 +18,7 @@ from psoup.server.sync.tokens import Claim, Mark, Signed, Subject, Unusable
 from psoup.v1 import psoup_pb2 as pb
 from querystem.identity import base_query, slides
 from querystem.refresh import RefreshEvery
-from results.idruns import from_runs
+from results.id_sets import from_runs
 from results.window import TimeWindow, Window, window_to_json
 
 # Ids a client may name in `have` and `resend`, of all items of a call: a few bytes can name many.

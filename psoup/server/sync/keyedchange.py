@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datastem.runs import KeyedRows
+from datastem.keyed_rows import KeyedRows
 from psoup.server.choosing import Choice
 from psoup.server.invoke import Plan
 from psoup.server.matcher import Matcher

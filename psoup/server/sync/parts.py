@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.arrays import Int64s, UInt64s
+from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.schema import Column
 from datastem.types import TIMESTAMP
 from psoup.server.once import once
 from psoup.server.values import to_values
 from psoup.v1 import psoup_pb2 as pb
 from results.checksum import row_checksums
-from results.idruns import to_runs
-from results.visibility import FOR_EVER, SINCE_EVER
+from results.id_sets import to_runs
 
 # Up to here typed values are smaller than Arrow with its schema.
 _FEW_ROWS = 32

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from datastem.arrays import Int64s, Mask
+from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.server.choosing import Choice, Horizon
 from psoup.server.core import Core
 from psoup.server.invoke import NO_ROWS, Plan, matching, rows_at
@@ -27,8 +28,7 @@ from psoup.server.sync.tokens import Claim, Mark
 from psoup.v1 import psoup_pb2 as pb
 from querystem.identity import identified
 from results.checksum import Digest
-from results.idruns import member
-from results.visibility import FOR_EVER, SINCE_EVER
+from results.id_sets import member
 
 _COLUMNS_BYTES = 200
 _ID_BYTES = 10

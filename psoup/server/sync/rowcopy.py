@@ -30,9 +30,8 @@ from psoup.server.sync.tokens import Claim, Mark
 from psoup.v1 import psoup_pb2 as pb
 from querystem.shape import project
 from querystem.sortkeys import sort_keys
-from results.idruns import member, to_runs
-from results.region import Region
-from results.visibility import entered, held, leaving, visible
+from results.id_sets import member, to_runs
+from results.region import Region, entered, horizon_region, leaving, visible
 from results.window import TimeWindow
 
 # No row of a copy is smaller than this.
@@ -223,7 +222,7 @@ class RowCopier:
         if not isinstance(plan.window, TimeWindow):
             return rows_at(plan, Horizon(mark.now, self._oldest, mark.high), self.core.summaries)
         if plan.keyed is None:
-            return Choice(held(plan.window, now, mark.horizon, self._oldest, mark.high))
+            return Choice(horizon_region(plan.window, now, mark.horizon, self._oldest, mark.high))
         region = self._region(mark)
         rows = plan.keyed.current(mark.high, mark.now, self._cut)
         return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
@@ -233,7 +232,7 @@ class RowCopier:
         now = self.job.target.now
         if now is None or not isinstance(self.plan.window, TimeWindow):
             return NO_ROWS.region
-        return held(self.plan.window, now, mark.horizon, None, mark.high)
+        return horizon_region(self.plan.window, now, mark.horizon, None, mark.high)
 
     @property
     def _oldest(self) -> int | None:

@@ -22,7 +22,7 @@ from psoup.server.invoke import Plan, Selection
 from psoup.server.matcher import Matcher
 from psoup.server.summaries import Summaries
 from results.checksum import Digest
-from results.idruns import member
+from results.id_sets import member
 
 _NO_IDS = np.empty(0, np.int64)
 

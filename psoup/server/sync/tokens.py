@@ -10,11 +10,11 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.store import Position, Store
 from psoup.store.durable import put_if_absent
 from psoup.v1 import psoup_pb2 as pb
 from results.checksum import DIGEST_BYTES
-from results.visibility import FOR_EVER, SINCE_EVER
 
 KEY_NAME = "token.key"
 KEY_BYTES = 32

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.idruns import from_runs, member, to_runs
+from results.id_sets import from_runs, member, to_runs
 
 IDS = st.sets(st.one_of(st.integers(0, 40), st.integers(0, 2**63 - 2**11)), max_size=40)
 

@@ -1,11 +1,12 @@
-"""Portable roaring bytes of many bitmaps at once, each of one block.
+"""Matches of a predicate in one block as portable roaring bytes: of one set, or of many at once.
 
-A bitmap's single container is an array, a bitset or runs, whichever is smallest; the bytes are
-those that `bitmap.encode` makes of the same set.
+A set holds the low 16 bits of row ids. Its single container is an array, a bitset or runs,
+whichever is smallest, so equal sets have equal bytes on any machine, whichever function made them.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -15,12 +16,14 @@ import pyarrow as pa
 import pyroaring
 
 from datastem.arrays import Array, Int64s, Mask, UInt16s, UInt32s, UInt64s
+from datastem.blocks import BLOCK_MASK, BLOCK_ROWS
 
+# The format's numbers: what a bitmap without and with runs begins with, the length of what stands
+# before an array and before runs, and the greatest count an array may have.
 _NO_RUNS, _RUNS = 12346, 12347
 _ARRAY_HEAD, _RUN_HEAD = 8, 11
-_BLOCK_WORDS = 1024
-_BLOCK = 1 << 16
 _MOST_LISTED = 4096
+_BLOCK_WORDS = BLOCK_ROWS // 64
 # Arrow's offsets have 32 bits.
 _MOST_BYTES = 2**31 - 1
 # What a line costs to be listed, by word and by bit, against being read by roaring itself.
@@ -28,18 +31,43 @@ _WORD_COST, _BIT_COST, _LINE_COST = 1, 2, 500
 _WORDS_AT_ONCE = 1 << 15
 
 
-def of_lists(counts: Int64s, lows: UInt16s) -> pa.Array:
-    """Of lists that ascend, one after the other in `lows`; none is empty."""
+def encode(lows: UInt16s) -> bytes:
+    """The bytes of one set, whose members ascend."""
+    # From an `array` pyroaring copies memory; from numpy it would go value by value.
+    bitmap = pyroaring.BitMap(array("I", lows.astype(np.uint32).tobytes()))
+    bitmap.run_optimize()
+    return bytes(bitmap.serialize())
+
+
+def decode(content: bytes) -> UInt16s:
+    """The ascending members of a set; raises ValueError for bytes that `encode` did not make."""
+    if not content:
+        raise ValueError("no bytes are no bitmap")
+    bitmap = pyroaring.BitMap.deserialize(content)
+    if not bitmap:
+        return np.empty(0, np.uint16)
+    if bitmap.max() > BLOCK_MASK:
+        raise ValueError("a bitmap of one block holds no more than 16 bits")
+    return np.frombuffer(bitmap.to_array(), np.uint32).astype(np.uint16)
+
+
+# ---- many sets
+
+
+def encode_lists(counts: Int64s, lows: UInt16s) -> pa.Array:
+    """The bytes of many sets: `lows` has their members, which ascend in each, one set after the
+    other, and `counts` says how many each has, at least one."""
     if not len(counts):
         return pa.array([], pa.binary())
     begins = np.cumsum(counts) - counts
+    # A run begins where a member does not follow the one before it, and where a set begins.
     starts_run = np.empty(len(lows), np.bool_)
     starts_run[0] = True
     np.not_equal(lows[1:], lows[:-1] + np.uint16(1), out=starts_run[1:])
     starts_run[begins] = True
     seen = np.append(0, np.cumsum(starts_run))
     runs = seen[begins + counts] - seen[begins]
-    otherwise = np.minimum(2 * counts, _BLOCK // 8)
+    otherwise = np.minimum(2 * counts, BLOCK_ROWS // 8)
     as_runs = 4 * runs + 2 < otherwise
     as_bits = (counts > _MOST_LISTED) & ~as_runs
     if not (as_runs | as_bits).any():
@@ -55,15 +83,18 @@ def of_lists(counts: Int64s, lows: UInt16s) -> pa.Array:
     return pa.concat_arrays(parts).take(pa.array(order))
 
 
-def of_lines(words: UInt64s, lines: Int64s, counts: Int64s, first: int) -> pa.Array:
-    """Of `lines` of bits, with so many set and at least one; a line's first word is `first`."""
+def encode_lines(words: UInt64s, lines: Int64s, counts: Int64s, first: int) -> pa.Array:
+    """The bytes of the sets that some `lines` of the matrix `words` have as bits.
+
+    `counts` says how many bits each has, at least one; the first column is word `first` of a block.
+    """
     content, ends = bytearray(), [0]
     width = words.shape[1]
     step = max(_WORDS_AT_ONCE // max(width, 1), 1)
     for begin in range(0, len(lines), step):
         chosen, held = words[lines[begin : begin + step]], counts[begin : begin + step]
         if _WORD_COST * width + _BIT_COST * held.mean() < _LINE_COST:
-            encoded = of_lists(held, positions(chosen, first).astype(np.uint16)).to_pylist()
+            encoded = encode_lists(held, set_bits(chosen, first).astype(np.uint16)).to_pylist()
         else:
             encoded = _one_by_one(chosen, held, first)
         for octets in encoded:
@@ -72,8 +103,8 @@ def of_lines(words: UInt64s, lines: Int64s, counts: Int64s, first: int) -> pa.Ar
     return _binary(np.diff(ends), content)
 
 
-def positions(words: UInt64s, first: int = 0) -> UInt32s:
-    """The bits set in one line after the other; a line's first word is `first`."""
+def set_bits(words: UInt64s, first: int = 0) -> UInt32s:
+    """Which bits are set, line by line; the first column is word `first` of a block."""
     width = 64 * words.shape[1]
     flat = np.ascontiguousarray(words).reshape(-1)
     parts = [np.empty(0, np.uint32)]
@@ -88,7 +119,7 @@ def positions(words: UInt64s, first: int = 0) -> UInt32s:
 
 @cache
 def _numbers() -> pa.Array:
-    """Of all bits that are looked at together."""
+    """The numbers of as many bits as are looked at together, to be filtered by them."""
     return pa.array(np.arange(64 * _WORDS_AT_ONCE, dtype=np.uint32))
 
 
@@ -103,7 +134,7 @@ def _binary(sizes: Int64s, content: Array | bytearray) -> pa.Array:
 
 
 def _members(begins: Int64s, counts: Int64s, chosen: Int64s) -> Int64s:
-    """Where the members of some of the lists are."""
+    """The places of the members of the `chosen` sets, where set n begins at `begins[n]`."""
     sizes = counts[chosen]
     ends = np.cumsum(sizes)
     places = np.repeat(begins[chosen] - (ends - sizes), sizes)
@@ -112,7 +143,7 @@ def _members(begins: Int64s, counts: Int64s, chosen: Int64s) -> Int64s:
 
 
 def _arrays(counts: Int64s, lows: UInt16s) -> pa.Array:
-    """cookie, 1 container, key 0, count - 1, where it begins, the members"""
+    """Sets as arrays: cookie, 1 container, key 0, count - 1, where it begins, the members."""
     sizes = counts + _ARRAY_HEAD
     heads = np.cumsum(sizes) - sizes
     content = np.empty(int(sizes.sum()), np.uint16)
@@ -128,7 +159,8 @@ def _arrays(counts: Int64s, lows: UInt16s) -> pa.Array:
 def _runs(
     counts: Int64s, lows: UInt16s, starts_run: Any, begins: Int64s, runs: Int64s, chosen: Int64s
 ) -> pa.Array:
-    """cookie, which containers are runs, key 0, count - 1, how many runs, (first, more) of each"""
+    """The `chosen` sets as runs: cookie, which containers are runs, key 0, count - 1, how many
+    runs, and (first, how many more) of each run."""
     members = _members(begins, counts, chosen)
     firsts = np.flatnonzero(starts_run[members])
     lengths = np.diff(np.append(firsts, len(members)))
@@ -149,8 +181,9 @@ def _runs(
 
 
 def _bits(counts: Int64s, lows: UInt16s, begins: Int64s, chosen: Int64s) -> pa.Array:
-    """cookie, 1 container, key 0, count - 1, where it begins, 65,536 bits"""
-    lines = np.zeros((len(chosen), _BLOCK), np.bool_)
+    """The `chosen` sets as bits: cookie, 1 container, key 0, count - 1, where it begins, and
+    65,536 bits."""
+    lines = np.zeros((len(chosen), BLOCK_ROWS), np.bool_)
     for line, list_ in enumerate(chosen.tolist()):
         lines[line, lows[begins[list_] : begins[list_] + counts[list_]]] = True
     packed = np.packbits(lines, axis=1, bitorder="little").view(np.uint64)
@@ -159,7 +192,7 @@ def _bits(counts: Int64s, lows: UInt16s, begins: Int64s, chosen: Int64s) -> pa.A
 
 
 def _headed(lines: UInt64s, counts: Int64s) -> UInt64s:
-    """Whole blocks of bits with what stands before them."""
+    """Whole blocks of bits, each with the head that stands before it."""
     content = np.empty((len(lines), 2 + _BLOCK_WORDS), np.uint64)
     heads = content[:, :2].view(np.uint16)
     heads[:] = (_NO_RUNS, 0, 1, 0, 0, 0, 2 * _ARRAY_HEAD, 0)
@@ -169,23 +202,24 @@ def _headed(lines: UInt64s, counts: Int64s) -> UInt64s:
 
 
 def _one_by_one(words: UInt64s, counts: Int64s, first: int) -> Iterator[bytes | memoryview]:
-    """A bitset may not hold few bits, but its complement may: that is read, and flipped.
+    """The bytes of each line, most of them made by roaring itself.
 
-    The words are not the same afterwards.
+    Roaring reads a bitset only where it holds many bits. The complement of a line with few bits
+    does, so it is read instead, and flipped. Changes `words`.
     """
     blocks = _blocks(words, first)
     few = counts <= _MOST_LISTED
     ready = ~few
     ready[ready] = ~_may_be_runs(blocks[~few], counts[~few])
     blocks[few] = ~blocks[few]
-    content = _headed(blocks, np.where(few, _BLOCK - counts, counts))
+    content = _headed(blocks, np.where(few, BLOCK_ROWS - counts, counts))
     for line, is_ready, flip in zip(content, ready.tolist(), few.tolist(), strict=True):
         if is_ready:
             yield line.data
             continue
         bitmap = pyroaring.BitMap.deserialize(line.tobytes())
         if flip:
-            bitmap.flip_inplace(0, _BLOCK)
+            bitmap.flip_inplace(0, BLOCK_ROWS)
         bitmap.run_optimize()
         yield bitmap.serialize()
 
@@ -199,7 +233,7 @@ def _blocks(words: UInt64s, first: int) -> UInt64s:
 
 
 def _may_be_runs(lines: UInt64s, counts: Int64s) -> Mask:
-    """Counts the runs as if none went on from one word into the next."""
+    """Which lines may be smaller as runs, counted as if no run went on from word to word."""
     followed = lines & (lines << np.uint64(1))
     most = counts - np.bitwise_count(followed).sum(axis=1, dtype=np.int64)
-    return np.asarray(4 * (most - _BLOCK_WORDS) + 2 < _BLOCK // 8)
+    return np.asarray(4 * (most - _BLOCK_WORDS) + 2 < BLOCK_ROWS // 8)

@@ -1,4 +1,4 @@
-"""Keyed rows as sorted runs: found by key and time without touching the rest.
+"""Keyed rows in sorted runs: found by key and time without touching the rest.
 
 Everything here is immutable. The order within a key is (ts, row_id).
 """
@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from datastem.arrays import Int8s, Int64s, Mask
 from datastem.codec import HISTORY_COLUMNS
-
-FIRST, NEVER = -(1 << 63), (1 << 63) - 1
+from datastem.instants import FOR_EVER, SINCE_EVER
 
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Of each row its key's digest, its ts, its id and what it does."""
+    """Rows of a keyed stream: the digest of each one's key, its ts, its id and its operation."""
 
     keys: Int64s
     ts: Int64s
@@ -29,7 +28,7 @@ class KeyedRows:
 
     @classmethod
     def of(cls, rows: pa.RecordBatch | pa.Table) -> KeyedRows:
-        """From stem rows, by ascending id."""
+        """The keyed rows of stem rows, in their order."""
         columns = (rows.column(name) for name in HISTORY_COLUMNS)
         keys, ts, ids, ops = (column.to_numpy(zero_copy_only=False) for column in columns)
         return cls(keys, ts.astype("datetime64[us]").view(np.int64), ids, ops)
@@ -58,24 +57,24 @@ class KeyedRows:
 
     @cached_property
     def first_ts(self) -> int:
-        return int(self.ts.min()) if len(self) else NEVER
+        return int(self.ts.min()) if len(self) else FOR_EVER
 
     @cached_property
     def last_ts(self) -> int:
-        return int(self.ts.max()) if len(self) else FIRST
+        return int(self.ts.max()) if len(self) else SINCE_EVER
 
     def take(self, places: Int64s | Mask | slice) -> KeyedRows:
         return KeyedRows(self.keys[places], self.ts[places], self.ids[places], self.ops[places])
 
     def sorted(self) -> KeyedRows:
-        """By (key, ts, row_id)."""
+        """These rows in the order of (key, ts, row_id)."""
         return self.take(np.lexsort((self.ids, self.ts, self.keys)))
 
-    # ---- of sorted rows
+    # ---- for sorted rows only
 
     def ends(self) -> Int64s:
-        """The ts of the next row of the same key; NEVER where there is none."""
-        ends = np.full(len(self), NEVER, np.int64)
+        """The end of each row: the ts of the next row of its key, FOR_EVER without one."""
+        ends = np.full(len(self), FOR_EVER, np.int64)
         same = self.keys[1:] == self.keys[:-1]
         ends[:-1][same] = self.ts[1:][same]
         return ends
@@ -94,11 +93,12 @@ class KeyedRows:
         return self.take(np.arange(int(lengths.sum())) + np.repeat(first - before, lengths))
 
     def find(self, others: KeyedRows) -> tuple[Int64s, Int64s, Int64s]:
-        """For each of the others the rows of its key `[first, stop)`, and where those begin whose
-        ts is greater than its own."""
+        """For each of the others three places: where the rows of its key begin here, where those of
+        them begin that have a greater ts, and where they end."""
         first = np.searchsorted(self.keys, others.keys, "left")
         stop = np.searchsorted(self.keys, others.keys, "right")
         low, high = first.copy(), stop.copy()
+        # A binary search for all of them at once; those that are decided drop out.
         doubt = np.flatnonzero(low < high)
         while len(doubt):
             middle = (low[doubt] + high[doubt]) // 2
@@ -114,11 +114,11 @@ _NO_OPS: Int8s = np.empty(0, np.int8)
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
-    """Sorted runs, each at least twice the size of the next: rows are merged as a binary counter
-    carries, so there are few runs and each row is moved a logarithmic number of times.
+class SortedRuns:
+    """Keyed rows in sorted runs; ids ascend from run to run.
 
-    Ids ascend from run to run.
+    Each run is at least twice the size of the next: runs are merged as a binary counter carries,
+    so there are few of them and each row is moved a logarithmic number of times.
     """
 
     runs: tuple[KeyedRows, ...] = ()
@@ -130,28 +130,30 @@ class Runs:
     def nbytes(self) -> int:
         return sum(run.nbytes for run in self.runs)
 
-    def append(self, rows: KeyedRows) -> Runs:
-        """Rows with ids greater than all that are here."""
+    def append(self, rows: KeyedRows) -> SortedRuns:
+        """The runs with further rows, whose ids are greater than all that are here."""
         if not len(rows):
             return self
         runs, new = list(self.runs), [rows]
         while runs and len(runs[-1]) < 2 * sum(map(len, new)):
             new.insert(0, runs.pop())
-        return Runs((*runs, KeyedRows.joined(new).sorted()))
+        return SortedRuns((*runs, KeyedRows.joined(new).sorted()))
 
     def whole(self) -> KeyedRows:
         """All rows, sorted."""
         rows = KeyedRows.joined(self.runs)
         return rows.sorted() if len(self.runs) > 1 else rows
 
-    def pruned(self, cut: int) -> Runs:
-        """Without the rows that have ended by the instant `cut`."""
+    def pruned(self, cut: int) -> SortedRuns:
+        """The runs without the rows that have ended by the instant `cut`."""
         whole = self.whole()
         kept = whole.ends() > cut
-        return Runs((whole if kept.all() else whole.take(kept),)) if kept.any() else Runs()
+        return (
+            SortedRuns((whole if kept.all() else whole.take(kept),)) if kept.any() else SortedRuns()
+        )
 
     def last_of_each(self, high: int, instant: int) -> KeyedRows:
-        """Of each key the last row with an id below `high` and a ts up to the instant."""
+        """The last row of each key among those with an id below `high` and a ts up to `instant`."""
         found = []
         for run in self.runs:
             if run.last_ts > instant or run.last_id >= high:
@@ -166,13 +168,13 @@ class Runs:
         runs = (run for run in self.runs if run.last_id >= low)
         return KeyedRows.joined([run.take((run.ids >= low) & (run.ids < high)) for run in runs])
 
-    def of_keys(self, keys: Int64s) -> Runs:
+    def of_keys(self, keys: Int64s) -> SortedRuns:
         """The rows of these keys, which ascend."""
-        return Runs(tuple(run.of_keys(keys) for run in self.runs))
+        return SortedRuns(tuple(run.of_keys(keys) for run in self.runs))
 
     def ends(self, rows: KeyedRows) -> Int64s:
-        """When each of these rows, which are here, ended; NEVER where it has not."""
-        ends = np.full(len(rows), NEVER, np.int64)
+        """The end of each of these rows, all of which are here; FOR_EVER where it has none."""
+        ends = np.full(len(rows), FOR_EVER, np.int64)
         for run in self.runs:
             first, place, stop = run.find(rows)
             before = np.maximum(place - 1, 0)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from datastem.arrays import UInt16s
-from results.bitmap import encode
-from results.containers import _binary, of_lines, of_lists, positions
+from results.bitmaps import _binary, encode, encode_lines, encode_lists, set_bits
 
 Random = np.random.Generator
 
@@ -62,27 +61,27 @@ def test_differential_bytes(seed: int) -> None:
     lists = [kinds[random.integers(len(kinds))](random) for _ in range(60)]
     counts, lows = np.array([len(each) for each in lists]), np.concatenate(lists)
     alone = [encode(each) for each in lists]
-    assert of_lists(counts, lows).to_pylist() == alone
+    assert encode_lists(counts, lows).to_pylist() == alone
     bits = np.zeros((len(lists), 65536), np.bool_)
     for line, each in enumerate(lists):
         bits[line, each] = True
     words = np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
     order = random.permutation(len(lists))
-    assert of_lines(words, order, counts[order], 0).to_pylist() == [alone[n] for n in order]
-    assert (positions(words) == lows).all()
+    assert encode_lines(words, order, counts[order], 0).to_pylist() == [alone[n] for n in order]
+    assert (set_bits(words) == lows).all()
 
 
 def test_lines_may_begin_later_and_be_short() -> None:
     words = np.array([[1, 1 << 63], [0, 7]], np.uint64)
-    encoded = of_lines(words, np.arange(2), np.array([2, 3]), first=1022)
+    encoded = encode_lines(words, np.arange(2), np.array([2, 3]), first=1022)
     expected = [[65408, 65535], [65472, 65473, 65474]]
     assert encoded.to_pylist() == [encode(np.array(each, np.uint16)) for each in expected]
 
 
 def test_none_are_none() -> None:
     nothing = np.empty(0, np.int64)
-    assert not len(of_lists(nothing, np.empty(0, np.uint16)))
-    assert not len(of_lines(np.empty((0, 0), np.uint64), nothing, nothing, 0))
+    assert not len(encode_lists(nothing, np.empty(0, np.uint16)))
+    assert not len(encode_lines(np.empty((0, 0), np.uint64), nothing, nothing, 0))
 
 
 def test_more_bytes_than_arrow_can_address_are_refused() -> None:

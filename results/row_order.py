@@ -1,4 +1,4 @@
-"""The newest rows by (ts, row_id), of a stream or of each partition of it."""
+"""The order of rows by (ts, row_id): sorting them, and finding the newest ones."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from datastem.arrays import Int64s
-from results.region import Moment
+
+# A point in the order of rows: (ts, row_id), compared in that order.
+Moment = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Some rows, at least one: their ts, their ids, and the least and the greatest ts."""
+class TimedRows:
+    """The ts and the ids of some rows, at least one, with the least and the greatest ts."""
 
     ts: Int64s
     ids: Int64s
@@ -21,22 +23,32 @@ class Run:
     high: int
 
 
-def nth_newest(runs: Sequence[Run], count: int) -> Moment | None:
-    """The `count`-th newest row of all, None where there are fewer. `count` is 1 or more.
+def time_order(ts: Int64s, ids: Int64s) -> Int64s | None:
+    """The permutation that sorts rows by (ts, row_id), or None where they are sorted already."""
+    if len(ts) < 2 or _rising(ts, ids):
+        return None
+    return np.lexsort((ids, ts))
 
-    Looks only into those runs that their bounds leave in doubt, and sorts none.
+
+def nth_newest(rows: Sequence[TimedRows], count: int) -> Moment | None:
+    """The `count`-th newest of all rows; None where there are fewer. `count` is 1 or more.
+
+    Only those of the `rows` are looked into that their bounds leave in doubt, and nothing is
+    sorted.
     """
-    sizes = np.array([len(run.ts) for run in runs], np.int64)
+    sizes = np.array([len(some.ts) for some in rows], np.int64)
     if sizes.sum() < count:
         return None
-    lows = np.array([run.low for run in runs], np.int64)
-    highs = np.array([run.high for run in runs], np.int64)
+    lows = np.array([some.low for some in rows], np.int64)
+    highs = np.array([some.high for some in rows], np.int64)
+    # The row looked for has a ts in [floor, ceiling]: that many rows are no older than `floor`,
+    # and fewer than that many are newer than `ceiling`.
     floor = _reached(lows, sizes, count)
     ceiling = _reached(highs, sizes, count)
     need = count - int(sizes[lows > ceiling].sum())
-    doubtful = [run for run in runs if run.low <= ceiling and run.high >= floor]
-    ts = np.concatenate([run.ts for run in doubtful])
-    ids = np.concatenate([run.ids for run in doubtful])
+    doubtful = [some for some in rows if some.low <= ceiling and some.high >= floor]
+    ts = np.concatenate([some.ts for some in doubtful])
+    ids = np.concatenate([some.ids for some in doubtful])
     instant = int(np.partition(ts, len(ts) - need)[len(ts) - need])
     level = ids[ts == instant]
     need -= int((ts > instant).sum())
@@ -46,7 +58,7 @@ def nth_newest(runs: Sequence[Run], count: int) -> Moment | None:
 def newest_of_each(codes: Int64s, ts: Int64s, ids: Int64s, count: int) -> Int64s:
     """The places of the newest `count` rows of each partition, ascending.
 
-    `codes` number the partitions from 0.
+    `codes` are the partitions of the rows, numbered from 0.
     """
     if not len(codes):
         return np.empty(0, np.int64)
@@ -68,7 +80,7 @@ def _by_code(codes: Int64s) -> Int64s:
 
 
 def _reached(bounds: Int64s, sizes: Int64s, count: int) -> int:
-    """The greatest bound such that the runs whose bound is no less have `count` rows together."""
+    """The greatest bound such that the rows with a bound no less are at least `count`."""
     order = np.argsort(-bounds)
     place = int(np.searchsorted(np.cumsum(sizes[order]), count))
     return int(bounds[order[place]])
