@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.equality import canonical, codes
-from querystem.aggregate.partial import values_of
 from querystem.expressions import TRUE
-from querystem.kernel import matches
+from querystem.kernel import matches, values_of
 from querystem.ordering import (
     Ranker,
     ascending,

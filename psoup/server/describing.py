@@ -23,8 +23,7 @@ from psoup.store import Registration, StreamState
 from psoup.store.pulse import GONE_AFTER
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import refresh_text, stream_sql, window_text
-from querystem.pattern import Pattern, pattern_of
-from querystem.query import Query
+from querystem.query import Pattern, Query, pattern_of
 from results.id_sets import intersect, size
 from results.window import Window
 

@@ -20,8 +20,7 @@ from psoup.server.values import BadValue, to_instant
 from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Expression
-from querystem.query import Query
-from querystem.refresh import RefreshEvery, RefreshOn
+from querystem.query import Query, RefreshEvery, RefreshOn
 from results.window import UNBOUNDED, Window
 
 M = TypeVar("M", bound=Matcher)

@@ -40,8 +40,7 @@ from psoup.store import (
     Unregister,
 )
 from psoup.store.columns import HANDLE_BYTES
-from querystem.query import Query
-from querystem.refresh import RefreshOn
+from querystem.query import Query, RefreshOn
 
 _HEADER_BYTES = 500
 

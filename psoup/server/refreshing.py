@@ -16,7 +16,7 @@ from datastem.instants import FOR_EVER, MIN_INSTANT
 from datastem.schema import StreamSchema
 from psoup.server.invoke import Limit, Plan, Triggers, retained
 from psoup.server.matcher import Matcher
-from querystem.refresh import RefreshEvery
+from querystem.query import RefreshEvery
 
 _NOT_YET = "nothing has refreshed this answer yet: it is the one over no rows"
 

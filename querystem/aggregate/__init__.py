@@ -1,4 +1,4 @@
-"""Aggregates that can be computed in pieces, kept, and put together in any way."""
+"""Aggregates that are computed in pieces, kept, and merged in any order."""
 
 from __future__ import annotations
 

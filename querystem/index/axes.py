@@ -19,7 +19,7 @@ from querystem.index.bitmaps import accumulate, pack, scatter
 from querystem.index.formula import Interval, Member
 from querystem.index.keys import is_wide, key_of, point_of
 from querystem.index.rows import Rows
-from querystem.kernel.cuts import END, START
+from querystem.kernel.compare import END, START
 
 # Up to here a comparison for each constant is faster than finding each row's place among them.
 FEW_CUTS = 24

@@ -12,8 +12,7 @@ from typing import Any
 
 from datastem.types import BOOLEAN, Kind
 from querystem.expressions import Call, Expression, Literal, Op
-from querystem.kernel.compare import COMPARISONS
-from querystem.kernel.cuts import END, START, cuts_of, interval
+from querystem.kernel.compare import COMPARISONS, END, START, cuts_of, interval
 
 _ORDERED = frozenset({Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE})
 _OPPOSITE = {

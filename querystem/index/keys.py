@@ -16,7 +16,7 @@ from datastem.arrays import Array, Doubles, Int64s
 from datastem.types import Kind, Type
 from querystem.expressions import Expression
 from querystem.index.formula import Interval, cut_order
-from querystem.kernel.cuts import END, START
+from querystem.kernel.compare import END, START
 from querystem.kernel.integers import INT64_MAX, INT64_MIN
 
 _INT64_DIGITS = 18

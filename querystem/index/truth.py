@@ -9,7 +9,7 @@ from datastem.arrays import Mask
 from querystem.index.batch import Batch
 from querystem.index.formula import Condition, Every, Formula, Interval, Member
 from querystem.index.keys import key_of
-from querystem.kernel.cuts import END, START
+from querystem.kernel.compare import END, START
 
 
 def truth(formula: Formula, batch: Batch) -> Mask:

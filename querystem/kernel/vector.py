@@ -23,12 +23,12 @@ _STORED = {
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Values and where they are valid (None: everywhere).
+    """A column of values, and a mask that says where they are valid (None: everywhere).
 
     `values` is numpy: bool, int64 (BIGINT, TIMESTAMP as microseconds, DATE as days), float64, or
-    the unscaled integers of a DECIMAL (see `integers`). What they say where they are not valid
-    means nothing. TEXT is an Arrow string array, NULL exactly where it is not valid. A vector of
-    length 1 stands for any length, and so does its mask.
+    the unscaled integers of a DECIMAL (see `integers`). A value that is not valid means nothing.
+    TEXT is an Arrow string array, NULL exactly where it is not valid. A vector of length 1 stands
+    for any length, and so does its mask.
     """
 
     type: Type
@@ -39,17 +39,17 @@ class Vector:
         return len(self.values)
 
     def where_true(self) -> Mask:
-        """For BOOLEAN: valid and true."""
+        """A mask of the rows of a BOOLEAN that are true, not NULL."""
         truth: Mask = self.values if self.valid is None else self.values & self.valid
         return truth
 
     def where_false(self) -> Mask:
-        """For BOOLEAN: valid and false."""
+        """A mask of the rows of a BOOLEAN that are false, not NULL."""
         falsehood: Mask = ~self.values if self.valid is None else ~self.values & self.valid
         return falsehood
 
     def also_valid(self, mask: Mask | None) -> Vector:
-        """The same values, NULL where `mask` is false too."""
+        """The vector with NULL also where `mask` is false."""
         if mask is None or self.type.kind is not Kind.TEXT:
             return Vector(self.type, self.values, both(self.valid, mask))
         values = repeatable(self.values)
@@ -78,12 +78,12 @@ def of_text(array: pa.Array) -> Vector:
 
 
 def repeatable(array: pa.Array) -> Any:
-    """Arrow's way to repeat a single value is a scalar."""
+    """The array, or a scalar for an array of length 1: so Arrow repeats it as often as needed."""
     return array[0] if len(array) == 1 else array
 
 
 def from_arrow(array: pa.Array, type_: Type) -> Vector:
-    """Raises TypeError where the array is not of the type's Arrow form."""
+    """The vector of an Arrow array; raises TypeError unless it has the type's Arrow form."""
     if array.type != type_.arrow:
         raise TypeError(f"expected Arrow {type_.arrow} for {type_}, got {array.type}")
     if type_.kind is Kind.TEXT:

@@ -10,8 +10,7 @@ from querystem.expressions import Call, Expression, Literal, Parameter
 from querystem.language.normal import call
 from querystem.language.ordering import Count, count_of
 from querystem.language.select import Draft
-from querystem.query import Aggregate, Grouping, Output, Query, SortKey
-from querystem.refresh import Refresh, RefreshOn
+from querystem.query import Aggregate, Grouping, Output, Query, Refresh, RefreshOn, SortKey
 
 _T = TypeVar("_T")
 Filler = Callable[[Mapping[str, Literal]], _T]

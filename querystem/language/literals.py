@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, TEXT, Kind, Type, decimal_type
 from querystem.expressions import Expression, Literal, Scalar
-from querystem.kernel.parse import PARSERS
+from querystem.kernel.cast import PARSERS
 from querystem.language.errors import Span, TypeProblem
 from querystem.language.moments import (
     DATE_FORM,

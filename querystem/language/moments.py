@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 
 from datastem.instants import from_micros
 from datastem.types import DATE, TIMESTAMP
-from querystem.kernel import parse
+from querystem.kernel import cast
 
 TIMESTAMP_FORM = (
     "write '2026-11-16', '2026-11-16 09:00' or '2026-11-16T09:00:00.000250+01:00';"
@@ -17,7 +17,7 @@ DATE_FORM = "write '2026-11-16'"
 
 def read_timestamp(text: str) -> datetime:
     """An instant, in UTC. Raises ValueError, with a message for people."""
-    micros = parse.read_timestamp(text, TIMESTAMP)
+    micros = cast.read_timestamp(text, TIMESTAMP)
     if micros is None:
         raise ValueError(f"{text[:60]!r} is not a TIMESTAMP")
     return from_micros(micros)
@@ -25,7 +25,7 @@ def read_timestamp(text: str) -> datetime:
 
 def read_date(text: str) -> date:
     """Raises ValueError, with a message for people."""
-    day = parse.read_date(text, DATE)
+    day = cast.read_date(text, DATE)
     if day is None:
         raise ValueError(f"{text[:60]!r} is not a DATE")
     return day

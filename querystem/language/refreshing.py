@@ -20,7 +20,7 @@ from querystem.language.scan import Reader, span_of
 from querystem.language.sources import Lookup, Names, bind_condition, bind_stream
 from querystem.language.windows import WINDOW_WORDS
 from querystem.language.words import nearest, write_name
-from querystem.refresh import Refresh, RefreshEvery, RefreshOn
+from querystem.query import Refresh, RefreshEvery, RefreshOn
 
 _KINDS = "write REFRESH EVERY 5 MINUTES or REFRESH ON stream WHERE condition"
 _LAST = "REFRESH stands last, after the window"

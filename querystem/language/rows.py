@@ -20,8 +20,7 @@ from querystem.language.literals import infer
 from querystem.language.parse import Parsed, parse_query
 from querystem.language.sources import Lookup, Names
 from querystem.language.templates import Template, bind_template
-from querystem.query import Query
-from querystem.refresh import RefreshOn
+from querystem.query import Query, RefreshOn
 
 Columns = Mapping[str, Sequence[Scalar]]
 Types = tuple[tuple[str, Type | None], ...]

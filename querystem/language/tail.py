@@ -20,8 +20,7 @@ from querystem.language.parse import Parsed
 from querystem.language.refreshing import read_period
 from querystem.language.scan import span_of
 from querystem.language.windows import check_retention, read_window
-from querystem.query import Query
-from querystem.refresh import RefreshEvery
+from querystem.query import Query, RefreshEvery
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Type, decim
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.index import Matches, QueryStem
 from querystem.index.bitmaps import accumulate
-from querystem.kernel import like, matches
+from querystem.kernel import evaluation, matches, text
 from results.bitmaps import decode
 from tests.oracle.expressions import conditions
 from tests.oracle.strategies import rows, schemas, to_batch
@@ -193,13 +193,13 @@ def test_equal_factors_are_one() -> None:
 
 def test_a_false_factor_ends_its_conjunction(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[str] = []
-    original = like.like
+    original = text.like
 
     def counted(operand: Any, pattern: str) -> Any:
         evaluated.append(pattern)
         return original(operand, pattern)
 
-    monkeypatch.setattr(like, "like", counted)
+    monkeypatch.setattr(evaluation, "like", counted)
     stem = QueryStem()
     for id_, limit in enumerate((0, 500)):
         pattern = Call(Op.LIKE, (_T, Literal(f"%{limit}", TEXT)), BOOLEAN)

@@ -15,7 +15,7 @@ from psoup.server.invoke import Plan
 from psoup.server.summaries import Summaries
 from psoup.server.sync.jobs import enters_by_time
 from psoup.server.sync.tokens import Mark
-from querystem.refresh import RefreshEvery
+from querystem.query import RefreshEvery
 from results.region import Region, entered, leaving, visible
 from results.window import TimeWindow
 

@@ -17,7 +17,7 @@ from psoup.server.readings import Reading
 from psoup.server.sync.tokens import Claim, Mark, Signed, Subject, Unusable
 from psoup.v1 import psoup_pb2 as pb
 from querystem.identity import base_query, slides
-from querystem.refresh import RefreshEvery
+from querystem.query import RefreshEvery
 from results.id_sets import from_runs
 from results.window import TimeWindow, Window, window_to_json
 

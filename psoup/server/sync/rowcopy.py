@@ -28,8 +28,8 @@ from psoup.server.sync.parts import Chunk
 from psoup.server.sync.rowset import RowSet, Total
 from psoup.server.sync.tokens import Claim, Mark
 from psoup.v1 import psoup_pb2 as pb
+from querystem.ordering import sort_keys
 from querystem.shape import project
-from querystem.sortkeys import sort_keys
 from results.id_sets import member, to_runs
 from results.region import Region, entered, horizon_region, leaving, visible
 from results.window import TimeWindow

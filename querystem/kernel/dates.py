@@ -36,7 +36,7 @@ def days_of(operand: Vector) -> Array:
 
 
 def date_trunc(unit: str, operand: Vector) -> Vector:
-    """Raises ValueError for an unknown unit."""
+    """The beginning of the unit that each moment is in; raises ValueError for an unknown unit."""
     if unit in _SPANS:
         micros = micros_of(operand)
         return Vector(TIMESTAMP, micros - micros % _SPANS[unit], operand.valid)
@@ -46,7 +46,7 @@ def date_trunc(unit: str, operand: Vector) -> Vector:
 
 
 def extract(unit: str, type_: Type, operand: Vector) -> Vector:
-    """Raises ValueError for an unknown unit."""
+    """A field of each moment, such as its hour; raises ValueError for an unknown unit."""
     if unit in _DAY_FIELDS:
         values = _DAY_FIELDS[unit](days_of(operand))
     elif unit in _TIME_FIELDS:
@@ -58,7 +58,7 @@ def extract(unit: str, type_: Type, operand: Vector) -> Vector:
 
 
 def _months(days: Array) -> Array:
-    """Months since January 1970."""
+    """The months since January 1970."""
     return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
 
 
@@ -82,7 +82,7 @@ def _day_of_year(days: Array) -> Array:
 
 
 def _iso_week(days: Array) -> Array:
-    """A week belongs to the year of its Thursday."""
+    """The number of the week: a week belongs to the year of its Thursday."""
     return (_day_of_year(_week(days) + 3) - 1) // 7 + 1
 
 
