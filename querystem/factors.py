@@ -16,6 +16,7 @@ from datastem.instants import from_micros
 from datastem.types import Kind, Type
 from querystem.expressions import Expression
 from querystem.index.axes import FEW_CUTS, FEW_TEXTS
+from querystem.index.batch import point_of
 from querystem.index.formula import (
     Condition,
     Every,
@@ -27,7 +28,6 @@ from querystem.index.formula import (
     cut_order,
     formula_of,
 )
-from querystem.index.keys import point_of
 from querystem.kernel.compare import END, EPOCH_DAY, START
 from querystem.language.expression_texts import compared_text, expression_text, literal_text
 

@@ -65,7 +65,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Grouping:
-    """GROUP BY and the aggregates; without keys all rows are one group, also where there is none."""
+    """GROUP BY and the aggregates; without keys all rows are one group, even no rows."""
 
     keys: tuple[Expression, ...]
     aggregates: tuple[Aggregate, ...]

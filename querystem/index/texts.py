@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from datastem.arrays import Int64s, Mask
 from datastem.types import Kind
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, from_json
-from querystem.index.hashed.columns import LONGEST_TEXT, Column
-from querystem.index.hashed.segment import NO_REST, Entries, Range
-from querystem.index.keys import EVERYTHING, double_keys
+from querystem.index.batch import EVERYTHING, double_keys
+from querystem.index.combinations import LONGEST_TEXT, KeyColumn
+from querystem.index.hashed_segment import NO_RESIDUAL, Entries, KeyRange
 
 # In a JSON text `["lit",` can't stand inside a string, where quotes are escaped.
 _LITERAL = r'(\["lit","[^"]*"),(?:"(?:[^"\\]|\\.)*"|[^\]"]*)\]'
@@ -81,17 +81,20 @@ class TextShape:
         rows = self.rows[readable]
         plain, fixed, ranges = self._parts(columns, len(rows))
         entries = Entries(
-            ids[rows], [fixed[operand] for operand in order], ranges, np.full(len(rows), NO_REST)
+            ids[rows],
+            [fixed[operand] for operand in order],
+            ranges,
+            np.full(len(rows), NO_RESIDUAL),
         )
         unread = np.concatenate([self.rows[~readable], rows[~plain]])
         return entries.take(np.flatnonzero(plain)), unread
 
     def _parts(
-        self, columns: list[Column], count: int
-    ) -> tuple[Mask, dict[Expression, Column], dict[Expression, Range]]:
+        self, columns: list[KeyColumn], count: int
+    ) -> tuple[Mask, dict[Expression, KeyColumn], dict[Expression, KeyRange]]:
         plain = np.ones(count, np.bool_)
-        fixed: dict[Expression, Column] = {}
-        ranges: dict[Expression, Range] = {}
+        fixed: dict[Expression, KeyColumn] = {}
+        ranges: dict[Expression, KeyRange] = {}
         for (op, operand), column in zip(self.comparisons, columns, strict=True):
             if op is Op.EQ:
                 fixed[operand] = column
@@ -159,7 +162,7 @@ def _pattern(text: str, comparisons: tuple[tuple[Op, ColumnRef], ...]) -> str:
     return f"^{written}$"
 
 
-def _column(texts: pa.Array, kind: Kind) -> Column:
+def _column(texts: pa.Array, kind: Kind) -> KeyColumn:
     if kind is Kind.TEXT:
         return texts
     if kind is Kind.DOUBLE:
@@ -167,7 +170,7 @@ def _column(texts: pa.Array, kind: Kind) -> Column:
     return texts.cast(pa.int64()).to_numpy(zero_copy_only=False)
 
 
-def _meet(lo: Int64s, hi: Int64s, op: Op, keys: Int64s) -> Range:
+def _meet(lo: Int64s, hi: Int64s, op: Op, keys: Int64s) -> KeyRange:
     match op:
         case Op.GT:
             return np.maximum(lo, keys + 1), hi

@@ -16,7 +16,7 @@ from intervaltree import Interval, IntervalTree
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Type, decimal_type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.index import Matches, QueryStem
-from querystem.index.bitmaps import accumulate
+from querystem.index.matches import accumulate
 from querystem.kernel import evaluation, matches, text
 from results.bitmaps import decode
 from tests.oracle.expressions import conditions
@@ -181,14 +181,14 @@ def test_equal_factors_are_one() -> None:
     stem = QueryStem()
     price, symbol = compare(Op.GT, _A, 5), compare(Op.EQ, _T, "s1")
     stem.insert(1, both(price, symbol))
-    before = len(stem._nodes)
+    before = len(stem._formulas)
     stem.insert(2, both(symbol, price))
     stem.insert(3, price)
-    assert len(stem._nodes) == before
+    assert len(stem._formulas) == before
     for id_ in (1, 2, 3):
         stem.remove(id_)
         stem._check()
-    assert len(stem._nodes) == 0
+    assert len(stem._formulas) == 0
 
 
 def test_a_false_factor_ends_its_conjunction(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,4 +247,4 @@ def test_instants_are_intervals() -> None:
     stem.insert(1, compare(Op.GE, ts, nine))
     stem.insert(2, Call(Op.NOT, (compare(Op.GE, ts, nine),), BOOLEAN))
     assert found(stem.probe(batch)) == {1: [0], 2: [1]}
-    assert not stem._nodes.conditions
+    assert not stem._formulas.conditions

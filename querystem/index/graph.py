@@ -1,8 +1,8 @@
 """The formulas of all predicates in one graph, where equal parts are one node.
 
-A node is a factor, or AND or OR over other nodes. Nodes know how many users they have; the last
-one to leave takes the node with it. Inner nodes are kept in groups of one shape, so that a group
-is evaluated by as many matrix operations as its nodes have children.
+A node is a factor, or AND or OR over other nodes. Nodes count their users; a node goes with the
+last of them. Inner nodes are kept in groups of one arity, so that a group is evaluated by as many
+matrix operations as its nodes have children.
 """
 
 from __future__ import annotations
@@ -12,27 +12,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from querystem.expressions import Expression
-from querystem.index.axes import Axis, IntervalAxis, MemberAxis, PointAxis
+from querystem.index.axes import Axis, DenseTable, IntervalAxis, MemberAxis, PointAxis
+from querystem.index.batch import point_of
 from querystem.index.formula import Condition, Every, Factor, Formula, Interval, Member, Some
-from querystem.index.keys import point_of
-from querystem.index.rows import Rows
 
-Key = Factor | tuple[type[Every] | type[Some], tuple[int, ...]]
+NodeKey = Factor | tuple[type[Every] | type[Some], tuple[int, ...]]
 
 
 @dataclass(slots=True)
-class Node:
-    key: Key
+class _Node:
+    key: NodeKey
     children: tuple[int, ...]
     level: int
     users: int = 0
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Shape:
-    """Nodes of one shape are evaluated together, lower levels first.
+class Arity:
+    """How many children a node has and of which kind; nodes of one arity are evaluated together.
 
-    The children that are conditions, `late` of them, come last.
+    Lower levels come first. The `late` children, which are conditions, come after the `early` ones.
     """
 
     level: int
@@ -41,15 +40,15 @@ class Shape:
     late: int
 
 
-class Nodes:
-    """Lines are the nodes' ids: small integers, used again after a node has gone."""
+class FormulaGraph:
+    """The nodes, by ids: small integers that are used again after a node has gone."""
 
     def __init__(self) -> None:
         self.axes: dict[tuple[type[Axis], Expression], Axis] = {}
         self.conditions: dict[int, Condition] = {}
-        self._groups: dict[Shape, Rows] = {}
-        self._nodes: dict[int, Node] = {}
-        self._ids: dict[Key, int] = {}
+        self._groups: dict[Arity, DenseTable] = {}
+        self._nodes: dict[int, _Node] = {}
+        self._ids: dict[NodeKey, int] = {}
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -57,13 +56,13 @@ class Nodes:
 
     @property
     def lines(self) -> int:
-        """One more than the greatest id."""
+        """The number after the greatest id there has been."""
         return len(self._nodes) + len(self._free)
 
-    def groups(self) -> Iterator[tuple[Shape, Rows]]:
-        """In the order of evaluation. A row is a node and its children."""
-        for shape in sorted(self._groups):
-            yield shape, self._groups[shape]
+    def groups(self) -> Iterator[tuple[Arity, DenseTable]]:
+        """The groups in the order of evaluation; a row of a group is a node and its children."""
+        for arity in sorted(self._groups):
+            yield arity, self._groups[arity]
 
     def acquire(self, formula: Formula) -> int:
         """The node of a formula, with one more user."""
@@ -71,7 +70,7 @@ class Nodes:
             return self._use(formula, ())
         acquired = [self.acquire(part) for part in formula.parts]
         children = tuple(sorted(set(acquired)))
-        key: Key = (type(formula), children)
+        key: NodeKey = (type(formula), children)
         surplus = list(acquired)
         if key not in self._ids:
             for child in children:
@@ -82,14 +81,14 @@ class Nodes:
         return id_
 
     def formula(self, id_: int) -> Formula:
-        """What `acquire` was given, or one equal to it but for the order of parts."""
+        """The formula of a node; its parts may be in another order than `acquire` was given."""
         node = self._nodes[id_]
         if not isinstance(node.key, tuple):
             return node.key
         return node.key[0](tuple(self.formula(child) for child in node.children))
 
     def release(self, id_: int) -> None:
-        """One user less."""
+        """Says that a user of the node has gone."""
         node = self._nodes[id_]
         node.users -= 1
         if node.users:
@@ -100,18 +99,18 @@ class Nodes:
         for child in node.children:
             self.release(child)
 
-    def _use(self, key: Key, children: tuple[int, ...]) -> int:
+    def _use(self, key: NodeKey, children: tuple[int, ...]) -> int:
         id_ = self._ids.get(key)
         if id_ is None:
             id_ = self._free.pop() if self._free else len(self._nodes)
             level = 1 + max((self._nodes[child].level for child in children), default=0)
-            node = self._nodes[id_] = Node(key, children, level)
+            node = self._nodes[id_] = _Node(key, children, level)
             self._ids[key] = id_
             self._place(id_, node)
         self._nodes[id_].users += 1
         return id_
 
-    def _place(self, id_: int, node: Node) -> None:
+    def _place(self, id_: int, node: _Node) -> None:
         match node.key:
             case Interval() | Member() as factor:
                 home = _home(factor)
@@ -121,25 +120,25 @@ class Nodes:
             case Condition() as factor:
                 self.conditions[id_] = factor
             case _:
-                shape, row = self._shape(id_, node)
-                self._groups.setdefault(shape, Rows(len(row))).put(id_, *row)
+                arity, row = self._arity(id_, node)
+                self._groups.setdefault(arity, DenseTable(len(row))).put(id_, *row)
 
-    def _unplace(self, id_: int, node: Node) -> None:
+    def _unplace(self, id_: int, node: _Node) -> None:
         match node.key:
             case Interval() | Member() as factor:
                 _drop(self.axes, _home(factor), id_)
             case Condition():
                 del self.conditions[id_]
             case _:
-                _drop(self._groups, self._shape(id_, node)[0], id_)
+                _drop(self._groups, self._arity(id_, node)[0], id_)
 
-    def _shape(self, id_: int, node: Node) -> tuple[Shape, list[int]]:
+    def _arity(self, id_: int, node: _Node) -> tuple[Arity, list[int]]:
         late = [child for child in node.children if child in self.conditions]
         early = [child for child in node.children if child not in self.conditions]
         early.sort(key=lambda child: not isinstance(self._nodes[child].key, Interval))
         is_every = isinstance(node.key, tuple) and node.key[0] is Every
-        shape = Shape(node.level, is_every, len(early), len(late))
-        return shape, [id_, *early, *late]
+        arity = Arity(node.level, is_every, len(early), len(late))
+        return arity, [id_, *early, *late]
 
     def _check(self, roots: list[int]) -> None:
         users = dict.fromkeys(self._nodes, 0)
@@ -154,10 +153,10 @@ class Nodes:
         assert all(map(len, placed))
         for axis in self.axes.values():
             axis._check()
-        for shape, group in self._groups.items():
+        for arity, group in self._groups.items():
             group._check()
             for id_, *children in group.table.tolist():
-                assert all(self._nodes[child].level < shape.level for child in children)
+                assert all(self._nodes[child].level < arity.level for child in children)
                 assert sorted(children) == list(self._nodes[id_].children)
 
 
