@@ -29,7 +29,7 @@ from querystem.index.formula import (
     formula_of,
 )
 from querystem.kernel.compare import END, EPOCH_DAY, START
-from querystem.language.expression_texts import compared_text, expression_text, literal_text
+from querystem.language.texts import compared_text, expression_text, literal_text
 
 
 class Access(enum.Enum):

@@ -9,10 +9,16 @@ from sqlglot import exp
 
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
-from querystem.language.aggregates import is_aggregate, misplaced
-from querystem.language.arithmetic import arithmetic, negative
-from querystem.language.casts import explicit_cast
-from querystem.language.coerce import compare, need, need_number, settle, unify
+from querystem.language.coerce import (
+    arithmetic,
+    compare,
+    explicit_cast,
+    need,
+    need_number,
+    negative,
+    settle,
+    unify,
+)
 from querystem.language.errors import (
     BindProblem,
     Span,
@@ -21,13 +27,17 @@ from querystem.language.errors import (
     UnknownColumn,
     UnknownParameter,
 )
-from querystem.language.functions import bind_function, is_clock, refuse_clock
+from querystem.language.functions import (
+    bind_function,
+    is_aggregate,
+    is_clock,
+    misplaced,
+    refuse_clock,
+)
 from querystem.language.literals import Typed, null, number
-from querystem.language.normal import FALSE, call
-from querystem.language.patterns import like_pattern
+from querystem.language.names import read_name, read_type, suggest
+from querystem.language.normal import FALSE, call, like_pattern
 from querystem.language.tree import chain, consume, node_span, what
-from querystem.language.type_names import read_type
-from querystem.language.words import read_name, suggest
 
 MAX_DEPTH = 100
 

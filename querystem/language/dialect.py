@@ -16,7 +16,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.trie import new_trie
 
-from querystem.language.words import words
+from querystem.language.names import words
 
 _KEYWORDS = {
     "<=": TokenType.LTE,

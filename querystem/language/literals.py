@@ -1,4 +1,7 @@
-"""Constants: reading them, and converting them where that is exact."""
+"""Constants: reading them, and converting them where that is exact.
+
+A text of time is read as the kernel reads it, so that both always agree.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,22 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, TEXT, Kind, Type, decimal_type
+from datastem.instants import from_micros
+from datastem.types import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    MAX_PRECISION,
+    TEXT,
+    TIMESTAMP,
+    Kind,
+    Type,
+    decimal_type,
+)
 from querystem.expressions import Expression, Literal, Scalar
+from querystem.kernel import cast
 from querystem.kernel.cast import PARSERS
 from querystem.language.errors import Span, TypeProblem
-from querystem.language.moments import (
-    DATE_FORM,
-    TIMESTAMP_FORM,
-    midnight,
-    read_date,
-    read_timestamp,
-)
 
 MAX_BIGINT = 2**63 - 1
 MIN_BIGINT = -(2**63)
@@ -228,3 +236,30 @@ def _too_long(span: Span | None) -> TypeProblem:
 
 def _shown(value: Scalar) -> str:
     return repr(value)[:60]
+
+
+TIMESTAMP_FORM = (
+    "write '2026-11-16', '2026-11-16 09:00' or '2026-11-16T09:00:00.000250+01:00';"
+    " nothing is finer than a microsecond"
+)
+DATE_FORM = "write '2026-11-16'"
+
+
+def read_timestamp(text: str) -> datetime:
+    """An instant, in UTC. Raises ValueError, with a message for people."""
+    micros = cast.read_timestamp(text, TIMESTAMP)
+    if micros is None:
+        raise ValueError(f"{text[:60]!r} is not a TIMESTAMP")
+    return from_micros(micros)
+
+
+def read_date(text: str) -> date:
+    """Raises ValueError, with a message for people."""
+    day = cast.read_date(text, DATE)
+    if day is None:
+        raise ValueError(f"{text[:60]!r} is not a DATE")
+    return day
+
+
+def midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)

@@ -14,8 +14,8 @@ from decimal import Decimal
 
 from datastem.types import BOOLEAN, Type
 from querystem.expressions import TRUE, Call, Expression, Literal, Op, Parameter, to_json
+from querystem.language.errors import Span, TypeProblem
 from querystem.language.literals import MAX_BIGINT, MIN_BIGINT, convert
-from querystem.language.patterns import like_pattern
 
 FALSE = Literal(False, BOOLEAN)
 
@@ -158,3 +158,26 @@ def _neg(arg: Expression, type_: Type) -> Expression:
             case Decimal():
                 return Literal(arg.value.copy_negate(), type_)
     return Call(Op.NEG, (arg,), type_)
+
+
+_SPECIAL = "%_\\"
+
+
+def like_pattern(pattern: str, escape: str = "\\", span: Span | None = None) -> str:
+    """The pattern with backslash as its escape. Raises TypeProblem where it ends in an escape."""
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, None)
+            if escaped is None:
+                raise TypeProblem(
+                    f"the pattern ends with {escape}, which escapes nothing",
+                    span,
+                    hint=f"write {escape * 2} for the character itself",
+                    reason="BAD_LITERAL",
+                )
+            parts.append("\\" + escaped if escaped in _SPECIAL else escaped)
+        else:
+            parts.append("\\\\" if character == "\\" else character)
+    return "".join(parts)

@@ -14,11 +14,11 @@ from datetime import date, datetime
 
 from datastem.types import Type
 from querystem.expressions import Scalar
+from querystem.language.clauses import Lookup, Names
 from querystem.language.errors import located
-from querystem.language.limits import MAX_TEXT
 from querystem.language.literals import infer
 from querystem.language.parse import Parsed, parse_query
-from querystem.language.sources import Lookup, Names
+from querystem.language.scan import MAX_TEXT
 from querystem.language.templates import Template, bind_template
 from querystem.query import Query, RefreshOn
 

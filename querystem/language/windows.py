@@ -21,10 +21,9 @@ from querystem.language.errors import (
     WindowProblem,
     located,
 )
-from querystem.language.limits import MAX_WINDOW, check_length
-from querystem.language.moments import TIMESTAMP_FORM, read_timestamp
-from querystem.language.scan import Reader, scan, span_of
-from querystem.language.words import nearest, suggest
+from querystem.language.literals import TIMESTAMP_FORM, read_timestamp
+from querystem.language.names import nearest, suggest
+from querystem.language.scan import MAX_WINDOW, TokenReader, check_length, scan, span_of
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
 
 # At the end of a query the first of these, outside parentheses, begins the window.
@@ -53,7 +52,7 @@ def bind_window(text: str, schema: StreamSchema, period: int | None = None) -> W
 
 
 def read_window(tokens: Sequence[Token], end: int, schema: StreamSchema) -> Window:
-    reader = Reader(tokens, end)
+    reader = TokenReader(tokens, end)
     window = _window(reader, schema)
     _refuse_option(reader)
     reader.finish(hint="a window stands at the end of the query")
@@ -101,7 +100,7 @@ def _step_hint(limit: str) -> str:
     )
 
 
-def _window(reader: Reader, schema: StreamSchema) -> Window:
+def _window(reader: TokenReader, schema: StreamSchema) -> Window:
     span = reader.span
     if reader.take("BEGIN"):
         return _begin_end(reader, span)
@@ -115,7 +114,7 @@ def _window(reader: Reader, schema: StreamSchema) -> Window:
     reader.fail("expected a window", hint=f"did you mean {near}?" if near else _KINDS)
 
 
-def _begin_end(reader: Reader, span: Span) -> Window:
+def _begin_end(reader: TokenReader, span: Span) -> Window:
     begin, by_row = _bound(reader, "BEGIN")
     reader.need("END", hint="a window has both: BEGIN … END …")
     end_span = reader.span
@@ -139,7 +138,7 @@ def _begin_end(reader: Reader, span: Span) -> Window:
     return TimeWindow(begin, None if end == Bound(0, True) else past)
 
 
-def _bound(reader: Reader, side: str) -> tuple[Bound, bool]:
+def _bound(reader: TokenReader, side: str) -> tuple[Bound, bool]:
     """A first or last point, and whether it is a row's."""
     if reader.take("ROW"):
         return _row(reader, side), True
@@ -149,7 +148,7 @@ def _bound(reader: Reader, side: str) -> tuple[Bound, bool]:
     return _instant(reader, side), False
 
 
-def _instant(reader: Reader, side: str) -> Bound:
+def _instant(reader: TokenReader, side: str) -> Bound:
     span = reader.span
     reader.take("TIMESTAMP")
     token = reader.take_kind(TokenType.STRING)
@@ -161,13 +160,13 @@ def _instant(reader: Reader, side: str) -> Bound:
         raise TypeProblem(str(problem), span, hint=TIMESTAMP_FORM, reason="BAD_LITERAL") from None
 
 
-def _row(reader: Reader, side: str) -> Bound:
+def _row(reader: TokenReader, side: str) -> Bound:
     if reader.take("LAST"):
         return _back(reader, side, "ROW LAST")
     return Bound(_number(reader, f"{side} ROW", 0, MAX_ROW_ID, hint=_ENDS), False)
 
 
-def _back(reader: Reader, side: str, present: str) -> Bound:
+def _back(reader: TokenReader, side: str, present: str) -> Bound:
     """What follows NOW or ROW LAST: nothing, or how far before it."""
     span = reader.span
     if reader.sees("+"):
@@ -190,7 +189,7 @@ def _back(reader: Reader, side: str, present: str) -> Bound:
 _BEFORE = {"NOW": "duration; rows after NOW wait for it", "ROW LAST": "number"}
 
 
-def _range(reader: Reader, span: Span) -> Window:
+def _range(reader: TokenReader, span: Span) -> Window:
     _refuse_parameter(reader)
     width = read_duration(reader)
     if width == 0:
@@ -210,7 +209,7 @@ def _range(reader: Reader, span: Span) -> Window:
     return TimeWindow(begin, None, slide)
 
 
-def _rows(reader: Reader, schema: StreamSchema) -> Window:
+def _rows(reader: TokenReader, schema: StreamSchema) -> Window:
     rows = _number(reader, "ROWS", 1, MAX_ROWS, hint=_ROWS)
     slide_span = reader.span
     slide = _number(reader, "SLIDE", 1, MAX_ROWS, hint=_ROWS) if reader.take("SLIDE") else None
@@ -228,7 +227,7 @@ def _rows(reader: Reader, schema: StreamSchema) -> Window:
     return CountWindow(rows, slide, _columns(reader, schema))
 
 
-def _columns(reader: Reader, schema: StreamSchema) -> tuple[str, ...]:
+def _columns(reader: TokenReader, schema: StreamSchema) -> tuple[str, ...]:
     known = [column.name for column in schema.columns]
     names: list[str] = []
     while True:
@@ -248,7 +247,7 @@ def _columns(reader: Reader, schema: StreamSchema) -> tuple[str, ...]:
             return tuple(names)
 
 
-def _number(reader: Reader, after: str, least: int, most: int, hint: str = "") -> int:
+def _number(reader: TokenReader, after: str, least: int, most: int, hint: str = "") -> int:
     _refuse_parameter(reader)
     token, span = reader.token, reader.span
     if token is None or token.token_type != TokenType.NUMBER:
@@ -263,14 +262,14 @@ def _number(reader: Reader, after: str, least: int, most: int, hint: str = "") -
     return number
 
 
-def _refuse_parameter(reader: Reader) -> None:
+def _refuse_parameter(reader: TokenReader) -> None:
     if reader.sees(":"):
         raise SyntaxProblem(
             "a parameter has a value only in the query itself", reader.span, hint="write the value"
         )
 
 
-def _refuse_option(reader: Reader) -> None:
+def _refuse_option(reader: TokenReader) -> None:
     for word, hint in _OPTIONS.items():
         if reader.sees(word):
             raise SyntaxProblem(f"this window takes no {word}", reader.span, hint=hint)
