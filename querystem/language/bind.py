@@ -1,4 +1,4 @@
-"""Expressions: sqlglot's tree to the bound form, typed strictly."""
+"""Expressions: sqlglot's tree becomes the bound form, typed strictly."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Binder:
         return self._boolean(node, self.clause)
 
     def bind(self, node: exp.Expr) -> Typed:
-        """Raises QueryError."""
+        """The bound form of a node; raises QueryError where it is refused."""
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise _unsupported(node)
@@ -108,7 +108,7 @@ class Binder:
         return null(span) if type_ is None else Typed(Parameter(name, type_), span)
 
     def use(self, name: str, span: Span) -> Type | None:
-        """The type of a parameter, which stands there. Raises UnknownParameter."""
+        """The type of a parameter, noting that it stands at `span`; raises UnknownParameter."""
         if name not in self.parameters:
             raise UnknownParameter(
                 f":{name} has no value", span, hint="give it one when you register"

@@ -34,7 +34,7 @@ Names = Callable[[], Iterable[str]]
 def bind_stream(
     select: exp.Select, lookup: Lookup, names: Names | None
 ) -> tuple[StreamSchema, str]:
-    """The stream, and what it is called in expressions. Raises UnknownStream."""
+    """The stream after FROM, and its name in expressions; raises UnknownStream."""
     source = select.args.get("from_")
     if source is None:
         raise SyntaxProblem("FROM is missing", node_span(select), hint="write SELECT … FROM stream")
@@ -64,19 +64,20 @@ def bind_condition(clause: exp.Expr | None, binder: Binder) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class OutputItem:
-    """One output, not bound yet."""
+    """An output of SELECT that is not bound yet."""
 
     name: str
     node: exp.Expr
 
     @property
     def renamed(self) -> bool:
-        """Whether its name is not that of a column it is."""
+        """Whether the output's name is another than that of the column it shows."""
         return self.name != _column_name(self.node)
 
 
 def read_items(select: exp.Select, schema: StreamSchema, binder: Binder) -> Sequence[OutputItem]:
-    """One or more, each with a name of its own; `*` stands for the declared columns."""
+    """The outputs of a SELECT, one or more, each with its own name; `*` stands for the declared
+    columns."""
     if not select.expressions:
         raise SyntaxProblem("SELECT selects nothing", node_span(select), hint="write SELECT * …")
     items: list[OutputItem] = []
@@ -135,7 +136,7 @@ def _items(
 
 
 def _star(node: exp.Expr, schema: StreamSchema, binder: Binder) -> Iterator[OutputItem]:
-    """Every column, each standing where the star does."""
+    """An item for every declared column, each placed where the star stands."""
     span = node_span(node)
     if isinstance(node, exp.Column):
         consume(node, "this", "table")
@@ -152,7 +153,8 @@ def _placed(name: str, span: Span) -> exp.Expr:
 
 
 def _column_name(node: exp.Expr) -> str:
-    """As written, folded; the binder tells whether it is one. Empty for anything but a column."""
+    """The name of a column as it is written, in lower case unless quoted; empty for any other node.
+    The binder tells whether there is such a column."""
     if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
         return ""
     name = str(node.this.this)
@@ -161,7 +163,8 @@ def _column_name(node: exp.Expr) -> str:
 
 @dataclass
 class GroupBinder(Binder):
-    """Binds what SELECT, HAVING and ORDER BY say of a group: its keys, and aggregates of its rows.
+    """Binds the expressions of SELECT, HAVING and ORDER BY over groups: keys, and aggregates of
+    rows.
 
     `rows` binds over rows; `keys` numbers the normal forms of the keys; `mixed` has the ids of the
     nodes that hold an aggregate. Aggregates are collected as they are met, equal ones once.
@@ -210,7 +213,7 @@ def _not_grouped(column: Typed) -> BindProblem:
 
 @dataclass
 class _RowBinder(Binder):
-    """Binds each node once, however often it is asked for."""
+    """A binder that binds each node once, however often it is asked."""
 
     done: dict[int, Typed] = field(default_factory=dict)
 
@@ -223,7 +226,7 @@ class _RowBinder(Binder):
 def group_binder(
     select: exp.Select, items: Sequence[OutputItem], base: Binder
 ) -> GroupBinder | None:
-    """None where the query answers rows: it neither groups nor aggregates."""
+    """The binder of a query that groups or aggregates; None for a query that answers rows."""
     mixed = _mixed(select)
     if not mixed and not select.args.get("group") and not select.args.get("having"):
         return None
@@ -285,9 +288,9 @@ def _key(node: exp.Expr, items: Sequence[OutputItem], rows: Binder) -> Expressio
 def is_constant(node: exp.Expr, value: Typed) -> bool:
     """Whether `node`, bound as `value`, is written as a constant.
 
-    Beside other values it may still take another type. What reads a column or an aggregate is none,
-    also where it is bound to one, as `size > 3 AND FALSE` is: whether a text is taken must not
-    depend on what can be simplified.
+    A constant may still take another type from its neighbours. A node that reads a column or an
+    aggregate is no constant, even if it is bound to one, as `size > 3 AND FALSE` is: whether a text
+    is accepted must not depend on what can be simplified.
     """
     if not isinstance(value.node, Literal | Parameter):
         return False
@@ -295,7 +298,7 @@ def is_constant(node: exp.Expr, value: Typed) -> bool:
 
 
 def need_varying(node: exp.Expr, value: Typed, clause: str) -> Expression:
-    """Refuses a constant: it would make one group, or no order."""
+    """The bound expression; refuses a constant, which would make one group, or no order."""
     if is_constant(node, value):
         raise TypeProblem(
             f"{clause} takes a column, an expression or the number of an output, not a constant",
@@ -315,7 +318,8 @@ Count = Literal | Parameter
 def bind_order(
     order: exp.Expr | None, items: Sequence[OutputItem], binder: Binder
 ) -> tuple[SortKey, ...]:
-    """A name alone is an output's before it is a column's; in an expression it is a column's."""
+    """The keys of ORDER BY. A name alone is an output's before it is a column's; in an expression
+    it is a column's."""
     if order is None:
         return ()
     consume(order, "expressions")
@@ -325,7 +329,7 @@ def bind_order(
 def check_distinct(
     order: exp.Expr | None, order_by: Sequence[SortKey], outputs: Sequence[Output]
 ) -> None:
-    """DISTINCT leaves only what is selected to order by."""
+    """Refuses to order by an expression that is not selected: DISTINCT leaves only outputs."""
     selected = [output.expression for output in outputs]
     for number, key in enumerate(order_by):
         if key.expression not in selected:

@@ -1,4 +1,4 @@
-"""Which types go together, and the conversions that are put in so that they do."""
+"""The types that go together, and the conversions that are put in so that they do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _TIMES = frozenset({Kind.TIMESTAMP, Kind.DATE})
 
 
 def settle(value: Typed, beside: Type) -> Typed:
-    """A constant takes its type from its neighbour: NULL, numbers as written, texts of time."""
+    """The value with the type that a constant takes from its neighbour: NULL, numbers as written,
+    texts of time. Other values stay as they are."""
     node = value.node
     if value.open:
         return Typed(Literal(None, beside), value.span)
@@ -45,7 +46,7 @@ def settle_pair(left: Typed, right: Typed) -> tuple[Typed, Typed]:
 
 
 def cast(value: Typed, to: Type) -> Typed:
-    """The value as another type, whatever that may cost."""
+    """The value converted to another type; a constant is converted at once where that is exact."""
     if value.type == to:
         return value
     node = value.node
@@ -60,7 +61,8 @@ def compare(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
 
 
 def comparable(left: Typed, right: Typed, span: Span) -> tuple[Typed, Typed]:
-    """Numbers of any type compare exactly as they are; DATE beside TIMESTAMP is its midnight."""
+    """Two values as they are compared: numbers of any type exactly as they are, a DATE beside a
+    TIMESTAMP as its midnight. Raises TypeProblem."""
     left, right = settle_pair(left, right)
     kinds = {left.type.kind, right.type.kind}
     if len(kinds) == 1 or (left.type.is_numeric and right.type.is_numeric):
@@ -73,7 +75,7 @@ def comparable(left: Typed, right: Typed, span: Span) -> tuple[Typed, Typed]:
 
 
 def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
-    """All of one type: that of CASE, COALESCE, NULLIF."""
+    """The values converted to one common type, as CASE, COALESCE and NULLIF need it, and that type."""
     typed = [value for value in values if not value.open]
     if not typed:
         raise _untyped(span)
@@ -88,7 +90,7 @@ def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
 
 
 def _guide(values: Sequence[Typed]) -> Type | None:
-    """The type that constants among these values take theirs from, if any has a firm one."""
+    """The type that constants among the values take theirs from; None where all are constants."""
     firm = [v.type for v in values if v.number is None and not _is_text_constant(v)]
     kinds = {type_.kind: type_ for type_ in firm}
     for kind in (Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP):
@@ -102,7 +104,7 @@ def _is_text_constant(value: Typed) -> bool:
 
 
 def need_type(value: Typed) -> Typed:
-    """Raises TypeProblem for NULL, which nothing here gives a type."""
+    """The value; raises TypeProblem for a NULL to which nothing gives a type."""
     if value.open:
         raise _untyped(value.span)
     return value
@@ -113,7 +115,7 @@ def _untyped(span: Span) -> TypeProblem:
 
 
 def need(value: Typed, kind: Kind, what: str) -> Typed:
-    """Raises TypeProblem unless the value has this kind; NULL takes it."""
+    """The value; raises TypeProblem unless it has this kind, which NULL takes."""
     if value.open:
         return Typed(Literal(None, Type(kind)), value.span)
     if value.type.kind is not kind:
@@ -186,7 +188,8 @@ def can_cast(from_: Kind, to: Kind) -> bool:
 
 
 def explicit_cast(value: Typed, to: Type, span: Span) -> Typed:
-    """What can't be converted for one row is NULL there; a constant time that can't is refused."""
+    """CAST as written. A value that can't be converted is NULL in its row; a constant of time that
+    can't be is refused."""
     if value.open:
         return Typed(Literal(None, to), span)
     if not can_cast(value.type.kind, to.kind):
@@ -201,7 +204,7 @@ _LEAST_QUOTIENT_SCALE = 6
 
 
 def arithmetic(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
-    """Raises TypeProblem; NotYet for times."""
+    """The call of an arithmetic operator; raises TypeProblem, and NotYet for times."""
     _refuse_times(left, right, span)
     left, right = settle_pair(left, right)
     what = op.value

@@ -27,7 +27,7 @@ _FORM = "write 10 MINUTES, INTERVAL '10' MINUTE, or a number of seconds"
 
 
 def read_duration(reader: TokenReader) -> int:
-    """Microseconds, zero or more."""
+    """A duration in microseconds, zero or more."""
     start = reader.span
     if reader.take("INTERVAL"):
         amount, unit = _interval(reader)
@@ -42,7 +42,7 @@ def read_duration(reader: TokenReader) -> int:
 
 
 def write_duration(micros: int) -> str:
-    """In the largest unit that needs no fraction."""
+    """A duration in the largest unit that needs no fraction."""
     for unit, size in reversed(UNITS.items()):
         if micros % size == 0 and micros:
             count = micros // size

@@ -31,7 +31,8 @@ class _Signature:
 
 
 def bind_function(name: str, args: Args, span: Span) -> Typed:
-    """`name` in lower case. Raises UnknownFunction, NotYet, TypeProblem."""
+    """The call of a function, whose name is in lower case; raises UnknownFunction, NotYet,
+    TypeProblem."""
     function = FUNCTIONS.get(name)
     if function is None:
         raise _unknown(name, span)
@@ -70,7 +71,8 @@ def _round(args: Args, span: Span) -> Typed:
 
 
 def _rounded(type_: Type, digits: int) -> Type:
-    """A DECIMAL keeps the digits asked for, and gains one before the point: 9.9 becomes 10."""
+    """The type of a rounded number: a DECIMAL keeps the digits asked for, and gains one before the
+    point, because 9.9 becomes 10."""
     if type_.kind is not Kind.DECIMAL:
         return type_
     scale = min(type_.scale, max(0, digits))
@@ -259,7 +261,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def bind_aggregate(node: exp.Expr, bind: Callable[[exp.Expr], Typed]) -> Aggregate:
-    """`node` is one that `is_aggregate`; `bind` binds its argument."""
+    """The aggregate of a node that `is_aggregate`; `bind` binds its argument."""
     consume(node, "this", "expressions")
     name, span, args = node.this.lower(), node_span(node), node.expressions
     distinct = len(args) == 1 and isinstance(args[0], exp.Distinct)
@@ -275,7 +277,7 @@ def bind_aggregate(node: exp.Expr, bind: Callable[[exp.Expr], Typed]) -> Aggrega
 
 
 def misplaced(node: exp.Expr, clause: str) -> BindProblem:
-    """An aggregate where there is nothing to aggregate."""
+    """The error for an aggregate in a clause that has nothing to aggregate."""
     hints = {
         "WHERE": "WHERE chooses rows before they are grouped; write the condition in HAVING",
         "GROUP BY": "group by what the aggregate is taken over",

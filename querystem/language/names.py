@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def read_name(text: str, span: Span, quoted: bool) -> str:
-    """The name as it is known: lower case. Raises BindProblem where it can't be one."""
+    """The name that a text stands for, in lower case; raises BindProblem where it can't be a name."""
     name = text if quoted else text.lower()
     if not quoted and name in RESERVED:
         raise BindProblem(
@@ -58,7 +58,7 @@ def write_name(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The known name that this one may have been meant for; of very many, not all are compared."""
+    """The known name that `name` may have been meant for; not all of very many are compared."""
     if len(name) > MAX_NAME:
         return None
     some = sorted(islice(known, _MOST_COMPARED))
@@ -66,7 +66,7 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """A hint: the nearest known name, or all of them where they are few."""
+    """A hint with the nearest known name, or with all of them where they are few."""
     names = sorted(known)
     if near := nearest(name, names):
         return f"did you mean {near}?"
@@ -89,7 +89,7 @@ _OURS = {other: ours for ours, others in _OTHER_TYPES.items() for other in other
 
 
 def read_type(text: str, span: Span) -> Type:
-    """Raises TypeProblem, with the type to write instead."""
+    """The type that a text stands for; raises TypeProblem, with the type to write instead."""
     match = _TYPE.fullmatch(text.strip())
     name = (match[1] if match else text.partition("(")[0].strip()).upper()
     if match and name == Kind.DECIMAL.value:

@@ -1,7 +1,7 @@
 """A query's text becomes sqlglot's tree, and the tokens of its window and its REFRESH.
 
-Where the clauses of a SELECT begin is told by its tokens alone. Clauses that the language has and
-this version does not are refused at their first word.
+The tokens alone tell where the clauses of a SELECT begin. Clauses that the language has and this
+version does not are refused at their first word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _DIALECT = PSoup()
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """`window` is empty where the text has none; `tail` is it and what follows."""
+    """A query in parts: `window` is empty where the text has none; `tail` is the window and all
+    that follows."""
 
     select: exp.Select
     window: Sequence[Token]
@@ -33,7 +34,7 @@ class Parsed:
 
 
 def parse_query(text: str, max_text: int = MAX_TEXT) -> Parsed:
-    """Raises SyntaxProblem, NotYet."""
+    """The parts of a query's text; raises SyntaxProblem, and NotYet."""
     tokens = scan(text, max_text)
     _check_statement(tokens, len(text))
     cut = window_start(tokens)
@@ -88,7 +89,7 @@ def _problem(refused: Refused, tokens: Sequence[Token]) -> SyntaxProblem:
 
 
 def _hint(token: Token, tokens: Sequence[Token]) -> str:
-    """What to write instead of the refused word, or of the one before it."""
+    """A hint that says what to write instead of the refused word, or of the one before it."""
     words = _last_words(token, tokens)
     return next((_INSTEAD[word] for word in reversed(words) if word in _INSTEAD), "")
 
@@ -194,7 +195,7 @@ _NOT_YET = {
 
 
 def refuse_later(tokens: Sequence[Token], cut: int) -> None:
-    """Raises NotYet at the first word of a clause that comes later.
+    """Raises NotYet at the first word of a clause that this version does not have.
 
     `tokens` begin with SELECT; the window begins at `cut`.
     """
@@ -229,7 +230,8 @@ _LAST = "REFRESH stands last, after the window"
 
 @dataclass(frozen=True, slots=True)
 class ParsedRefresh:
-    """`period` is what follows EVERY; else `rows` is what follows ON, as a query of its own."""
+    """A REFRESH clause: `period` has the tokens after EVERY, or `rows` the stream and condition
+    after ON, as a query of their own."""
 
     span: Span
     period: Sequence[Token]
@@ -239,7 +241,7 @@ class ParsedRefresh:
 def parse_refresh(
     tokens: Sequence[Token], end: int, parse: Callable[[list[Token]], exp.Select]
 ) -> ParsedRefresh | None:
-    """`tokens` are those from REFRESH on, if there are any; `parse` is that of a SELECT."""
+    """The REFRESH clause that `tokens` are, None where there are none; `parse` parses a SELECT."""
     if not tokens:
         return None
     reader = TokenReader(tokens, end)
@@ -258,7 +260,7 @@ def parse_refresh(
 
 
 def _rows(tokens: Sequence[Token], parse: Callable[[list[Token]], exp.Select]) -> exp.Select:
-    """What follows REFRESH ON, as a query of its own."""
+    """The stream and condition after REFRESH ON, as a query of their own."""
     for _, token in outside(tokens, 2):
         if token.token_type == TokenType.VAR and token.text.upper() in WINDOW_WORDS:
             raise SyntaxProblem(f"{token.text} after REFRESH", span_of(token), hint=_LAST)

@@ -1,4 +1,4 @@
-"""A text becomes tokens, within limits; and a reader over them for what sqlglot does not know.
+"""A text becomes tokens, within limits, and a reader takes them where sqlglot knows no grammar.
 
 The limits are counted before anything is parsed, which takes far longer. They are for texts that
 nobody writes by hand: a text within them is parsed in some tenths of a second at the worst.
@@ -49,7 +49,7 @@ def span_of(token: Token) -> Span:
 
 
 def scan(text: str, max_text: int = MAX_TEXT) -> list[Token]:
-    """The tokens of one statement, without a closing semicolon. At least one."""
+    """The tokens of one statement, at least one, without a closing semicolon."""
     check_length(text, max_text)
     check_count(text)
     tokens = _tokens(text)
@@ -80,7 +80,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
-    """GROUP BY and the like are one token, whatever stands between the two words."""
+    """The tokens with GROUP BY and the like as one token, whatever stands between the two words."""
     joined: list[Token] = []
     for token in tokens:
         before = joined[-1] if joined else None
@@ -94,7 +94,7 @@ def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _name_parameters(tokens: list[Token]) -> list[Token]:
-    """In `:limit` the word is a name, whatever else it means; names are lower case."""
+    """The tokens with the word in `:limit` as a name in lower case, whatever else the word means."""
     named = tokens[:1]
     for colon, token in zip(tokens, tokens[1:], strict=False):
         if colon.text == ":" and colon.end + 1 == token.start and _may_be_name(token):
@@ -142,10 +142,11 @@ def _check_joined(tokens: Sequence[Token]) -> None:
 
 
 class TokenReader:
-    """A cursor over tokens. Every `take_*` either moves past what it names or leaves all as is."""
+    """A cursor over tokens: every `take_*` either moves past the tokens it names, or stays where it
+    is."""
 
     def __init__(self, tokens: Sequence[Token], end: int) -> None:
-        """`end` is where the text ends: the place of what is missing there."""
+        """Reads `tokens` of a text that ends at `end`, where missing tokens are reported."""
         self._tokens = tokens
         self._end = end
         self._index = 0
@@ -156,7 +157,7 @@ class TokenReader:
 
     @property
     def span(self) -> Span:
-        """Where the reader stands."""
+        """The place where the reader stands."""
         return span_of(self.token) if self.token else Span(max(0, self._end - 1), self._end)
 
     def sees(self, *words: str) -> bool:
@@ -233,7 +234,7 @@ def _may_be_name(token: Token) -> bool:
 
 
 def check_length(text: str, most: int, hint: str = "the limit is a setting of the server") -> None:
-    """At most so many bytes."""
+    """Raises SyntaxProblem for a text of more than `most` bytes."""
     if len(text) > most or len(text.encode("utf-8", "replace")) > most:
         raise SyntaxProblem(
             f"the text is longer than {most} bytes", hint=hint, reason="TEXT_TOO_LONG"
@@ -241,7 +242,8 @@ def check_length(text: str, most: int, hint: str = "the limit is a setting of th
 
 
 def check_count(text: str) -> None:
-    """At most so many tokens, counted about as they are read, a hundred times faster."""
+    """Raises SyntaxProblem for a text of too many tokens, counted a hundred times faster than they
+    are read."""
     if len(text) <= MAX_TOKENS:
         return
     count = 0
@@ -257,7 +259,7 @@ def check_count(text: str) -> None:
 
 
 def check_terms(tokens: Sequence[Token]) -> None:
-    """At most so many conditions that AND and OR join."""
+    """Raises SyntaxProblem where AND and OR join too many conditions."""
     joining = [token for token in tokens if token.token_type in _JOINING]
     if len(joining) >= MAX_TERMS:
         raise SyntaxProblem(
@@ -269,8 +271,8 @@ def check_terms(tokens: Sequence[Token]) -> None:
 
 
 def check_depth(tokens: Sequence[Token]) -> None:
-    """Parentheses are closed, and at most so many stand inside each other, nor do more signs and
-    NOTs follow each other."""
+    """Raises SyntaxProblem where parentheses are not closed, or too many stand inside each other,
+    or too many signs and NOTs follow each other."""
     opened: list[Token] = []
     signs = 0
     for token in tokens:

@@ -48,8 +48,8 @@ from results.window import UNBOUNDED
 class BoundSelect:
     """A query that may still hold parameters, as its LIMIT, OFFSET, window and REFRESH may.
 
-    `places` says where each parameter first stands. The query's own limit and offset are not set,
-    nor what is in its tail.
+    `places` says where each parameter first stands. The query's own limit and offset, its window
+    and its period are not set yet.
     """
 
     query: Query
@@ -66,7 +66,7 @@ def bind_select(
     parameters: Mapping[str, Type | None],
     names: Names | None = None,
 ) -> BoundSelect:
-    """`end` is the length of the text; `names` lists the streams, to suggest one."""
+    """Binds a SELECT in a text of length `end`; `names` lists the streams, to suggest one."""
     select = parsed.select
     consume(select, "expressions", "distinct", "from_", "where", *_CLAUSES)
     schema, alias = bind_stream(select, lookup, names)
@@ -128,7 +128,8 @@ def _check_used(parameters: Mapping[str, Type | None], used: Mapping[str, Span])
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """`parsed` is of a text of length `end` over `schema`; `names` says where parameters stand."""
+    """The window and REFRESH EVERY of a text of length `end` over `schema`; `names` says where
+    their parameters stand."""
 
     parsed: Parsed
     end: int
@@ -145,7 +146,8 @@ class Tail:
         return cls(parsed, end, schema, names)
 
     def fill(self, query: Query, literals: Mapping[str, Literal]) -> Query:
-        """The query with its window and its period. Raises QueryError."""
+        """The query with its window and its period, given values for their parameters; raises
+        QueryError."""
         window, period = (_filled(tokens, literals) for tokens in _parts(self.parsed))
         if window:
             query = replace(query, window=read_window(window, self.end, self.schema))
@@ -214,7 +216,7 @@ def bind_trigger(
     lookup: Lookup,
     names: Names | None,
 ) -> RefreshOn | None:
-    """REFRESH ON, of the query whose `schema` and `binder` these are."""
+    """The REFRESH ON clause of the query whose `schema` and `binder` these are; None without one."""
     if parsed is None or parsed.rows is None:
         return None
     rows, alias = bind_stream(parsed.rows, lookup, names)
@@ -230,7 +232,7 @@ def bind_trigger(
 
 
 def read_period(tokens: Sequence[Token], end: int) -> int:
-    """That of REFRESH EVERY, in microseconds."""
+    """The period of REFRESH EVERY, in microseconds."""
     reader = TokenReader(tokens, end)
     span = reader.span
     period = read_duration(reader)

@@ -1,4 +1,4 @@
-"""CREATE STREAM and DROP STREAM."""
+"""The statements CREATE STREAM and DROP STREAM."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Statement = CreateStream | DropStream
 def parse_statement(
     text: str, *, max_columns: int = MAX_COLUMNS, max_text: int = MAX_TEXT
 ) -> Statement:
-    """A definition. Raises QueryError; a SELECT is refused with the way to register it."""
+    """The definition that a text is; raises QueryError, for a SELECT with the way to register it."""
     with located(text):
         reader = TokenReader(scan(text, max_text), len(text))
         if reader.take("CREATE"):
@@ -56,7 +56,7 @@ def parse_statement(
 
 
 def stream_sql(schema: StreamSchema) -> str:
-    """The CREATE STREAM that makes this schema; parsing it gives the schema again."""
+    """The CREATE STREAM text that makes a schema; parsing it gives the schema again."""
     columns = ", ".join(f"{write_name(column.name)} {column.type}" for column in schema.columns)
     lines = [f"CREATE STREAM {write_name(schema.name)} ({columns})"]
     if schema.key:
@@ -231,7 +231,7 @@ def _drop(reader: TokenReader) -> DropStream:
 
 
 def wrong_statement(reader: TokenReader) -> SyntaxProblem:
-    """What to do with a statement that is neither CREATE STREAM, DROP STREAM nor SELECT."""
+    """The error for a statement that is neither CREATE STREAM, DROP STREAM nor SELECT, with a hint."""
     span, word = reader.span, reader.skip().text.upper()[:60]
     return SyntaxProblem(
         f"{word} is not a statement of the language",

@@ -83,7 +83,7 @@ def _case_text(args: list[str]) -> str:
 
 
 def compared_text(operand: Expression) -> str:
-    """The operand as it stands beside a comparison."""
+    """The text of an operand as it stands beside a comparison."""
     return _bracketed(operand, _STRENGTH[Op.EQ])
 
 
@@ -97,7 +97,7 @@ _LARGER = 2 * max(UNITS.values())
 
 
 def window_text(window: Window) -> str:
-    """The clause in normal form; binding it again gives the same window."""
+    """The window clause in normal form; binding it again gives the same window."""
     match window:
         case TimeWindow():
             return _time_text(window)
@@ -156,7 +156,7 @@ def _count_text(window: CountWindow) -> str:
 
 
 def refresh_text(refresh: Refresh | None) -> str:
-    """The clause in normal form; empty where there is none."""
+    """The REFRESH clause in normal form; empty where there is none."""
     match refresh:
         case None:
             return ""

@@ -1,6 +1,7 @@
-"""The window clause: text to `Window`.
+"""The window clause: a text becomes a `Window`.
 
-`BEGIN x END y` includes both ends; inside, a window is half-open. The one is added here.
+`BEGIN x END y` includes both ends; inside, a window is half-open, and the one that makes the
+difference is added here.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _ONE_MEASURE = "write ROW at both ends, or an instant at both"
 
 
 def bind_window(text: str, schema: StreamSchema, period: int | None = None) -> Window:
-    """The window an invoke brings, for a query that is refreshed every `period`.
+    """The window that an invoke brings, for a query that is refreshed every `period`.
 
     Raises QueryError; also where the window reaches past the stream's retention.
     """
@@ -62,12 +63,12 @@ def read_window(tokens: Sequence[Token], end: int, schema: StreamSchema) -> Wind
 def check_retention(
     window: Window, schema: StreamSchema, span: Span | None, period: int | None = None
 ) -> None:
-    """Refuses a time window that at some NOW holds instants no longer retained, whatever arrives.
+    """Refuses a time window that at some NOW holds an instant which is no longer retained.
 
     A row is retained while ts > NOW - RETAIN. SLIDE, and before it a refresh every `period`, set a
     window back by up to a microsecond less than themselves. A constant that has aged past the
-    retention is no error, and windows over row ids or counts hold what is left. Of a keyed stream
-    the current rows are retained, however old.
+    retention is no error, windows over row ids or counts hold the rows that are left, and a keyed
+    stream retains its current rows, however old.
     """
     if schema.retain is None or schema.key or not isinstance(window, TimeWindow):
         return
@@ -139,7 +140,7 @@ def _begin_end(reader: TokenReader, span: Span) -> Window:
 
 
 def _bound(reader: TokenReader, side: str) -> tuple[Bound, bool]:
-    """A first or last point, and whether it is a row's."""
+    """The first or last point of a window, and whether it is a row."""
     if reader.take("ROW"):
         return _row(reader, side), True
     if reader.take("NOW"):
@@ -167,7 +168,7 @@ def _row(reader: TokenReader, side: str) -> Bound:
 
 
 def _back(reader: TokenReader, side: str, present: str) -> Bound:
-    """What follows NOW or ROW LAST: nothing, or how far before it."""
+    """The bound after NOW or ROW LAST: that point itself, or one before it."""
     span = reader.span
     if reader.sees("+"):
         raise WindowProblem(
