@@ -22,7 +22,7 @@ from benchmarks.timing import least_cpu
 from querystem.expressions import Expression
 from querystem.index import QueryStem
 from querystem.kernel import matches
-from results.bitmap import encode
+from results.bitmaps import encode
 
 STATIONS = 2000
 DUCKDB_ROWS = 1 << 13

@@ -1,1 +1,1 @@
-"""What a row is: types, schema, time, the door rows come through, and the blocks they stand in."""
+"""Rows of streams: their types and schema, how batches are accepted, and how rows are held."""

@@ -1,4 +1,4 @@
-"""The door: what a publisher sent becomes a batch of the stream, or is refused with a reason.
+"""A batch that a publisher sent becomes a batch of the stream, or is refused with a reason.
 
 A column may arrive in any Arrow type that holds the declared one without loss:
 
@@ -22,18 +22,24 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from datastem.digest import batch_digest
+from datastem.arrays import Int8s
+from datastem.convert import normalise
+from datastem.equality import batch_digest
 from datastem.errors import RowError
 from datastem.instants import format_instant
-from datastem.normalise import normalise
-from datastem.operations import OP_DELETE, Ops, check_keys, read_operations
-from datastem.schema import OP, Column, StreamSchema
+from datastem.schema import OP, OP_DELETE, OP_ROW, Column, StreamSchema
+from datastem.types import TEXT
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`batch_bytes` bounds what encodings such as dictionaries may grow to."""
+    """How much one batch may hold.
+
+    `batch_bytes` counts the batch as it is stored, which encodings such as dictionaries may make
+    much larger than what was sent.
+    """
 
     rows: int = 1_000_000
     value_bytes: int = 1 << 20
@@ -42,7 +48,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A batch of the columns and types of `schema.payload`, and what is known of it.
+    """A batch with the columns and types of `schema.payload`, its least and greatest ts, and its
+    digest.
 
     `min_ts` and `max_ts` are None where ts is the stamp of arrival, or there are no rows. The
     digest depends on the stream's name, the operations and the values alone: not on chunks, the
@@ -56,7 +63,10 @@ class Accepted:
 
 
 def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> Accepted:
-    """Raises RowError. `clock` is the server's, in microseconds; AHEAD counts from it."""
+    """The batch to store for what a publisher `sent`; raises RowError where it is refused.
+
+    `clock` is the server's clock in microseconds, from which AHEAD counts.
+    """
     if sent.num_rows > limits.rows:
         raise RowError(
             "BATCH_TOO_LARGE",
@@ -66,7 +76,7 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
             hint="send it in several batches",
         )
     _check_twice(sent.schema.names, schema)
-    ops = read_operations(sent, schema)
+    ops = _read_operations(sent, schema)
     _check_names(sent.schema.names, schema, _needed(schema, ops))
     columns: list[pa.Array] = []
     left = limits.batch_bytes
@@ -84,13 +94,13 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
             got=f"{batch.nbytes} bytes",
             hint="send it in several batches",
         )
-    check_keys(batch, schema)
+    _check_keys(batch, schema)
     low, high = _event_times(batch, schema, clock)
     return Accepted(batch, low, high, batch_digest(schema.name, batch))
 
 
 def check_ahead(ts: int, schema: StreamSchema, clock: int, row: int = -1) -> None:
-    """Raises RowError where `ts` is further past the clock than the stream allows."""
+    """Raises RowError where `ts` is further past the `clock` than the stream allows."""
     limit = clock + schema.ahead
     if ts > limit:
         raise RowError(
@@ -110,8 +120,8 @@ def _column(sent: pa.Table, column: Column, value_bytes: int, total: int) -> pa.
     return normalise(sent.column(column.name), column, value_bytes, total)
 
 
-def _needed(schema: StreamSchema, ops: Ops) -> list[str]:
-    """The columns that may not be missing."""
+def _needed(schema: StreamSchema, ops: Int8s) -> list[str]:
+    """The columns that must be sent: deletes alone need only the key and the event time."""
     declared = [column.name for column in schema.columns]
     if not len(ops) or not (ops == OP_DELETE).all():
         return declared
@@ -171,3 +181,59 @@ def _event_times(
     late = int(ts.argmax())
     check_ahead(int(ts[late]), schema, clock, late)
     return int(ts.min()), int(ts[late])
+
+
+_OPERATIONS = {"row": OP_ROW, "delete": OP_DELETE}
+_OP_BYTES = 1 << 20
+
+
+def _read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
+    """The operation of each row, from the column `_op`; `row` for NULL, and without the column.
+
+    Raises RowError for any other text, and for a delete where the stream has no key.
+    """
+    if OP not in sent.schema.names:
+        return np.full(sent.num_rows, OP_ROW, np.int8)
+    total = _OP_BYTES + 16 * sent.num_rows
+    texts = normalise(sent.column(OP), Column(OP, TEXT), _OP_BYTES, total).fill_null("row")
+    codes = pc.index_in(texts, value_set=pa.array(_OPERATIONS)).fill_null(-1)
+    ops: Int8s = codes.to_numpy(zero_copy_only=False).astype(np.int8)
+    if len(bad := np.flatnonzero(ops < 0)):
+        row, got = int(bad[0]), str(texts[int(bad[0])].as_py())[:80]
+        raise RowError(
+            "BAD_OPERATION",
+            f"row {row}: {got!r} is no operation",
+            row=row,
+            field=OP,
+            expected="row or delete",
+            got=got,
+            hint="leave _op out, or send row or delete",
+        )
+    if not schema.key and ops.any():
+        raise RowError(
+            "DELETE_WITHOUT_KEY",
+            f"row {ops.argmax()} is a delete, and stream {schema.name} has no key",
+            row=int(ops.argmax()),
+            field=OP,
+            expected="row",
+            got="delete",
+            hint="rows leave this stream by RETAIN; create one with KEY (column) to delete from",
+        )
+    return ops
+
+
+def _check_keys(batch: pa.RecordBatch, schema: StreamSchema) -> None:
+    """Raises RowError where a column of the key is NULL."""
+    for name in schema.key:
+        column = batch.column(name)
+        if column.null_count:
+            row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+            raise RowError(
+                "NULL_KEY",
+                f"row {row}: {name} is in the key of stream {schema.name} and may not be NULL",
+                row=row,
+                field=name,
+                expected=str(schema.types[name]),
+                got="NULL",
+                hint="a row replaces the earlier one with the same key, so every row needs one",
+            )

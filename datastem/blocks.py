@@ -1,7 +1,7 @@
-"""Rows in memory: a block is 65,536 row ids, a part is one run of its rows.
+"""Rows in memory: a block is 65,536 row ids, and a part is a run of a block's rows.
 
 Row ids ascend within a part and from part to part; some may be missing. Everything here is
-immutable, so a reader keeps what it was given while a writer goes on.
+immutable, so a reader keeps the parts it was given while a writer goes on.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s
+
 BLOCK_BITS = 16
 BLOCK_ROWS = 1 << BLOCK_BITS
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
+BLOCK_MASK = BLOCK_ROWS - 1
 
 
 @dataclass(frozen=True)
 class Part:
-    """`rows` are stem rows, at least one, by ascending row id."""
+    """At least one stem row, by ascending row id."""
 
     rows: pa.RecordBatch
 
@@ -41,7 +42,7 @@ class Part:
 
     @cached_property
     def stop(self) -> int:
-        """One past the last row id."""
+        """The number after the last row id."""
         return int(self.ids[-1]) + 1
 
     @cached_property
@@ -57,12 +58,12 @@ class Part:
 
     @cached_property
     def in_order(self) -> bool:
-        """Whether ts never falls: then a window is one slice."""
+        """Whether ts never falls, so that a window is one slice."""
         return bool((self.ts[1:] >= self.ts[:-1]).all())
 
     @cached_property
     def by_time(self) -> Int64s:
-        """The places of all rows by (ts, row_id)."""
+        """The places of all rows in the order of (ts, row_id)."""
         return np.argsort(self.ts, kind="stable")
 
     def overlaps(self, begin: int | None, end: int) -> bool:
@@ -81,7 +82,8 @@ class Part:
         return int(self.ids[low]), int(self.ids[high - 1]) + 1
 
     def find(self, ids: Int64s) -> Int64s:
-        """Where in `rows` the given ascending ids stand; ids that are not here are left out."""
+        """The places of the rows with the given ascending ids; ids that are not here are left
+        out."""
         if self.dense:
             if len(ids) and (ids[0] < self.first or ids[-1] >= self.stop):
                 ids = ids[ids.searchsorted(self.first) : ids.searchsorted(self.stop)]
@@ -92,8 +94,8 @@ class Part:
         return found
 
     def numbers(self, name: str) -> Any:
-        """The values of a column as integers of their width, bit for bit and without a copy;
-        None where some are NULL or they have another form."""
+        """The values of a column as integers of their width, bit for bit and without a copy; None
+        where one is NULL, or the type has no such form."""
         if name not in self._numbers:
             column = self.rows.column(name)
             width = _INTEGERS.get(_bits(column.type))
@@ -107,15 +109,15 @@ class Part:
 
     @cached_property
     def row_bytes(self) -> float:
-        """On average."""
+        """The bytes of a row, on average."""
         return float(self.rows.nbytes) / len(self.ids)
 
     def copied(self) -> Part:
-        """The same rows in memory of their own."""
+        """A part with these rows in memory of its own."""
         return Part(pa.concat_batches([self.rows, self.rows.slice(0, 0)]))
 
     def below(self, high: int) -> Part | None:
-        """The rows with an id less than `high`."""
+        """The rows with an id less than `high`; None where there are none."""
         if self.stop <= high:
             return self
         count = int(np.searchsorted(self.ids, high))
@@ -124,7 +126,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The rows of one block with ids from `floor` on; below it the files know.
+    """The rows of one block with ids from `floor` on; those below it are in the files.
 
     Parts are merged as a binary counter carries: a part is at least twice the size of the next,
     so a block has at most 17 parts and each row is copied at most 16 times.
@@ -144,17 +146,19 @@ class Block:
         return Block(self.floor, (*parts, part))
 
     def prepend(self, part: Part | None, floor: int) -> Block:
-        """The same block with the rows between `floor` and the old floor put before it."""
+        """The block with the rows of `part`, which lie between `floor` and the old floor, put
+        first."""
         return Block(floor, self.parts if part is None else (part, *self.parts))
 
 
+# Rows of some parts: ascending places, none or more of each.
 Picked = Sequence[tuple[Part, Int64s]]
 
 
 def gather(picked: Picked, names: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
-    """The rows at these ascending places of the parts, none or more; a value is copied once.
+    """One batch of the picked rows; each value is copied once.
 
-    `names` are the wanted columns of the parts, `schema` what they are to be called.
+    `names` are the wanted columns of the parts, `schema` their names and types in the batch.
     """
     runs = [(part, _slice(places)) for part, places in picked if len(places)]
     count = sum(len(places) for _, places in picked)
@@ -164,21 +168,8 @@ def gather(picked: Picked, names: Sequence[str], schema: pa.Schema) -> pa.Record
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def numbers(picked: Picked, name: str) -> Any:
-    """The values of a column of 64 bits at these places, as integers bit for bit; None where some
-    part has NULLs."""
-    found = [(part.numbers(name), places) for part, places in picked]
-    if not all(values is not None and values.itemsize == 8 for values, _ in found):
-        return None
-    taken = [values[places] for values, places in found]
-    return taken[0] if len(taken) == 1 else np.concatenate([_NOTHING, *taken])
-
-
-_NOTHING = np.empty(0, np.int64)
-
-
 def in_order(picked: Picked) -> bool:
-    """Whether it is plain that `gather` would give the rows by (ts, row_id)."""
+    """Whether the parts alone tell that `gather` gives the rows by (ts, row_id)."""
     bounds = [part.bounds for part, _ in picked]
     rising = all(before[1] <= after[0] for before, after in pairwise(bounds))
     return rising and all(part.in_order for part, _ in picked)
@@ -208,8 +199,8 @@ def _taken(column: pa.Array, places: Any) -> pa.Array:
     return column.take(pa.array(places))
 
 
-def split(rows: pa.RecordBatch) -> dict[int, Part]:
-    """Stem rows with ascending ids, by block."""
+def split_blocks(rows: pa.RecordBatch) -> dict[int, Part]:
+    """Stem rows, whose ids ascend, as parts by the number of their block."""
     if not rows.num_rows:
         return {}
     ids = _integers(rows.column("_row_id"))

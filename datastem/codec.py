@@ -1,6 +1,6 @@
-"""A batch as bytes, and back as rows of the stem.
+"""Batches as bytes of the log, and back as rows of the stem.
 
-Equality kept: `decode(schema, encode(batch), …)` drops nothing and changes no value of `batch`.
+`decode(schema, encode(batch), …)` drops no row and changes no value of `batch`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datastem.digest import batch_digest
+from datastem.arrays import Mask
+from datastem.equality import batch_digest, key_digests
 from datastem.errors import DecodeError
-from datastem.keys import key_digests
-from datastem.operations import OP_ROW
-from datastem.schema import OP, StreamSchema
+from datastem.schema import OP, OP_ROW, StreamSchema
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-# A row of a stem: these, its key's digest where the stream has one, then the declared columns.
+# The columns of a stem: these, the key's digest where the stream has a key, the declared ones.
 STEM_FIELDS = (
     pa.field("_row_id", pa.int64()),
     pa.field("_ts", INSTANT),
@@ -33,15 +31,15 @@ STEM_FIELDS = (
 )
 KEY_FIELD = pa.field("_key", pa.int64())
 
-# What the keyed history of a stream is made of.
+# The columns of a stem that its keyed history is made of.
 HISTORY_COLUMNS = ("_key", "_ts", "_row_id", OP)
 
-# What a query calls the columns that every row has.
+# The columns that every row has: their name in a query, and in the stem.
 _SYSTEM = {"ts": "_ts", "row_id": "_row_id"}
 
 
 def stem_schema(schema: StreamSchema) -> pa.Schema:
-    """The columns of the stem of a stream, in order."""
+    """The columns of a stream's stem, in order."""
     return pa.schema([*STEM_FIELDS, *([KEY_FIELD] if schema.key else []), *schema.arrow])
 
 
@@ -75,10 +73,10 @@ def decode(
     *,
     digest: bytes | None = None,
 ) -> pa.RecordBatch:
-    """The stem rows of a payload (bytes or a pa.Buffer), values without a copy.
+    """The stem rows of a payload (bytes or a pa.Buffer); their values are not copied.
 
-    `before` is the greatest ts the stream had reached before them. Raises DecodeError for anything
-    but exactly one batch of the declared columns, and where its values have another `digest`.
+    `before` is the greatest ts the stream had reached before these rows. Raises DecodeError for
+    anything but exactly one batch of the declared columns, and for values with another `digest`.
     """
     batch = _read(schema, payload)
     if digest is not None and batch_digest(schema.name, batch) != digest:
@@ -96,7 +94,7 @@ def decode(
 
 
 def _operations(schema: StreamSchema, batch: pa.RecordBatch) -> list[pa.Array]:
-    """`_op`, and with a key `_key`."""
+    """The stem's column `_op` of a batch, and `_key` where the stream has a key."""
     if not schema.key:
         return [pa.array(np.full(batch.num_rows, OP_ROW, dtype=np.int8))]
     keys = [batch.column(name) for name in schema.key]
@@ -106,12 +104,12 @@ def _operations(schema: StreamSchema, batch: pa.RecordBatch) -> list[pa.Array]:
 
 
 def are_rows(rows: pa.RecordBatch) -> Mask:
-    """Which of these stem rows are no deletes: a delete matches nothing."""
+    """A mask of stem rows, false for deletes: a delete matches nothing."""
     return np.asarray(rows.column(OP).to_numpy() == OP_ROW)
 
 
 def query_view(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Stem rows as a query sees them: the declared columns, `ts` and `row_id`. No copy."""
+    """Stem rows as a query sees them: the declared columns, `ts` and `row_id`. Copies nothing."""
     declared = [name for name in rows.schema.names if not name.startswith("_")]
     columns = {name: rows.column(name) for name in declared}
     columns["ts"] = rows.column("_ts")
@@ -120,30 +118,25 @@ def query_view(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Some columns of stem rows: their `names` in the stem, and their `schema` for a query."""
+class StemColumns:
+    """Columns of stem rows: their `names` in the stem, and their `schema` for a query."""
 
     names: tuple[str, ...]
     schema: pa.Schema
 
 
 @lru_cache(maxsize=4096)
-def columns_read(schema: StreamSchema, read: frozenset[str]) -> Columns:
-    """Of the columns a query may use those in `read`, and `row_id` always."""
+def columns_read(schema: StreamSchema, read: frozenset[str]) -> StemColumns:
+    """The columns that a query reads, and `row_id`, by the names it uses."""
     names = [name for name in schema.types if name in read or name == "row_id"]
     return columns_shown(schema, tuple((name, name) for name in names))
 
 
 @lru_cache(maxsize=4096)
-def columns_shown(schema: StreamSchema, shown: tuple[tuple[str, str], ...]) -> Columns:
-    """Columns a query may use, each under a new name: (new, old)."""
+def columns_shown(schema: StreamSchema, shown: tuple[tuple[str, str], ...]) -> StemColumns:
+    """Columns for a query's outputs: pairs of an output's name and the column it shows."""
     fields = [(name, schema.types[column].arrow) for name, column in shown]
-    return Columns(tuple(stem_name(column) for _, column in shown), pa.schema(fields))
-
-
-def stem_name(column: str) -> str:
-    """What a column a query may use is called in stem rows."""
-    return _SYSTEM.get(column, column)
+    return StemColumns(tuple(_SYSTEM.get(name, name) for _, name in shown), pa.schema(fields))
 
 
 def _read(schema: StreamSchema, payload: Any) -> pa.RecordBatch:

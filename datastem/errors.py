@@ -1,4 +1,4 @@
-"""What can be wrong with data.
+"""The errors of this package.
 
 DataError
 ├── RowError     a batch that may not be accepted: the publisher's to mend

@@ -17,21 +17,25 @@ _STEP = timedelta(microseconds=1)
 MIN_INSTANT = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _STEP
 MAX_INSTANT = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - _EPOCH) // _STEP
 
+# No instant is before the one, none after the other: the least and the greatest int64.
+SINCE_EVER = -(1 << 63)
+FOR_EVER = (1 << 63) - 1
+
 
 def to_micros(moment: datetime) -> int:
-    """A datetime without a zone is UTC."""
+    """The instant of a datetime; one without a zone is taken as UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // _STEP
 
 
 def from_micros(micros: int) -> datetime:
-    """Raises OverflowError outside the years 0001 to 9999."""
+    """The instant as a datetime; raises OverflowError outside the years 0001 to 9999."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 def format_instant(micros: int) -> str:
-    """`2026-11-16 09:00:00.000250`, without the fraction where it is zero."""
+    """The instant as `2026-11-16 09:00:00.000250`, without the fraction where it is zero."""
     moment = from_micros(micros)
     shown = moment.strftime("%Y-%m-%d %H:%M:%S").rjust(19, "0")
     return f"{shown}.{moment.microsecond:06d}" if moment.microsecond else shown

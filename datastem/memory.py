@@ -1,6 +1,7 @@
-"""A budget of bytes, shared by whatever can be read again: what was used longest ago leaves first.
+"""A budget of bytes that several owners share for what they can read again.
 
-Pinned holdings count but never leave. Thread-safe; an owner's `evict` is called without the lock.
+The holding that was used longest ago leaves first. Pinned holdings count but never leave.
+Thread-safe; an owner's `evict` is called without the lock.
 """
 
 from __future__ import annotations
@@ -13,48 +14,52 @@ from typing import Protocol
 
 
 class Owner(Hashable, Protocol):
+    """A holder of numbered things that it can read again."""
+
     def evict(self, number: int) -> None:
         """Forget holding `number`. It may have been forgotten already."""
 
 
-Key = tuple[Owner, int]
+Holding = tuple[Owner, int]
 
 
 @dataclass(slots=True)
-class _Holding:
+class _Size:
     nbytes: int
     pinned: bool
 
 
 class Memory:
+    """At most `limit` bytes of holdings, as their owners report them."""
+
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = threading.Lock()
-        self._held: OrderedDict[Key, _Holding] = OrderedDict()
+        self._held: OrderedDict[Holding, _Size] = OrderedDict()
         self._used = 0
 
     @property
     def used(self) -> int:
         return self._used
 
-    def hold(self, key: Key, nbytes: int, pinned: bool = False) -> None:
-        """Counts a holding, or counts it anew. Nothing leaves before the next `shrink`."""
+    def hold(self, key: Holding, nbytes: int, pinned: bool = False) -> None:
+        """Counts a holding, or counts it anew; nothing leaves before the next `shrink`."""
         with self._lock:
             self._forget(key)
-            self._held[key] = _Holding(nbytes, pinned)
+            self._held[key] = _Size(nbytes, pinned)
             self._used += nbytes
 
-    def touch(self, key: Key) -> None:
+    def touch(self, key: Holding) -> None:
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
 
-    def unpin(self, key: Key) -> None:
+    def unpin(self, key: Holding) -> None:
         with self._lock:
             if key in self._held:
                 self._held[key].pinned = False
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: Holding) -> None:
         with self._lock:
             self._forget(key)
 
@@ -66,7 +71,7 @@ class Memory:
         for owner, number in self._leaving():
             owner.evict(number)
 
-    def _leaving(self) -> list[Key]:
+    def _leaving(self) -> list[Holding]:
         with self._lock:
             excess, leaving = self._used - self.limit, []
             if excess > 0:
@@ -81,7 +86,7 @@ class Memory:
                 self._forget(key)
         return leaving
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: Holding) -> None:
         holding = self._held.pop(key, None)
         if holding is not None:
             self._used -= holding.nbytes

@@ -1,4 +1,4 @@
-"""What a stream is: its columns, its time, how long rows are kept."""
+"""The schema of a stream: its columns, its key, its time, how long rows are kept."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from datastem.types import BIGINT, TIMESTAMP, Type, parse_type
 # Every row has these; a query may use them like any column.
 SYSTEM_COLUMNS: Mapping[str, Type] = {"ts": TIMESTAMP, "row_id": BIGINT}
 
-# What a row does, beside its columns: where a stream has a key, a row may delete it.
+# The column that says what a row does: it is a row, or, where the stream has a key, deletes it.
 OP = "_op"
+OP_ROW = 0
+OP_DELETE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class StreamSchema:
     key: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
-        """Cheap: schemas are keys of caches."""
+        """Hashes the name alone: schemas are keys of caches, and this is cheap."""
         return hash(self.name)
 
     @cached_property
@@ -52,7 +54,7 @@ class StreamSchema:
 
     @cached_property
     def payload(self) -> pa.Schema:
-        """What the log keeps of a batch: the declared columns, before them `_op` with a key."""
+        """The columns of a batch in the log: the declared ones, with a key `_op` before them."""
         return pa.schema([*([(OP, pa.int8())] if self.key else []), *self.arrow])
 
     @cached_property

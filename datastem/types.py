@@ -23,7 +23,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type as SQL writes it; `str()` gives that form and `parse_type` reads it back."""
+    """A type of the language; `str()` writes it as SQL does, and `parse_type` reads that back."""
 
     kind: Kind
     precision: int = 0
@@ -65,14 +65,15 @@ _DECIMAL_TEXT = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
 def decimal_type(precision: int, scale: int) -> Type:
-    """Raises ValueError where precision is not 1..38 or scale not 0..precision."""
+    """DECIMAL(precision, scale); raises ValueError unless 1 <= precision <= 38 and
+    0 <= scale <= precision."""
     if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
         raise ValueError(f"DECIMAL({precision},{scale}): precision is 1..38, scale 0..precision")
     return Type(Kind.DECIMAL, precision, scale)
 
 
 def parse_type(text: str) -> Type:
-    """The inverse of `str(type)`. Raises ValueError for anything else."""
+    """The type that `str()` writes as `text`; raises ValueError for any other text."""
     if match := _DECIMAL_TEXT.fullmatch(text):
         return decimal_type(int(match[1]), int(match[2]))
     kind = Kind(text)

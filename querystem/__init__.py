@@ -1,1 +1,1 @@
-"""What a query is: its language, its bound form, the kernel, the predicate index. Pure."""
+"""Queries: their language, their bound form, the kernel, the predicate index. Pure."""

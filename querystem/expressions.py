@@ -1,7 +1,7 @@
 """The bound form of an expression: typed, closed, and storable.
 
 The binder makes it, the kernel evaluates it, the tables keep it. Conversions are explicit (`CAST`
-calls put in by the binder), except that a comparison may mix the numeric types: those are
+calls that the binder puts in), except that a comparison may mix the numeric types: those are
 compared exactly, never through DOUBLE.
 """
 
@@ -83,7 +83,7 @@ class ColumnRef:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A `:name` still without a value. The kernel never sees one."""
+    """A `:name` that has no value yet; the kernel never sees one."""
 
     name: str
     type: Type
@@ -112,10 +112,8 @@ def columns_of(expression: Expression) -> Iterator[str]:
 
 
 def weight_of(expression: Expression) -> int:
-    """How much there is to compute for a row: about a plain operation each.
-
-    A LIKE is several, and so is a long text.
-    """
+    """How much an expression computes for a row, in plain operations; LIKE and long texts count as
+    several."""
     match expression:
         case Call(op, args, _):
             return (8 if op is Op.LIKE else 1) + sum(weight_of(arg) for arg in args)
@@ -125,7 +123,7 @@ def weight_of(expression: Expression) -> int:
 
 
 def to_json(expression: Expression) -> list[Any]:
-    """A form `json.dumps` writes and `from_json` reads back exactly."""
+    """The expression as lists that `json.dumps` writes and `from_json` reads back exactly."""
     match expression:
         case Literal(value, type_):
             return ["lit", str(type_), _value_json(value, type_)]
@@ -149,7 +147,7 @@ def from_json(form: list[Any]) -> Expression:
 
 
 def predicate_key(where: Expression) -> str:
-    """Equal for equal predicates over one stream: the normal form as text."""
+    """The normal form of a predicate as text: equal for equal predicates over one stream."""
     return json.dumps(to_json(where), separators=(",", ":"))
 
 

@@ -1,6 +1,6 @@
-"""How the query SteM matches a predicate: its factors, and what finds the rows of each.
+"""How the query SteM matches a predicate: its factors, and how the rows of each are found.
 
-Says of a predicate what `querystem.index` does with it, by the same formula and the same limits.
+This tells what `querystem.index` does with a predicate, by the same formula and the same limits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from datastem.instants import from_micros
 from datastem.types import Kind, Type
 from querystem.expressions import Expression
 from querystem.index.axes import FEW_CUTS, FEW_TEXTS
+from querystem.index.batch import point_of
 from querystem.index.formula import (
     Condition,
     Every,
@@ -27,13 +28,12 @@ from querystem.index.formula import (
     cut_order,
     formula_of,
 )
-from querystem.index.keys import point_of
-from querystem.kernel.cuts import END, EPOCH_DAY, START
-from querystem.language.expression_texts import compared_text, expression_text, literal_text
+from querystem.kernel.compare import END, EPOCH_DAY, START
+from querystem.language.texts import compared_text, expression_text, literal_text
 
 
 class Access(enum.Enum):
-    """What a factor costs a row of a batch, from the cheapest for many predicates on."""
+    """How the rows of a factor are found, the cheapest way for many predicates first."""
 
     LOOKED_UP = "one look-up, for all values the operand may equal together"
     SEARCHED = "one binary search, for all constants of the operand together"
@@ -42,7 +42,8 @@ class Access(enum.Enum):
 
 
 def factors_of(where: Expression) -> tuple[Factor, ...]:
-    """The distinct factors in the order of the formula; none where all rows match, or no row."""
+    """The distinct factors of a predicate in the order of its formula; none where all rows match,
+    or no row does."""
     return tuple(dict.fromkeys(_leaves(formula_of(where))))
 
 
@@ -55,12 +56,12 @@ def _leaves(formula: Formula) -> Iterator[Factor]:
 
 
 def operand_of(factor: Factor) -> Expression | None:
-    """What the factor is indexed by; None for a condition that no index answers."""
+    """The operand a factor is indexed by; None for a condition that no index answers."""
     return None if isinstance(factor, Condition) else factor.operand
 
 
 def constants_of(factors: Iterable[Factor]) -> int:
-    """The distinct constants that factors on one operand compare it with: texts, or cuts."""
+    """How many distinct constants, texts or cuts, factors compare their one operand with."""
     found: set[Any] = set()
     for factor in factors:
         match factor:
@@ -72,7 +73,7 @@ def constants_of(factors: Iterable[Factor]) -> int:
 
 
 def access_of(factor: Factor, constants: int) -> Access:
-    """`constants` are those of all factors on the same operand, in all predicates."""
+    """How a factor's rows are found, if all factors on its operand have so many `constants`."""
     match factor:
         case Interval() if constants <= FEW_CUTS:
             return Access.COMPARED
@@ -88,7 +89,7 @@ def access_of(factor: Factor, constants: int) -> Access:
 
 
 def factor_text(factor: Factor) -> str:
-    """A condition equal to the factor; comparisons may be written in another way than they were."""
+    """A condition that equals the factor; it may be written differently than in the query."""
     match factor:
         case Member(operand, value):
             return f"{compared_text(operand)} = {literal_text(value)}"
@@ -115,7 +116,8 @@ def _interval_text(name: str, type_: Type, begin: Any, end: Any) -> str:
 
 
 def _bound_text(cut: Any, type_: Type, at: str, past: str) -> str:
-    """`> 184.5` is kept as "from the next double on": of the two, the shorter is shown."""
+    """One side of an interval; `> 184.5` is kept as "from the next double on", and the shorter of
+    the two texts is shown."""
     here = _shown(cut, type_)
     if type_.kind is Kind.DOUBLE and math.isfinite(cut):
         before = _shown(math.nextafter(cut, -math.inf), type_)
@@ -130,7 +132,7 @@ def _next(cut: Any, type_: Type) -> Any:
 
 
 def _shown(cut: Any, type_: Type) -> str:
-    """Empty for the instant after the last one."""
+    """The cut as a literal; empty for the instant after the last one."""
     try:
         match type_.kind:
             case Kind.TIMESTAMP:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import Int64s, canonical
+from datastem.arrays import Int64s
+from datastem.equality import canonical
 from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP
 from querystem.expressions import ColumnRef, Expression, columns_of
+from querystem.ordering import sort_keys
 from querystem.query import Output, Query, key_name
 from querystem.shape import chosen, project
-from querystem.sortkeys import sort_keys
 from results.checksum import key_ids
 
 

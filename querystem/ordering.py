@@ -1,8 +1,13 @@
-"""The order of rows by any keys, as integers: NaN is the greatest number, TEXT goes by code point.
+"""The order of rows by any keys: as integers to sort by, and as bytes for whoever keeps rows.
 
-A `Ranker` takes places (row numbers) and gives each an int64, the less the earlier. Several
-rankers are one order, the first the most significant. They are asked only about the rows that the
-ones before have left undecided.
+NaN is the greatest number, and TEXT goes by code point.
+
+A `Ranker` takes places (row numbers) and gives each an int64, the less the earlier. Several rankers
+are one order, the first the most significant; each is asked only about the rows that the ones
+before it have left undecided.
+
+Sort keys are bytes whose plain order is that of ORDER BY: a program in any language sorts rows
+right without knowing their types.
 """
 
 from __future__ import annotations
@@ -12,22 +17,31 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from datastem.equality import Int64s, canonical
-from datastem.types import Kind, Type
+from datastem.arrays import Int64s
+from datastem.equality import canonical
+from datastem.types import BIGINT, TIMESTAMP, Kind, Type
+from querystem.kernel import values_of
+from querystem.query import Query, SortKey, key_name
 
 Ranker = Callable[[Int64s], Int64s]
 
 _SIGN = np.uint64(1 << 63)
 _PREFIX = 8
+_EMPTY = b""
+# After the last byte of a text; a zero byte within it becomes two, the second greater than this.
+_STOP = b"\x00\x00"
+_ZERO, _ESCAPED = b"\x00", b"\x00\xff"
 
 
 def by(numbers: Int64s) -> Ranker:
+    """The order of the numbers, of which row n has `numbers[n]`."""
     return lambda places: numbers[places]
 
 
 def ascending(array: pa.Array, type_: Type) -> list[Ranker]:
-    """Of the values of the array; NULLs are all equal and stand anywhere among them."""
+    """The order of an array's values; NULLs are all equal and stand anywhere among the values."""
     match type_.kind:
         case Kind.TEXT:
             return [_prefixes(array), _texts(array)]
@@ -37,6 +51,7 @@ def ascending(array: pa.Array, type_: Type) -> list[Ranker]:
             found = [np.ascontiguousarray(limbs[:, 1]), low]
         case Kind.DOUBLE:
             bits = _numbers(canonical(array), np.int64, 1)
+            # The bits of doubles rise with their magnitude: those of negative ones are turned.
             found = [bits ^ ((bits >> 63) & np.int64(2**63 - 1))]
         case Kind.BOOLEAN:
             found = [array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int64)]
@@ -59,7 +74,7 @@ def _reverse(ranker: Ranker) -> Ranker:
 
 
 def with_nulls(array: pa.Array, rankers: list[Ranker], first: bool) -> list[Ranker]:
-    """The same order with the NULLs of the array before or after everything else."""
+    """The order of `rankers`, with the NULLs of the array before or after everything else."""
     if not array.null_count:
         return rankers
     known = array.is_valid().to_numpy(zero_copy_only=False)
@@ -67,14 +82,14 @@ def with_nulls(array: pa.Array, rankers: list[Ranker], first: bool) -> list[Rank
 
 
 def sort(rankers: Sequence[Ranker], places: Int64s) -> Int64s:
-    """The places in order. Places whose rows are equal keep theirs."""
+    """The places in order; places whose rows are equal stay as they were."""
     if not rankers or len(places) < 2:
         return places
     return places[np.lexsort([ranker(places) for ranker in reversed(rankers)])]
 
 
 def first(rankers: Sequence[Ranker], places: Int64s, count: int) -> Int64s:
-    """The first `count` of the places in order; sorts no others."""
+    """The first `count` of the places, in order; no others are sorted."""
     decided: list[Int64s] = []
     open_, need = places, count
     for ranker in rankers:
@@ -90,10 +105,7 @@ def first(rankers: Sequence[Ranker], places: Int64s, count: int) -> Int64s:
 
 
 def leaders(rankers: Sequence[Ranker], places: Int64s, codes: Int64s, groups: int) -> Int64s:
-    """The first place of each group in order, -1 for a group without places.
-
-    `codes` are the groups of the places.
-    """
+    """The first place of each group, -1 for a group without places; `codes` are the groups."""
     for ranker in rankers:
         ranks = ranker(places)
         least = np.full(groups, np.iinfo(np.int64).max)
@@ -115,7 +127,7 @@ def _numbers(array: pa.Array, dtype: Any, width: int) -> Any:
 
 
 def _prefixes(array: pa.Array) -> Ranker:
-    """The first bytes of each text as one number: UTF-8 is in the order of code points."""
+    """The order of the first bytes of each text: UTF-8 is in the order of code points."""
 
     def ranks(places: Int64s) -> Int64s:
         _, offsets, content = array.buffers()
@@ -146,3 +158,91 @@ def _texts(array: pa.Array) -> Ranker:
         return found
 
     return ranks
+
+
+# ---- as bytes
+
+
+def sort_keys(query: Query, rows: pa.RecordBatch, *, moments: bool) -> pa.Array:
+    """The sort key of each row, which is a row of the stream, or a group from `finish`.
+
+    Where ORDER BY leaves groups equal their keys decide, and with `moments` (ts, row_id) decides
+    between rows.
+    """
+    parts = [part for key in query.order_by for part in _ordered(key, rows)]
+    if query.grouping is not None:
+        for number, key in enumerate(query.grouping.keys):
+            parts += _encoded(rows.column(key_name(number)), key.type, False, False)
+    elif moments:
+        parts += _encoded(rows.column("ts"), TIMESTAMP, False, False)
+        parts += _encoded(rows.column("row_id"), BIGINT, False, False)
+    if not parts:
+        return pa.array([_EMPTY] * rows.num_rows, pa.binary())
+    return pc.binary_join_element_wise(*parts, _EMPTY)
+
+
+def _ordered(key: SortKey, rows: pa.RecordBatch) -> list[pa.Array]:
+    values = values_of(key.expression, rows)
+    return _encoded(values, key.expression.type, key.descending, key.nulls_first)
+
+
+def _encoded(values: pa.Array, type_: Type, descending: bool, nulls_first: bool) -> list[pa.Array]:
+    """The bytes of one key: a byte that says where NULLs stand, and those of the values."""
+    known = values.is_valid().to_numpy(zero_copy_only=False)
+    places = np.where(known, 1, 0 if nulls_first else 2).astype(np.uint8)
+    content = _text_content(values) if type_.kind is Kind.TEXT else _fixed(_ranks(values, type_))
+    if descending:
+        content = _inverted(content)
+    if values.null_count:
+        content = pc.if_else(pa.array(known), content, pa.scalar(_EMPTY, pa.binary()))
+    return [_fixed(places.reshape(-1, 1)), content]
+
+
+def _ranks(values: pa.Array, type_: Type) -> Any:
+    """The values as a matrix of bytes, a row for each value, the most significant byte first."""
+    match type_.kind:
+        case Kind.BOOLEAN:
+            flags = values.fill_null(False).to_numpy(zero_copy_only=False)
+            return flags.astype(np.uint8).reshape(-1, 1)
+        case Kind.DECIMAL:
+            limbs = _numbers(values, np.int64, 2).reshape(-1, 2)
+            high = _bytes(_flipped(limbs[:, 1]))
+            return np.hstack([high, _bytes(limbs[:, 0].view(np.uint64))])
+        case Kind.DOUBLE:
+            bits = _numbers(canonical(values), np.int64, 1)
+            return _bytes(_flipped(bits ^ ((bits >> 63) & np.int64(2**63 - 1))))
+        case Kind.DATE:
+            return _bytes(_flipped(_numbers(values, np.int32, 1).astype(np.int64)))
+    return _bytes(_flipped(_numbers(values, np.int64, 1)))
+
+
+def _flipped(numbers: Any) -> Any:
+    """Signed numbers as unsigned ones that are in the same order."""
+    return np.ascontiguousarray(numbers).view(np.uint64) ^ np.uint64(1 << 63)
+
+
+def _bytes(numbers: Any) -> Any:
+    return np.ascontiguousarray(numbers.astype(">u8")).view(np.uint8).reshape(-1, 8)
+
+
+def _fixed(matrix: Any) -> pa.Array:
+    """An array that has each row of a matrix of bytes as one value."""
+    count, width = matrix.shape
+    content = pa.py_buffer(np.ascontiguousarray(matrix, np.uint8))
+    offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(width))
+    return pa.Array.from_buffers(pa.binary(), count, [None, offsets, content])
+
+
+def _text_content(values: pa.Array) -> pa.Array:
+    content = values.fill_null("").cast(pa.binary())
+    escaped = pc.replace_substring(content, _ZERO, _ESCAPED)
+    return pc.binary_join_element_wise(escaped, pa.scalar(_STOP, pa.binary()), _EMPTY)
+
+
+def _inverted(content: pa.Array) -> pa.Array:
+    """The bytes with every bit inverted, which turns their order round."""
+    _, offsets, letters = content.buffers()
+    turned = ~np.frombuffer(letters if letters is not None else b"", np.uint8)
+    return pa.Array.from_buffers(
+        pa.binary(), len(content), [None, offsets, pa.py_buffer(turned)], offset=content.offset
+    )

@@ -1,8 +1,8 @@
-"""How long work tells how far it is, so that whoever runs it may hold it or end it there.
+"""Long work tells how far it is, so that its caller may hold it or end it there.
 
-Work is counted in units: about a nanosecond of a plain operation. What evaluates rows spends them
-as it goes; where nobody counts them nothing happens. Nothing is spent while a lock is held, since
-whoever counts may let others go first.
+Work is counted in units of about a nanosecond. Code that evaluates rows spends units as it goes;
+without a counter nothing happens. Nothing is spent while a lock is held, because the counter may
+let other work go first.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ Spend: TypeAlias = Callable[[int], None]
 
 
 def _nothing(units: int) -> None:
-    """Nobody counts."""
+    """Counts nothing."""
 
 
 _SPEND: ContextVar[Spend] = ContextVar("spend", default=_nothing)
 
 
 def spending() -> Spend:
-    """What to call with the units of every step, in this thread. It may raise."""
+    """The function that work in this thread calls with the units of each step; it may raise."""
     return _SPEND.get()
 
 
 @contextmanager
 def paced(spend: Spend) -> Iterator[None]:
-    """Within it the units of this thread go to `spend`."""
+    """Passes the units that this thread spends in the `with` block to `spend`."""
     token = _SPEND.set(spend)
     try:
         yield

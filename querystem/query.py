@@ -4,7 +4,7 @@ The *predicate* (stream and WHERE, in normal form) is what gets matched and shar
 else belongs to the registration and applies when it is invoked, in this order: window and WHERE
 choose rows; `grouping` turns them into one row per group; `having` keeps some; `outputs` are
 computed; `distinct` removes repeats; `order_by`, `offset` and `limit` cut. `refresh` says as of
-when all this is.
+which instant all this is done.
 
 In a grouped query `having`, `outputs` and `order_by` see only the columns `key_name(n)` and
 `aggregate_name(n)`; in any other they see the stream's.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from datastem.schema import Column
+from datastem.schema import Column, StreamSchema
 from datastem.types import Type, parse_type
 from querystem.expressions import (
     TRUE,
@@ -31,8 +31,7 @@ from querystem.expressions import (
     to_json,
     weight_of,
 )
-from querystem.refresh import Refresh, RefreshEvery, refresh_from_json, refresh_to_json
-from results.window import Window, window_from_json, window_to_json
+from results.window import TimeWindow, Window, window_from_json, window_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,8 @@ class Output:
 
 
 class Function(enum.Enum):
-    """NULLs are left out of all but COUNT_ROWS; over nothing COUNT is 0 and the others NULL."""
+    """An aggregate function. All but COUNT_ROWS leave out NULLs; over nothing COUNT is 0 and the
+    others are NULL."""
 
     COUNT_ROWS = "count(*)"
     COUNT = "count"
@@ -65,13 +65,13 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Grouping:
-    """Without keys all rows are one group, also where there are none."""
+    """GROUP BY and the aggregates; without keys all rows are one group, even no rows."""
 
     keys: tuple[Expression, ...]
     aggregates: tuple[Aggregate, ...]
 
     def __hash__(self) -> int:
-        """Computed once: groupings are keys of caches."""
+        """Is computed once, because groupings are keys of caches."""
         return self._hash
 
     @cached_property
@@ -86,8 +86,57 @@ class SortKey:
     nulls_first: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RefreshEvery:
+    """The answer changes at the multiples of `period`, counted from 1970-01-01 UTC in the query's
+    NOW."""
+
+    period: int
+
+    def point(self, now: int) -> int:
+        """The last refresh point at `now`."""
+        return now - now % self.period
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshOn:
+    """The answer changes at the position of each row of `stream` that satisfies `where`."""
+
+    stream: str
+    where: Expression
+
+    @property
+    def predicate_key(self) -> str:
+        return predicate_key(self.where)
+
+
+Refresh = RefreshEvery | RefreshOn
+
+
+def refresh_to_json(refresh: Refresh | None) -> dict[str, Any] | None:
+    match refresh:
+        case None:
+            return None
+        case RefreshEvery(period):
+            return {"kind": "every", "period": period}
+        case RefreshOn(stream, where):
+            return {"kind": "on", "stream": stream, "where": to_json(where)}
+
+
+def refresh_from_json(form: Mapping[str, Any] | None) -> Refresh | None:
+    if form is None:
+        return None
+    match form["kind"]:
+        case "every":
+            return RefreshEvery(form["period"])
+        case "on":
+            return RefreshOn(form["stream"], from_json(form["where"]))
+        case kind:
+            raise ValueError(f"a refresh of an unknown kind: {kind}")
+
+
 def key_name(number: int) -> str:
-    """The column of a grouping key; no stream can declare it."""
+    """The column of a grouping's key; no stream can declare such a name."""
     return f"$key{number}"
 
 
@@ -115,13 +164,13 @@ class Query:
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """The columns that are read of a row that was chosen."""
+        """The columns of the chosen rows that the answer is computed from."""
         named = frozenset(name for one in self._of_rows for name in columns_of(one))
         return named | {"ts", "row_id"} if self._by_time else named
 
     @cached_property
     def weight(self) -> int:
-        """How many expressions are evaluated once the rows are chosen."""
+        """How much is computed for each chosen row: about a plain operation each."""
         evaluated = [*self._of_rows, self.having]
         if self.grouping is not None:
             evaluated += self._of_answers
@@ -129,7 +178,7 @@ class Query:
 
     @property
     def _by_time(self) -> bool:
-        """Whether anything of it depends on which row is earlier."""
+        """Whether the answer depends on which of two rows is earlier."""
         ends = (Function.FIRST, Function.LAST)
         grouping = self.grouping
         return grouping is None or any(one.function in ends for one in grouping.aggregates)
@@ -148,13 +197,14 @@ class Query:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether it gives all the rows it chooses, by (ts, row_id)."""
+        """Whether the answer has all the chosen rows, by (ts, row_id)."""
         cut = self.limit is not None or self.offset or self.having != TRUE
         return self.grouping is None and not (self.distinct or self.order_by or cut)
 
     @cached_property
     def shown(self) -> tuple[tuple[str, str], ...] | None:
-        """Where the outputs are columns as they are: the name of each, and the column's."""
+        """The names of outputs and of the columns they show, where all outputs of a plain query
+        are columns; else None."""
         pairs = [
             (output.name, output.expression.name)
             for output in self.outputs
@@ -164,23 +214,23 @@ class Query:
 
     @cached_property
     def predicate_key(self) -> str:
-        """Equal for equal predicates over one stream: the normal form as text."""
+        """The normal form of WHERE as text: equal for equal predicates over one stream."""
         return predicate_key(self.where)
 
     @property
     def period(self) -> int | None:
-        """That of REFRESH EVERY."""
+        """The period of REFRESH EVERY; None without it."""
         return self.refresh.period if isinstance(self.refresh, RefreshEvery) else None
 
     @cached_property
     def form(self) -> str:
-        """Everything but the predicate, as text."""
+        """The query without its predicate, as text."""
         form = replace(self, where=TRUE).to_json()
         del form["where"]
         return json.dumps(form, separators=(",", ":"))
 
     def with_where(self, where: Expression) -> Query:
-        """The same query over another predicate. What is known of the rest stays known."""
+        """This query with another predicate; cached properties of the rest stay cached."""
         other = object.__new__(Query)
         other.__dict__.update(self.__dict__)
         other.__dict__["where"] = where
@@ -194,7 +244,7 @@ class Query:
 
     @cached_property
     def grouping_key(self) -> str:
-        """Equal for equal groupings."""
+        """The grouping as text: equal for equal groupings."""
         form = None if self.grouping is None else _grouping_json(self.grouping)
         return json.dumps(form, separators=(",", ":"))
 
@@ -260,3 +310,39 @@ def _grouping(form: Mapping[str, Any]) -> Grouping:
             for function, argument, distinct, type_ in form["aggregates"]
         ),
     )
+
+
+# ---- the update pattern (update-patterns 5.2)
+
+
+class Pattern(enum.IntEnum):
+    """What can happen to the rows of an answer, from simple to involved: monotonic, weakest
+    non-monotonic, weak, strict. The names are the paper's."""
+
+    MON = 1
+    WKS = 2
+    WK = 3
+    STR = 4
+
+
+def pattern_of(query: Query, schema: StreamSchema, window: Window | None = None) -> Pattern:
+    """The update pattern of a query with its own window, or with another one.
+
+    The paper has windows at the leaves; a window that no row ever leaves is monotonic. LIMIT is
+    strict, because a later row may take the place of one that was among the first.
+    """
+    found = _leaf(query.window if window is None else window, schema)
+    if query.grouping is not None:
+        found = Pattern.WK
+    if query.distinct and found is not Pattern.MON:
+        found = max(found, Pattern.WK)
+    if query.limit is not None or query.offset:
+        found = Pattern.STR
+    return found
+
+
+def _leaf(window: Window, schema: StreamSchema) -> Pattern:
+    if schema.key or not isinstance(window, TimeWindow):
+        return Pattern.STR
+    leaves = window.begin is not None and window.begin.relative
+    return Pattern.WKS if leaves or schema.retain is not None else Pattern.MON

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import Int64s, canonical, codes
-from querystem.aggregate.partial import values_of
+from datastem.arrays import Int64s
+from datastem.equality import canonical, codes
 from querystem.expressions import TRUE
-from querystem.kernel import matches
+from querystem.kernel import matches, values_of
 from querystem.ordering import (
     Ranker,
     ascending,
@@ -25,7 +25,7 @@ from querystem.ordering import (
 )
 from querystem.pace import spending
 from querystem.query import Query, SortKey
-from results.answer import order
+from results.row_order import time_order
 
 # Units (`querystem.pace`) of a row that is sorted.
 _SORT_UNITS = 100
@@ -60,7 +60,7 @@ def chosen(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _in_order(rows: pa.RecordBatch) -> pa.RecordBatch:
     ts = rows.column("ts").view(pa.int64()).to_numpy()
-    places = order(ts, rows.column("row_id").to_numpy())
+    places = time_order(ts, rows.column("row_id").to_numpy())
     return rows if places is None else rows.take(pa.array(places))
 
 

@@ -1,1 +1,1 @@
-"""Integers and Arrow: bitmaps, row ranges, what is known of a predicate, windows, answers."""
+"""Integers and Arrow: sets of row ids, bitmaps of matches, windows and the order of rows."""

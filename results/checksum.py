@@ -1,6 +1,6 @@
 """Checksums of rows and digests of answers, as docs/protocol.md defines them for any language.
 
-Sums, so that they come column by column out of numpy and in any order. They find damage, not
+Both are sums, so that numpy computes them column by column and in any order. They find damage, not
 forgery.
 """
 
@@ -13,9 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
-Uint64s = np.ndarray[Any, np.dtype[np.uint64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+from datastem.arrays import Int64s, UInt64s
 
 DIGEST_BYTES = 16
 
@@ -26,39 +24,39 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-def mix(numbers: Uint64s) -> Uint64s:
-    """A permutation of the 64-bit numbers in which every bit depends on every bit."""
+def mix(numbers: UInt64s) -> UInt64s:
+    """Permutes the 64-bit numbers so that every bit depends on every bit."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
 
 
-def factors(count: int) -> Uint64s:
-    """What the words of a sum are multiplied with, in order."""
+def factors(count: int) -> UInt64s:
+    """The first `count` multipliers of a sum's words: odd numbers, each as good as random."""
     return mix(np.arange(1, count + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
 
 
 class Digest:
-    """Of row ids or checksums, in any order and in as many pieces as there are."""
+    """The digest of row ids or checksums, which may be added in any order and number of calls."""
 
     def __init__(self) -> None:
         self._lanes = np.zeros(len(_LANES), np.uint64)
 
-    def add(self, numbers: Uint64s) -> Digest:
+    def add(self, numbers: UInt64s) -> Digest:
         sums = [np.add.reduce(mix(numbers ^ lane), dtype=np.uint64) for lane in _LANES]
         self._lanes += np.array(sums)
         return self
 
     def plus(self, other: Digest) -> Digest:
-        """Of the numbers of both."""
+        """The digest of the numbers of both."""
         return self._of(self._lanes + other._lanes)
 
     def minus(self, other: Digest) -> Digest:
-        """Without the other's numbers, all of which are here."""
+        """The digest without the numbers of `other`, all of which must have been added here."""
         return self._of(self._lanes - other._lanes)
 
     @classmethod
-    def _of(cls, lanes: Uint64s) -> Digest:
+    def _of(cls, lanes: UInt64s) -> Digest:
         digest = cls()
         digest._lanes = lanes
         return digest
@@ -70,25 +68,28 @@ class Digest:
 
 def row_checksums(
     ids: Int64s, visible_from: Int64s, visible_until: Int64s, sort_keys: pa.Array, rows: Any
-) -> Uint64s:
-    """Of each row. `rows` are the columns of the answer; `sort_keys` binary without NULLs."""
+) -> UInt64s:
+    """The checksum of each row of a copy.
+
+    `rows` holds the columns of the answer, `sort_keys` is a binary array without NULLs.
+    """
     head = [ids.view(np.uint64), visible_from.view(np.uint64), visible_until.view(np.uint64)]
     return _sum([*head, *_text_cells(sort_keys), *value_cells(rows)], len(ids))
 
 
 def key_ids(columns: Sequence[pa.Array], length: int) -> Int64s:
-    """A number from 0 upwards for each row, made from values: equal for equal values alone,
-    unless chance will have it.
+    """A number from 0 upwards for each row, made from its values: rows with equal values have
+    equal numbers, and other rows have other ones but for chance.
     """
     cells = [cell for column in columns for cell in _cells(column)]
     return (mix(_sum(cells, length)) >> np.uint64(1)).view(np.int64)
 
 
-def value_cells(rows: Any) -> list[Uint64s]:
+def value_cells(rows: Any) -> list[UInt64s]:
     return [cell for column in rows.columns for cell in _cells(column)]
 
 
-def _sum(cells: Sequence[Uint64s], length: int) -> Uint64s:
+def _sum(cells: Sequence[UInt64s], length: int) -> UInt64s:
     total = np.zeros(length, np.uint64)
     multipliers = factors(2 * len(cells))
     for place, cell in enumerate(cells):
@@ -97,8 +98,8 @@ def _sum(cells: Sequence[Uint64s], length: int) -> Uint64s:
     return total
 
 
-def _cells(column: pa.Array) -> list[Uint64s]:
-    """Whether there is a value, and the value; zeros where there is none."""
+def _cells(column: pa.Array) -> list[UInt64s]:
+    """The words of a column: 1 or 0 for a value or NULL, then the value, zeros under a NULL."""
     known = column.is_valid().to_numpy(zero_copy_only=False)
     values = _text_cells(column) if _is_text(column.type) else _value_cells(column)
     if column.null_count:
@@ -110,7 +111,7 @@ def _is_text(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
 
 
-def _value_cells(column: pa.Array) -> list[Uint64s]:
+def _value_cells(column: pa.Array) -> list[UInt64s]:
     if pa.types.is_boolean(column.type):
         return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint64)]
     if pa.types.is_date32(column.type):
@@ -132,8 +133,11 @@ def _buffer(column: pa.Array, dtype: Any, width: int) -> Any:
     return np.frombuffer(content, dtype)[begin : begin + len(column) * width]
 
 
-def _text_cells(column: pa.Array) -> list[Uint64s]:
-    """The length in bytes, and the sum of the bytes as words of 32 bits, zeros after the last."""
+def _text_cells(column: pa.Array) -> list[UInt64s]:
+    """The words of texts: their length in bytes, and the weighted sum of their bytes.
+
+    The bytes are taken as words of 32 bits, the last one filled with zeros.
+    """
     if not len(column):
         return [np.empty(0, np.uint64)] * 2
     column = column.fill_null("" if pa.types.is_string(column.type) else b"")
@@ -152,7 +156,7 @@ def _text_cells(column: pa.Array) -> list[Uint64s]:
 
 
 def _spread(starts: Int64s, lengths: Int64s) -> Int64s:
-    """`starts[i], starts[i] + 1, …`, `lengths[i]` of them, for each i."""
+    """The numbers `starts[i], starts[i] + 1, …`, `lengths[i]` of them, for each i."""
     ends = np.cumsum(lengths)
     places: Int64s = np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
     return places

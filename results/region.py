@@ -1,24 +1,31 @@
-"""The rows a window holds at one instant, as a region of (ts, row_id)."""
+"""Windows as regions of (ts, row_id): the rows a window holds at one instant.
+
+A region is found from a window and NOW (`time_region`, `row_region`, `count_region`). For time
+windows the opposite is known too: from a row's ts the interval of NOW in which the window holds the
+row (`visible`). Windows choose rows before WHERE does.
+
+In all functions `oldest` is the least ts that is retained (None: all rows are retained), and `high`
+is the next row id at the answer's position.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
-
-# A point in the order of rows: (ts, row_id), compared in that order.
-Moment = tuple[int, int]
+from datastem.arrays import Int64s, Mask
+from datastem.instants import FOR_EVER, SINCE_EVER
+from results.row_order import Moment, TimedRows, nth_newest
+from results.window import CountWindow, RowWindow, TimeWindow
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
     """Rows with `since <= (ts, row_id) < until` and `lo <= row_id < hi`.
 
-    `since` None is the beginning of time.
+    A `since` of None is the beginning of time.
     """
 
     since: Moment | None
@@ -28,11 +35,12 @@ class Region:
 
     @property
     def begin(self) -> int | None:
-        """With `end`: no row has its ts outside of `[begin, end)`."""
+        """The least ts a row of the region may have; None where there is no least one."""
         return None if self.since is None else self.since[0]
 
     @property
     def end(self) -> int:
+        """An instant that is later than the ts of every row of the region."""
         return self.until[0] + (self.until[1] > 0)
 
     @property
@@ -42,29 +50,32 @@ class Region:
 
     @property
     def instants_only(self) -> bool:
-        """Whether all rows of one ts are on one side of each end."""
+        """Whether all rows of one ts are on the same side of each end."""
         return self.until[1] <= 0 and (self.since is None or self.since[1] <= 0)
 
     def contains(self, low: int, high: int, first: int, stop: int) -> bool:
-        """Whether it is sure to hold every row with ts in `[low, high]` and id in `[first, stop)`.
+        """Whether the region is sure to hold every row with ts in `[low, high]` and id in
+        `[first, stop)`.
 
-        Said without looking at the rows, so it may be False where they are all inside.
+        The rows themselves are not looked at, so the answer may be False although the region holds
+        all of them.
         """
         after = self.since is None or (low, first) >= self.since
         return after and (high, stop - 1) < self.until and self.lo <= first and stop <= self.hi
 
     def holds(self, ts: Int64s, ids: Int64s) -> Mask:
+        """A mask of the given rows: true for those in the region."""
         inside = (ids >= self.lo) & (ids < self.hi) & _before(ts, ids, self.until)
         return inside if self.since is None else inside & ~_before(ts, ids, self.since)
 
     def narrowed(self, since: Moment | None = None, until: Moment | None = None) -> Region:
-        """The rows of it that are at or after `since`, and before `until`."""
+        """The part of the region at or after `since`, and before `until`."""
         later = self.since if since is None else max(since, self.since or since)
         sooner = self.until if until is None else min(until, self.until)
         return Region(later, sooner, self.lo, self.hi)
 
     def minus(self, other: Region) -> list[Region]:
-        """The rows of it that the other does not hold, as disjoint regions; none of them empty."""
+        """The rows of this region that `other` does not hold, as disjoint regions, none empty."""
         if self.empty or other.empty:
             return [] if self.empty else [self]
         level = self.narrowed(other.since, other.until)
@@ -77,18 +88,114 @@ class Region:
         return [part for part in parts if part is not None and not part.empty]
 
 
-def common(some: Int64s, others: Int64s) -> Int64s:
-    """What is in both; each ascends."""
-    if len(some) > len(others):
-        some, others = others, some
-    if not len(some):
-        return some
-    places = np.minimum(others.searchsorted(some), len(others) - 1)
-    found: Int64s = some[others[places] == some]
-    return found
-
-
 def _before(ts: Int64s, ids: Int64s, moment: Moment) -> Mask:
     if moment[1] <= 0:
         return np.asarray(ts < moment[0])
     return np.asarray((ts < moment[0]) | ((ts == moment[0]) & (ids < moment[1])))
+
+
+# ---- from a window to its region
+
+
+def time_region(window: TimeWindow, now: int, oldest: int | None, high: int) -> Region:
+    """The region of a time window at `now`."""
+    begin, end = window.at(now)
+    return Region(_since(begin, oldest), (end, 0), 0, high)
+
+
+def row_region(window: RowWindow, now: int, oldest: int | None, high: int) -> Region:
+    """The region of a window over row ids at `now`."""
+    lo, hi = window.at(high - 1)
+    return Region(_since(oldest), (now + 1, 0), lo, min(hi, high))
+
+
+def count_region(
+    window: CountWindow, past: Region, newest: Sequence[TimedRows], total: int
+) -> Region:
+    """The region of a window that counts rows.
+
+    `past` holds all retained rows with ts up to NOW. `total` counts the stream's rows with ts up to
+    NOW, retained or not. `newest` are rows of `past`: all of them, or at least its newest
+    `deciding_rows(window, total)`. For a window with partitions the result is the region from
+    which the newest rows of each partition are then chosen.
+    """
+    skip = _skipped(window, total)
+    if skip and (last := nth_newest(newest, skip)):
+        past = past.narrowed(until=last)
+    elif skip:
+        past = past.narrowed(until=past.since or (SINCE_EVER, 0))
+    if window.partition_by:
+        return past
+    first = nth_newest(newest, skip + window.rows)
+    return past if first is None else past.narrowed(since=first)
+
+
+def deciding_rows(window: CountWindow, total: int) -> int:
+    """How many of the newest rows `count_region` needs to see; `total` as it takes it."""
+    return _skipped(window, total) + (0 if window.partition_by else window.rows)
+
+
+def _skipped(window: CountWindow, total: int) -> int:
+    return 0 if window.slide is None else total % window.slide
+
+
+def _since(*begins: int | None) -> Moment | None:
+    known = [begin for begin in begins if begin is not None]
+    return (max(known), 0) if known else None
+
+
+# ---- from a row's ts to the instants at which a time window holds it
+#
+# Both ends of the interval rise with ts, so the rows that are visible at some NOW of
+# `[now, horizon]` are those of one interval of ts.
+
+
+def visible(window: TimeWindow, ts: Int64s, retain: int | None) -> tuple[Int64s, Int64s]:
+    """For each ts the interval `[visible_from, visible_until)` of NOW in which the window holds
+    the row.
+
+    An end is FOR_EVER where nothing ends it; the interval of a row that is never in the window is
+    empty. `retain` is how long the stream keeps a row.
+    """
+    begin, end = window.begin, window.end
+    first, until = ts.copy(), np.full_like(ts, FOR_EVER)
+    never = np.zeros(len(ts), np.bool_)
+    if end is not None and end.relative:
+        np.maximum(first, ts - end.offset + 1, out=first)
+    elif end is not None:
+        never |= ts >= end.offset
+    if begin is not None and begin.relative:
+        until = ts - begin.offset + 1
+    elif begin is not None:
+        never |= ts < begin.offset
+    if window.slide is not None:
+        first = _next_multiple(first, window.slide)
+        if begin is not None and begin.relative:
+            until = _next_multiple(until, window.slide)
+    until = np.minimum(until, leaving(ts, retain))
+    return np.where(never, FOR_EVER, first), until
+
+
+def leaving(ts: Int64s, retain: int | None) -> Int64s:
+    """For each ts the first NOW at which its row is no longer retained."""
+    return np.full_like(ts, FOR_EVER) if retain is None else ts + retain
+
+
+def horizon_region(
+    window: TimeWindow, now: int, horizon: int | None, oldest: int | None, high: int
+) -> Region:
+    """The rows that are visible at `now`, or enter the window up to `horizon` (None: ever)."""
+    begin, _ = window.at(now)
+    return Region(_since(begin, oldest), (entered(window, horizon), 0), 0, high)
+
+
+def entered(window: TimeWindow, horizon: int | None) -> int:
+    """The ts below which rows, and no others, have entered the window by `horizon`."""
+    if horizon is not None:
+        return window.at(horizon)[1]
+    fixed = window.end is not None and not window.end.relative
+    return window.end.offset if fixed and window.end is not None else FOR_EVER
+
+
+def _next_multiple(instants: Int64s, step: int) -> Int64s:
+    return -(-instants // step) * step

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A point: `offset` itself, or the present plus `offset` where it is relative."""
+    """An end of a window: `offset` itself, or the present plus `offset` where it is relative."""
 
     offset: int
     relative: bool
@@ -24,9 +24,11 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """`begin` None: from the first row retained. `end` None: up to and including NOW.
+    """Rows with a ts between two ends.
 
-    With `slide`, NOW is first set back to a multiple of it, counted from 1970-01-01 UTC.
+    Without `begin` the window starts at the first row retained, without `end` it reaches up to and
+    including NOW. With `slide`, NOW is first set back to a multiple of it, counted from 1970-01-01
+    UTC.
     """
 
     begin: Bound | None = None
@@ -34,27 +36,23 @@ class TimeWindow:
     slide: int | None = None
 
     def present(self, now: int) -> int:
-        """The instant the window is of."""
+        """The instant the window is of at `now`: `slide` sets it back."""
         return now if self.slide is None else now - now % self.slide
 
-    def at(self, now: int, retain: int | None = None) -> tuple[int | None, int]:
-        """`[begin, end)` of ts. Rows after NOW wait, rows past the retention are gone.
+    def at(self, now: int) -> tuple[int | None, int]:
+        """The interval `[begin, end)` of ts at `now`; empty where begin >= end.
 
-        The retention counts from NOW itself, not from where `slide` has set it back to. The
-        interval is empty where begin >= end.
+        Rows with a ts after NOW wait for it.
         """
         present = self.present(now)
         limit = present + 1
         end = limit if self.end is None else min(self.end.at(present), limit)
-        begins = [] if self.begin is None else [self.begin.at(present)]
-        if retain is not None:
-            begins.append(now - retain + 1)
-        return (max(begins) if begins else None), end
+        return (None if self.begin is None else self.begin.at(present)), end
 
 
 @dataclass(frozen=True, slots=True)
 class RowWindow:
-    """Over the stream's own counter: row ids in `[begin, end)`, of rows with ts up to NOW.
+    """Rows with an id in `[begin, end)` and a ts up to NOW.
 
     A relative bound counts from LAST, the greatest row id at the answer's position.
     """
@@ -63,16 +61,16 @@ class RowWindow:
     end: Bound
 
     def at(self, last: int) -> tuple[int, int]:
-        """`[begin, end)` of row ids, where `last` is LAST, or -1 for a stream without rows."""
+        """The interval `[begin, end)` of row ids; `last` is LAST, -1 for a stream without rows."""
         return max(self.begin.at(last), 0), min(self.end.at(last), last + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class CountWindow:
-    """The newest `rows` by (ts, row_id) with ts up to NOW; for each partition where there are any.
+    """The newest `rows` by (ts, row_id) with a ts up to NOW: of the stream, or of each partition.
 
-    With `slide`, the newest rows are left out that are more than a multiple of it: of n rows of
-    the stream with ts up to NOW, retained or not, the first n - n % slide count.
+    With `slide`, of the n rows of the stream with ts up to NOW, retained or not, only the first
+    n - n % slide count.
     """
 
     rows: int

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import canonical, codes
+from datastem.equality import canonical, codes, key_digests
 from datastem.history import History
-from datastem.keys import key_digests
-from datastem.runs import FIRST, KeyedRows
+from datastem.instants import SINCE_EVER
+from datastem.keyed_rows import KeyedRows
 from querystem.aggregate import finish, merge, partial
 from querystem.expressions import TRUE
 from querystem.kernel import matches
 from querystem.query import Query
 from querystem.shape import shape
-from results.choice import by_count, by_row, by_time
-from results.newest import Run, newest_of_each
-from results.region import Region
+from results.region import Region, count_region, row_region, time_region
+from results.row_order import TimedRows, newest_of_each
 from results.window import CountWindow, RowWindow, TimeWindow
 from tests.oracle.keyed import Keyed
 
@@ -84,7 +83,7 @@ def _current(
     high = history.high if keyed.high is None else keyed.high
     instant = query.window.present(now) if isinstance(query.window, TimeWindow) else now
     reached = now if keyed.reached is None else max(now, keyed.reached)
-    cut = FIRST if retain is None else reached - retain
+    cut = SINCE_EVER if retain is None else reached - retain
     found = history.current(high, instant, cut)
     return [
         part.filter(pa.array(np.isin(_moments(part)[1], found.ids))).drop_columns(["_op"])
@@ -97,21 +96,21 @@ def _region(
 ) -> Region:
     match query.window:
         case TimeWindow() as window:
-            return by_time(window, now, oldest, high)
+            return time_region(window, now, oldest, high)
         case RowWindow() as window:
-            return by_row(window, now, oldest, high)
+            return row_region(window, now, oldest, high)
         case CountWindow() as window:
-            everything = by_time(TimeWindow(), now, oldest, high)
+            everything = time_region(TimeWindow(), now, oldest, high)
             runs = [run for part in parts if (run := _run(part, everything)) is not None]
             waiting = sum(int((_moments(part)[0] > now).sum()) for part in parts)
-            return by_count(window, everything, runs, high - waiting)
+            return count_region(window, everything, runs, high - waiting)
 
 
-def _run(part: pa.RecordBatch, region: Region) -> Run | None:
+def _run(part: pa.RecordBatch, region: Region) -> TimedRows | None:
     ts, ids = _moments(part)
     kept = region.holds(ts, ids)
     ts, ids = ts[kept], ids[kept]
-    return Run(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
+    return TimedRows(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
 
 
 def _partitioned(window: CountWindow, rows: pa.RecordBatch) -> pa.RecordBatch:

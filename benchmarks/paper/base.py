@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.paper.workload import Array, Workload
-from datastem.blocks import BLOCK_BITS, Int64s
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS
 from datastem.codec import decode, encode
 from datastem.memory import Memory
 from datastem.stem import DataStem
 from querystem.language import bind_window
-from results.choice import by_row
+from results.region import row_region
 from results.window import RowWindow
 
 # How the rows come in; the SteM merges them as it does in a server.
@@ -47,7 +48,7 @@ class Base:
 
     def bounds(self, window: RowWindow) -> tuple[int, int]:
         """`[lo, hi)` of the row ids in the window now."""
-        region = by_row(window, NEVER, None, self.high)
+        region = row_region(window, NEVER, None, self.high)
         return region.lo, region.hi
 
     def take(self, ids: Int64s) -> pa.RecordBatch:

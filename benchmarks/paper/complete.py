@@ -12,7 +12,7 @@ from collections import deque
 import numpy as np
 
 from benchmarks.paper.workload import Array
-from datastem.blocks import Int64s
+from datastem.arrays import Int64s
 from querystem.index import Matches
 
 _LEAST = 8

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.paper.base import Base, columns_of
 from benchmarks.paper.workload import Array, Factor, Query
-from datastem.blocks import Int64s
+from datastem.arrays import Int64s
 from results.window import RowWindow
 
 # Of the window: with more rows than this an index costs more than a scan. Over intervals 1/16 and

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from benchmarks.paper.base import INSERT_ROWS, Base, batches
 from benchmarks.paper.workload import Query
-from datastem.blocks import BLOCK_BITS, Int64s
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS
 from psoup.engine import pieces
 from querystem.index import QueryStem
-from results.known import Known
-from results.matches import MatchPieces
+from results.match_cache import MatchCache
+from results.stored_matches import MatchPieces
 from results.window import RowWindow
 
 STREAM_ID = 1
@@ -36,7 +37,7 @@ class Partial:
         live = pa.array(range(len(queries)), pa.int64())
         self.matches = pieces.merge(pa.concat_tables(found), live)
         self._base = base
-        self._known = Known(1 << 40)
+        self._known = MatchCache(1 << 40)
         self._decode(len(queries))
 
     def _decode(self, count: int) -> None:

@@ -17,7 +17,7 @@ from benchmarks.paper.complete import Complete
 from benchmarks.paper.nomat import NoMat
 from benchmarks.paper.partial import Partial, query_stem
 from benchmarks.paper.workload import Workload
-from datastem.blocks import Int64s
+from datastem.arrays import Int64s
 from datastem.codec import query_view
 from querystem.index import QueryStem
 

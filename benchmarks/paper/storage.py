@@ -13,8 +13,8 @@ from benchmarks.paper.nomat import NoMat
 from benchmarks.paper.partial import Partial, query_stem
 from benchmarks.paper.response import complete_over
 from benchmarks.paper.workload import Query, Workload
-from datastem.blocks import BLOCK_BITS
-from results.bitmap import BLOCK_MASK, encode
+from datastem.blocks import BLOCK_BITS, BLOCK_MASK
+from results.bitmaps import encode
 
 
 @dataclass(frozen=True)

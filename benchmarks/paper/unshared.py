@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from benchmarks.paper.base import columns_of
 from benchmarks.paper.workload import Array, Query
-from querystem.index.matches import Lists, Matches
+from querystem.index.matches import Matches, RowLists
 
 
 class Unshared:
@@ -22,7 +22,7 @@ class Unshared:
         counts = np.array([len(each) for each in found], np.int64)
         some = counts > 0
         rows = (np.concatenate(found) + first).astype(np.uint32)
-        return Matches((Lists(np.flatnonzero(some), counts[some], rows),))
+        return Matches((RowLists(np.flatnonzero(some), counts[some], rows),))
 
 
 def _places(query: Query, columns: dict[str, Array]) -> Array:

@@ -17,7 +17,7 @@ from benchmarks.figures import Figure, Panel, Series
 from benchmarks.report import Report
 from benchmarks.sync.changes import SLIDING
 from benchmarks.sync.clientlog import ClientLogs, encoded
-from results.bitmap import encode
+from results.bitmaps import encode
 
 BATCH = 1_000
 

@@ -19,8 +19,8 @@ from datastem.blocks import BLOCK_ROWS
 from datastem.codec import empty_rows, stem_schema
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
-from datastem.stem import Reader, Segment
-from datastem.tail import Inserts
+from datastem.segments import Inserts, RowSegment
+from datastem.stem import SegmentReader
 from psoup.store import (
     CorruptStore,
     Data,
@@ -37,8 +37,8 @@ from psoup.store.epochs import GENESIS
 from psoup.store.layout import COVERAGE, SEGMENT_BITS
 from psoup.store.log.decoding import rows_of
 from psoup.store.tables import read_files
-from results.coverage import Coverage
-from results.ranges import Range
+from results.id_sets import Range
+from results.stored_matches import StreamCoverage
 
 log = logging.getLogger("psoup.answers")
 
@@ -60,14 +60,14 @@ class EpochView:
     stems: Mapping[int, Snapshot]
     matches: Snapshot
     match_files: MatchFiles
-    coverage: Mapping[int, Coverage]
+    coverage: Mapping[int, StreamCoverage]
 
     @property
     def number(self) -> int:
         return self.epoch.number
 
-    def covering(self, stream_id: int) -> Coverage:
-        return self.coverage.get(stream_id) or Coverage.nothing()
+    def covering(self, stream_id: int) -> StreamCoverage:
+        return self.coverage.get(stream_id) or StreamCoverage.nothing()
 
     def files_for(self, stream_id: int, block: int, predicate: int) -> list[DataFile]:
         """The files that hold all matches of a predicate in a block."""
@@ -135,7 +135,7 @@ def _by_segment(files: Iterable[DataFile]) -> MatchFiles:
     return found
 
 
-def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Coverage]:
+def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, StreamCoverage]:
     old, new = before.epoch.versions.get("coverage", 0), epoch.versions.get("coverage", 0)
     if old == new:
         return {
@@ -150,7 +150,9 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Covera
         return {}
     streams = table.column("stream_id")
     return {
-        stream_id: Coverage.of(table.filter(pc.equal(streams, pa.scalar(stream_id))), mark.high)
+        stream_id: StreamCoverage.of(
+            table.filter(pc.equal(streams, pa.scalar(stream_id))), mark.high
+        )
         for stream_id, mark in epoch.streams.items()
     }
 
@@ -173,9 +175,9 @@ class StemFiles:
     def __init__(self, folder: DeltaFolder, schema: StreamSchema) -> None:
         self._folder = folder
         self._schema = stem_schema(schema)
-        self._segments: dict[str, tuple[Segment, ...]] = {}
+        self._segments: dict[str, tuple[RowSegment, ...]] = {}
 
-    def segments(self, files: Iterable[DataFile]) -> list[Segment]:
+    def segments(self, files: Iterable[DataFile]) -> list[RowSegment]:
         """The files' runs of rows. Looks into those that are larger than a block."""
         self._segments = {
             file.path: self._segments.get(file.path) or self._look(file) for file in files
@@ -183,7 +185,7 @@ class StemFiles:
         return [segment for found in self._segments.values() for segment in found]
 
     def read(
-        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+        self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         """Raises FileNotFoundError where the engine has removed a file since, CorruptStore where
         one is damaged."""
@@ -202,7 +204,7 @@ class StemFiles:
             )
         return one_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
 
-    def _look(self, file: DataFile) -> tuple[Segment, ...]:
+    def _look(self, file: DataFile) -> tuple[RowSegment, ...]:
         root = self._folder.root
         known = all(name in side for name in ("_row_id", "_ts") for side in (file.low, file.high))
         if known and file.rows <= BLOCK_ROWS:
@@ -213,7 +215,7 @@ class StemFiles:
             # Whoever needs its rows meets the damage; the others go on.
             return (_one_segment(root, file),)
         return tuple(
-            Segment(
+            RowSegment(
                 *group_range(metadata, group, "_row_id", 1),
                 *group_range(metadata, group, "_ts", 0),
                 RowGroup(root, file, group),
@@ -222,9 +224,9 @@ class StemFiles:
         )
 
 
-def _one_segment(root: Path, file: DataFile) -> Segment:
+def _one_segment(root: Path, file: DataFile) -> RowSegment:
     bounds = (file.low["_row_id"], file.high["_row_id"] + 1, file.low["_ts"], file.high["_ts"])
-    return Segment(*bounds, RowGroup(root, file, None))
+    return RowSegment(*bounds, RowGroup(root, file, None))
 
 
 def _read(source: RowGroup, columns: list[str], whole: bool) -> pa.Table:
@@ -257,7 +259,7 @@ class StemReader:
         memory: Memory,
         stream_id: int,
         schema: StreamSchema,
-        read_files: Reader,
+        read_files: SegmentReader,
         read_log: Callable[[int], Sequence[Entry]],
         known: Callable[[Hole], bool],
     ) -> None:
@@ -270,7 +272,7 @@ class StemReader:
         self._last: tuple[int, list[pa.RecordBatch]] = (0, [])
 
     def read(
-        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+        self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         """Raises FileNotFoundError, or LogTrimmed, where the engine has gone on since; CorruptStore
         where rows were lost since."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part, Picked, gather, in_order
-from datastem.codec import Columns, columns_read, columns_shown
+from datastem.arrays import Int64s
+from datastem.blocks import Part, Picked, gather, in_order
+from datastem.codec import StemColumns, columns_read, columns_shown
 from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold
 from psoup.answers.matching import MatchSource
@@ -201,7 +202,7 @@ class Selection:
         return lo, max(lo, hi), part.in_order and region.instants_only
 
 
-def _gather(picked: Picked, columns: Columns) -> pa.RecordBatch:
+def _gather(picked: Picked, columns: StemColumns) -> pa.RecordBatch:
     rows = sum(len(places) for _, places in picked)
     spending()(rows * len(columns.names) * _VALUE_UNITS)
     return gather(picked, columns.names, columns.schema)

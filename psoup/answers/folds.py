@@ -20,7 +20,8 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Int64s, Part
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Part
 from datastem.stem import StemView
 from psoup.answers.caches import Memo
 from querystem.pace import spending

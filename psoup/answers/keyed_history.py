@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from datastem.codec import HISTORY_COLUMNS
 from datastem.history import History
+from datastem.instants import SINCE_EVER
+from datastem.keyed_rows import KeyedRows
 from datastem.memory import Memory
-from datastem.runs import FIRST, KeyedRows
 from datastem.stem import StemView
 from psoup.answers.caches import LruCache
 
@@ -50,7 +51,7 @@ class KeyedStream:
             usable = newest.high <= stem.high and newest.cut <= cut
             history = newest if usable else seen
             history = _read(history if history.cut <= cut else History(), stem)
-            if cut > FIRST and len(history) > 2 * self._left + _SLACK:
+            if cut > SINCE_EVER and len(history) > 2 * self._left + _SLACK:
                 history = history.prune(cut)
                 self._left = len(history)
             if history.high >= newest.high:
@@ -88,7 +89,7 @@ class KeyedView:
 
         Without those that had ended by `cut`: what had is not retained.
         """
-        limit = FIRST if cut is None else cut
+        limit = SINCE_EVER if cut is None else cut
         history = self.stream.at(self.seen, self.stem, limit)
         # An instant later than any row's is as good as any other, and so is a cut where nothing
         # that is current can have ended.
@@ -105,7 +106,7 @@ class KeyedView:
         None where so many rows came that looking at all keys costs less; or some that had ended
         others by `cut` already, which may be forgotten.
         """
-        limit = FIRST if cut is None else cut
+        limit = SINCE_EVER if cut is None else cut
         history = self.stream.at(self.seen, self.stem, limit)
         high = self.stem.high
         few = max(_FEW_ROWS, len(history.live.runs) // 8)

@@ -10,7 +10,7 @@ from psoup.answers.planning import make_plan
 from psoup.answers.question import Question
 from psoup.answers.view import View
 from psoup.store import Store
-from results.known import Known
+from results.match_cache import MatchCache
 
 # What an entry of the memo takes beside its value.
 _MEMO_BYTES = 400
@@ -28,7 +28,7 @@ class AnswerMaker:
         self, store: Store, memory: int = 64 << 20, compute_rows: int = 20_000_000
     ) -> None:
         self.compute_rows = compute_rows
-        self.known = Known(memory // 16)
+        self.known = MatchCache(memory // 16)
         root, is_newest = store.table("matches").root, store.epochs.is_newest
         self.stored = MatchFileCache(root, memory // 8, is_newest)
         self.memo: Memo = Memo(memory // 16, _MEMO_BYTES)

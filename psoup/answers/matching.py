@@ -16,7 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from datastem.blocks import BLOCK_BITS, Int64s, Part
+from datastem.arrays import Int64s, UInt16s
+from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part
 from datastem.codec import are_rows, query_view
 from psoup.answers.caches import LruCache
 from psoup.answers.epoch_files import EpochView, group_range, one_batch
@@ -26,10 +27,9 @@ from psoup.store.delta.reading import reader
 from querystem.expressions import TRUE, Expression, weight_of
 from querystem.kernel import matches
 from querystem.pace import spending
-from results.bitmap import BLOCK_MASK, Lows
-from results.known import Known, Piece
-from results.matches import MatchPieces
-from results.ranges import Range, intersect, size
+from results.id_sets import Range, intersect, size
+from results.match_cache import BlockMatches, MatchCache
+from results.stored_matches import MatchPieces
 
 log = logging.getLogger("psoup.answers")
 
@@ -67,7 +67,7 @@ class MatchFileCache:
     def used(self) -> int:
         return self._held.used
 
-    def find(self, file: DataFile, predicate: int, block: int, epoch: int) -> Iterator[Lows]:
+    def find(self, file: DataFile, predicate: int, block: int, epoch: int) -> Iterator[UInt16s]:
         """The matches of a predicate in a block, in one piece or several.
 
         Raises FileNotFoundError where the engine has removed the file since, CorruptStore where the
@@ -111,7 +111,7 @@ class MatchFileCache:
         log.error("%s; its matches are computed here", error)
         self._lost[file.path] = str(error)
 
-    def _find(self, file: DataFile, predicate: int, block: int) -> Iterator[Lows]:
+    def _find(self, file: DataFile, predicate: int, block: int) -> Iterator[UInt16s]:
         for group, (lo, hi) in enumerate(self._spans(file)):
             if lo <= predicate < hi:
                 yield from self._pieces(file, group).find(predicate, block)
@@ -216,7 +216,7 @@ class Matcher:
     stream_id: int
     where: Expression
     epoch: EpochView
-    known: Known
+    known: MatchCache
     stored: MatchFileCache
     work: Work
 
@@ -266,7 +266,7 @@ class Matcher:
         piece = self._without_rows(block, lo, hi)
         return not piece.missing(lo, hi) and not len(piece.between(lo, hi))
 
-    def _without_rows(self, block: int, lo: int, hi: int) -> Piece:
+    def _without_rows(self, block: int, lo: int, hi: int) -> BlockMatches:
         """The matches of a block that are remembered or stored; some of `[lo, hi)` may be
         missing."""
         piece = self.known.probe(self.predicate, block)
@@ -278,7 +278,7 @@ class Matcher:
                     piece = self.known.insert(self.predicate, block, stored, found)
         return piece
 
-    def _stored(self, block: int) -> Lows | None:
+    def _stored(self, block: int) -> UInt16s | None:
         """All stored matches of the block, in whatever pieces; None where some are lost."""
         epoch, predicate = self.epoch, self.predicate
         try:
@@ -291,7 +291,7 @@ class Matcher:
             return None
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint16)
 
-    def _computed(self, part: Part, lo: int, hi: int) -> Lows:
+    def _computed(self, part: Part, lo: int, hi: int) -> UInt16s:
         first, last = np.searchsorted(part.ids, [lo, hi])
         rows = part.rows.slice(first, last - first)
         found = matches(self.where, query_view(rows)) & are_rows(rows)

@@ -15,21 +15,21 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part
+from datastem.arrays import Int64s
+from datastem.blocks import Part
 from datastem.instants import MIN_INSTANT
 from datastem.schema import StreamSchema
-from datastem.stem import Mark, StemView
+from datastem.stem import StemView, SystemColumn
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.keyed_history import KeyedView
 from psoup.answers.matching import Matcher
 from psoup.store import START, Position
 from querystem.expressions import Expression
-from querystem.query import Query
-from querystem.refresh import RefreshEvery
+from querystem.query import Query, RefreshEvery
 from results.window import TimeWindow, Window
 
 # Rows whose mark is at most this are known.
-Limit = tuple[Mark, int]
+Limit = tuple[SystemColumn, int]
 
 _NO_NOW = "the stream has no rows yet, so it has no NOW"
 _INSTANT_PAST = "the instant lies before the retention; what is left of it is shown"

@@ -12,8 +12,8 @@ from psoup.errors import BadRequest, RowsLost, StreamDropped
 from psoup.lookup import find_registration
 from psoup.store import Hole, StreamState
 from querystem.identity import base_query, slides
-from querystem.refresh import RefreshEvery, RefreshOn
-from results.choice import by_time
+from querystem.query import RefreshEvery, RefreshOn
+from results.region import time_region
 from results.window import UNBOUNDED, TimeWindow
 
 _LOST_HINT = (
@@ -179,5 +179,5 @@ def _spoils(plan: Plan, hole: Hole, ahead: bool) -> bool:
         return True
     if plan.now is None:
         return False
-    region = by_time(plan.window, plan.now, plan.oldest, 0)
+    region = time_region(plan.window, plan.now, plan.oldest, 0)
     return hole.meets(region.begin, None if ahead else region.end)

@@ -14,8 +14,7 @@ from psoup.lookup import TenantStreams, find_registration
 from psoup.store import State
 from querystem.language import bind_query, bind_window
 from querystem.pace import spending
-from querystem.query import Query
-from querystem.refresh import RefreshOn
+from querystem.query import Query, RefreshOn
 from results.window import Window
 
 # Bytes that are held for each character of a text that was read; units (`querystem.pace`) to read.

@@ -16,7 +16,8 @@ from typing import TypeAlias
 from datastem.codec import empty_rows
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
-from datastem.stem import DataStem, Segment
+from datastem.segments import RowSegment
+from datastem.stem import DataStem
 from psoup.answers.epoch_files import EMPTY, EpochView, StemFiles, StemReader, open_epoch_view
 from psoup.answers.keyed_history import KeyedStream
 from psoup.store import (
@@ -36,7 +37,7 @@ from psoup.store.log.decoding import DecodedRows, decode_rows
 _MOST_MARKS = 4096
 
 # The runs of rows in files, by stream.
-Segments: TypeAlias = dict[int, list[Segment]]
+Segments: TypeAlias = dict[int, list[RowSegment]]
 
 
 def read_commit(store: Store, version: int, state: State) -> tuple[list[Entry], DecodedRows, int]:

@@ -12,16 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import BLOCK_BITS, Int64s, Part
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS, Part
 from datastem.equality import canonical, codes
-from datastem.runs import KeyedRows
+from datastem.keyed_rows import KeyedRows
 from datastem.stem import StemView
 from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold, FoldedRun
 from psoup.answers.keyed_history import KeyedView
-from results.choice import by_count, by_row, by_time, reach
-from results.newest import Run, newest_of_each
-from results.region import Region, common
+from results.id_sets import common_ids
+from results.region import Region, count_region, deciding_rows, row_region, time_region
+from results.row_order import TimedRows, newest_of_each
 from results.window import UNBOUNDED, CountWindow, RowWindow, TimeWindow, Window
 
 _FOREVER = 1 << 62
@@ -50,7 +51,7 @@ class Choice:
         """
         if self.ids is not None:
             low, high = np.searchsorted(self.ids, [part.first, part.stop])
-            ids = common(ids, self.ids[low:high])
+            ids = common_ids(ids, self.ids[low:high])
         places = part.find(ids)
         if inside:
             return places
@@ -76,14 +77,14 @@ def choose(window: Window, stem: StemView, horizon: Horizon, memo: Memo, stream_
     now, oldest, high = horizon.now, horizon.oldest, horizon.high
     match window:
         case TimeWindow():
-            return Choice(by_time(window, now, oldest, high))
+            return Choice(time_region(window, now, oldest, high))
         case RowWindow():
-            return Choice(by_row(window, now, oldest, high))
+            return Choice(row_region(window, now, oldest, high))
         case CountWindow():
-            past = by_time(UNBOUNDED, now, oldest, high)
+            past = time_region(UNBOUNDED, now, oldest, high)
             total = _total(stem, horizon) if window.slide is not None else 0
-            runs = _newest_runs(stem, past, reach(window, total))
-            region = by_count(window, past, runs, total)
+            runs = _newest_runs(stem, past, deciding_rows(window, total))
+            region = count_region(window, past, runs, total)
             if not window.partition_by:
                 return Choice(region)
             return Choice(*newest_of_partitions(window, stem, region, memo, stream_id))
@@ -98,14 +99,14 @@ def _total(stem: StemView, horizon: Horizon) -> int:
     return horizon.high - waiting
 
 
-def _newest_runs(stem: StemView, past: Region, count: int) -> list[Run]:
+def _newest_runs(stem: StemView, past: Region, count: int) -> list[TimedRows]:
     """Runs of rows, newest blocks first: the newest `count` rows of the region and few others."""
     if not count or past.empty:
         return []
     numbers = stem.numbers(past.begin, past.end, past.hi)
     tops = {number: stem.latest(number) for number in numbers}
     numbers.sort(key=lambda number: -tops[number])
-    runs: list[Run] = []
+    runs: list[TimedRows] = []
     for place, number in enumerate(numbers):
         runs += [run for part in stem.parts(number, past.hi) if (run := _run(part, past))]
         next_top = tops[numbers[place + 1]] if place + 1 < len(numbers) else -_FOREVER
@@ -114,7 +115,7 @@ def _newest_runs(stem: StemView, past: Region, count: int) -> list[Run]:
     return runs
 
 
-def _rows_after(runs: Sequence[Run], instant: int, count: int) -> bool:
+def _rows_after(runs: Sequence[TimedRows], instant: int, count: int) -> bool:
     """Whether at least `count` rows of the runs are later than the instant."""
     if sum(len(run.ts) for run in runs if run.high > instant) < count:
         return False
@@ -125,12 +126,12 @@ def _rows_after(runs: Sequence[Run], instant: int, count: int) -> bool:
     )
 
 
-def _run(part: Part, past: Region) -> Run | None:
+def _run(part: Part, past: Region) -> TimedRows | None:
     if past.contains(*part.bounds, part.first, part.stop):
-        return Run(part.ts, part.ids, *part.bounds)
+        return TimedRows(part.ts, part.ids, *part.bounds)
     kept = past.holds(part.ts, part.ids)
     ts, ids = part.ts[kept], part.ids[kept]
-    return Run(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
+    return TimedRows(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
 
 
 # ---- keyed streams
@@ -145,11 +146,11 @@ def choose_current(window: Window, keyed: KeyedView, horizon: Horizon) -> Choice
     rows = keyed.current(high, instant, cut)
     match window:
         case TimeWindow():
-            region = by_time(window, now, None, high)
+            region = time_region(window, now, None, high)
         case RowWindow():
-            region = by_row(window, now, None, high)
+            region = row_region(window, now, None, high)
         case CountWindow():
-            region = by_time(UNBOUNDED, now, None, high)
+            region = time_region(UNBOUNDED, now, None, high)
             return Choice(region, _newest_current(window, keyed.stem, rows, high))
     return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
 

@@ -13,12 +13,12 @@ import time
 import numpy as np
 from pyspark.sql import SparkSession
 
+from datastem.blocks import BLOCK_BITS
 from psoup.engine.coverage import Band
 from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.settings import EngineSettings
 from psoup.engine.worker import Slice, backfill
-from results.bitmap import BLOCK_BITS
 
 log = logging.getLogger(__name__)
 

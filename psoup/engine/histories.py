@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from datastem.closures import Closures
+from datastem.arrays import Int64s
 from datastem.codec import HISTORY_COLUMNS, INSTANT
-from datastem.equality import Int64s
-from datastem.history import History
-from datastem.runs import KeyedRows
+from datastem.history import Closures, History
+from datastem.keyed_rows import KeyedRows
 from psoup.engine.pieces import ROW_SEGMENT_BITS
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import reader

@@ -7,24 +7,22 @@ and block are disjoint, and a piece without matches is not written.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyroaring
 
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS, BLOCK_MASK
 from datastem.codec import are_rows, query_view
 from psoup.store.layout import MATCHES, SEGMENT_BITS
 from querystem.index import Matches, QueryStem
-from results.bitmap import BLOCK_BITS, BLOCK_MASK
 
 # Of a row id, where the layout counts from a block.
 ROW_SEGMENT_BITS = BLOCK_BITS + SEGMENT_BITS
 
 _ORDER = [("predicate_id", "ascending"), ("block", "ascending"), ("lo", "ascending")]
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def probe(index: QueryStem, stream_id: int, rows: pa.RecordBatch) -> pa.Table:

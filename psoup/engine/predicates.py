@@ -11,16 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Int64s, Mask
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.layout import PREDICATES
 from psoup.store.tables import read_files, read_newest
 from querystem.index import QueryStem
-
-Ints = npt.NDArray[np.int64]
 
 # A part is merged into the one before it unless that is so many times as large.
 _APART = 4
@@ -36,22 +34,22 @@ class PredicateTexts:
     def __init__(self) -> None:
         self._parts: list[_Part] = []
 
-    def ids(self) -> Ints:
+    def ids(self) -> Int64s:
         """The ids of the live predicates, in no order."""
         return np.concatenate([np.empty(0, np.int64), *[ids for ids, _ in self.parts()]])
 
-    def parts(self) -> Iterator[tuple[Ints, pa.Array]]:
+    def parts(self) -> Iterator[tuple[Int64s, pa.Array]]:
         """The ids and texts of the live predicates, part by part."""
         return (part.kept() for part in self._parts)
 
-    def contains(self, ids: Ints) -> npt.NDArray[np.bool_]:
+    def contains(self, ids: Int64s) -> Mask:
         here = np.zeros(len(ids), np.bool_)
         for part in self._parts:
             places, found = part.find(ids)
             here[found] = part.alive[places[found]]
         return here
 
-    def insert(self, ids: Ints, texts: pa.Array) -> None:
+    def insert(self, ids: Int64s, texts: pa.Array) -> None:
         """Adds predicates: `ids` ascend, and none of them is here."""
         self._parts.append(_Part(ids, texts))
         while len(self._parts) > 1 and len(self._parts[-2]) < _APART * len(self._parts[-1]):
@@ -61,7 +59,7 @@ class PredicateTexts:
             merged = pa.concat_arrays([texts for _, texts in kept]).take(pa.array(order))
             self._parts.append(_Part(joined[order], merged))
 
-    def remove(self, ids: Ints) -> None:
+    def remove(self, ids: Int64s) -> None:
         """Removes predicates, all of which are here."""
         for part in self._parts:
             places, found = part.find(ids)
@@ -74,19 +72,19 @@ class PredicateTexts:
 
 
 class _Part:
-    def __init__(self, ids: Ints, texts: pa.Array) -> None:
+    def __init__(self, ids: Int64s, texts: pa.Array) -> None:
         self.ids, self.texts = ids, texts
         self.alive = np.ones(len(ids), np.bool_)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def kept(self) -> tuple[Ints, pa.Array]:
+    def kept(self) -> tuple[Int64s, pa.Array]:
         if self.alive.all():
             return self.ids, self.texts
         return self.ids[self.alive], self.texts.filter(pa.array(self.alive))
 
-    def find(self, ids: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def find(self, ids: Int64s) -> tuple[Int64s, Mask]:
         """The place of each id in this part, and whether that place holds the id."""
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return places, self.ids[places] == ids
@@ -114,7 +112,7 @@ class Stem:
     def empty(self) -> bool:
         return not len(self.index)
 
-    def insert(self, ids: Ints, texts: pa.Array) -> None:
+    def insert(self, ids: Int64s, texts: pa.Array) -> None:
         inside = np.zeros(len(ids), np.bool_)
         for lo, hi in self._ranges:
             inside |= (ids >= lo) & (ids < hi)
@@ -145,7 +143,7 @@ class LivePredicates:
             self._apply(read_files(self._folder, added, PREDICATES))
         self._version = version
 
-    def live(self, stream_id: int) -> Ints:
+    def live(self, stream_id: int) -> Int64s:
         """The ids of a stream's live predicates."""
         return self._of(stream_id).ids()
 
@@ -207,7 +205,7 @@ class LivePredicates:
             if owner == stream_id:
                 stem.insert(ids[new], texts)
 
-    def _remove(self, stream_id: int, ids: Ints) -> None:
+    def _remove(self, stream_id: int, ids: Int64s) -> None:
         gone = np.unique(ids)
         gone = gone[self._live[stream_id].contains(gone)]
         self._live[stream_id].remove(gone)

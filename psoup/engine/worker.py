@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS
 from datastem.schema import OP, StreamSchema
 from psoup.engine import pieces
@@ -115,7 +116,7 @@ def insert(job: SparkJob, stream_id: int, rows: pa.Table) -> list[Outcome]:
     ]
 
 
-def _block_edges(ids: pieces.Int64s) -> list[int]:
+def _block_edges(ids: Int64s) -> list[int]:
     """The places at which row groups end, so that a reader of a block reads no other block."""
     return [first for first, _ in pieces.runs(ids >> BLOCK_BITS)][1:]
 

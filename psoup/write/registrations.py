@@ -25,8 +25,7 @@ from psoup.store.log.events import MANY
 from psoup.store.state.columns import HANDLE_BYTES
 from psoup.store.state.hash_index import Int64s
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
-from querystem.query import Query
-from querystem.refresh import RefreshOn
+from querystem.query import Query, RefreshOn
 
 
 @dataclass(frozen=True, slots=True)

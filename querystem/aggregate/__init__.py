@@ -1,9 +1,8 @@
-"""Aggregates that can be computed in pieces, kept, and put together in any way."""
+"""Aggregates that are computed in pieces, kept, and merged in any order."""
 
 from __future__ import annotations
 
-from querystem.aggregate.few import few
 from querystem.aggregate.finish import finish
 from querystem.aggregate.partial import Partial, merge, partial
 
-__all__ = ["Partial", "few", "finish", "merge", "partial"]
+__all__ = ["Partial", "finish", "merge", "partial"]

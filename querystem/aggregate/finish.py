@@ -1,4 +1,4 @@
-"""From what was kept to the values: here, and nowhere before, anything is rounded."""
+"""The values of aggregates, from the states of groups: only here anything is rounded."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datastem.equality import Int64s
+from datastem.arrays import Int64s
 from datastem.types import Kind, Type
-from querystem.aggregate.counts import Counts
-from querystem.aggregate.distinct import Distinct
-from querystem.aggregate.extremes import Ends, Extremes
-from querystem.aggregate.limbs import MOST_TERMS
-from querystem.aggregate.needs import places
-from querystem.aggregate.partial import Partial, State
+from querystem.aggregate.limbs import DOUBLE_UNIT, MOST_TERMS
+from querystem.aggregate.partial import GroupState, Partial, places
 from querystem.aggregate.rounding import averages, deviations, to_doubles, to_integers
-from querystem.aggregate.sums import MINUS, NAN, PLUS, Sums
-from querystem.aggregate.terms import DOUBLE_UNIT
+from querystem.aggregate.states import MINUS, NAN, PLUS, Counts, Distinct, Ends, Extremes, Sums
 from querystem.kernel import integers
 from querystem.kernel.arithmetic import fit
 from querystem.kernel.vector import Vector, to_arrow
@@ -28,9 +23,9 @@ _NOTHING = "nothing"
 
 
 def finish(grouping: Grouping, partial: Partial) -> pa.RecordBatch:
-    """One row for each group, by its keys ascending with NULLs last.
+    """One row for each group, by ascending keys with NULLs last; without keys there is one row.
 
-    Columns are `key_name(n)`, then `aggregate_name(n)`. Without keys there is one row.
+    The columns are `key_name(n)`, then `aggregate_name(n)`.
     """
     columns = {key_name(number): key for number, key in enumerate(partial.keys)}
     for number, own in enumerate(places(grouping)):
@@ -51,7 +46,7 @@ def finish(grouping: Grouping, partial: Partial) -> pa.RecordBatch:
     return rows.take(pa.array(sort(rankers, np.arange(partial.groups))))
 
 
-def _finish(aggregate: Aggregate, states: list[State], groups: int) -> pa.Array:
+def _finish(aggregate: Aggregate, states: list[GroupState], groups: int) -> pa.Array:
     match states:
         case [Extremes(values) | Ends(values)]:
             return values
@@ -65,7 +60,7 @@ def _finish(aggregate: Aggregate, states: list[State], groups: int) -> pa.Array:
     raise AssertionError(aggregate)
 
 
-def _of_distinct(aggregate: Aggregate, distinct: Distinct) -> list[State]:
+def _of_distinct(aggregate: Aggregate, distinct: Distinct) -> list[GroupState]:
     counts = Counts.of(distinct.codes, distinct.groups)
     if aggregate.function is Function.COUNT or aggregate.argument is None:
         return [counts]
@@ -114,7 +109,8 @@ def _source(aggregate: Aggregate) -> Type:
 
 
 def _with_flags(values: Any, sums: Sums, nan: int) -> Any:
-    """`nan` are the flags that make it NaN alone; both infinities together do always."""
+    """The values of sums with their flags: infinite, or NaN for a flag in `nan` or both
+    infinities."""
     flags = sums.flags
     if flags is None:
         return values

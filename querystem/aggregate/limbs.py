@@ -1,41 +1,48 @@
 """Exact sums, one for each group: integers of any size in columns of 32 bits.
 
 Adding is associative and loses nothing, so a sum does not depend on how its rows were batched.
+BIGINT and DECIMAL count in their own unit (10^-scale). DOUBLE counts in 2^-1074, which every finite
+double is a multiple of, and its squares in 2^-2148.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from datastem.equality import Int64s
+from datastem.arrays import Int64s, UInt64s
+from datastem.types import Kind, Type
 
 BITS = 32
 MASK = (1 << BITS) - 1
+DOUBLE_UNIT = -1074
+_LOW, _DIGIT = np.uint64(MASK), np.uint64(BITS)
+_FRACTION = np.uint64((1 << 52) - 1)
 
-Limb = np.ndarray[Any, np.dtype[np.int64]]
 
-# So many numbers can be added as doubles without a rounding: see `Terms`.
+# This many numbers can be added as doubles without rounding: see `Terms`.
 MOST_TERMS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A number for each row: the sum of `columns[j] * 2^(32 * (bins + j))`.
+    """A number for each row: row r is the sum of `columns[j][r] * 2^(32 * (bins[r] + j))`.
 
     Columns hold integers of magnitude below 2^37: MOST_TERMS of them add up exactly in a double.
     """
 
     bins: Int64s
-    columns: Sequence[Limb]
+    columns: Sequence[Int64s]
 
 
 @dataclass(frozen=True, slots=True)
 class Limbs:
-    """Group g is the sum of `digits[g, j] * 2^(32 * (offset + j))`.
+    """A sum for each group: group g is the sum of `digits[g, j] * 2^(32 * (offset + j))`.
 
     Digits are in `[0, 2^32)`, but for the last, which has the sign and is in `[-2^32, 2^32)`.
     """
@@ -57,7 +64,7 @@ class Limbs:
 
     @classmethod
     def of_integer(cls, total: int) -> Limbs:
-        """One group."""
+        """The limbs of a single group, whose sum is `total`."""
         offset = ((total & -total).bit_length() - 1) // BITS if total else 0
         rest, digits = total >> (BITS * offset), []
         while not -(1 << BITS) <= rest < 1 << BITS:
@@ -67,7 +74,7 @@ class Limbs:
 
     @classmethod
     def merge(cls, parts: Sequence[Limbs], codes: Int64s, groups: int) -> Limbs:
-        """`codes` has the new group of each group of each part, in their order."""
+        """The sums of all parts; `codes` has the new group of each group of each part."""
         low = min(part.offset for part in parts)
         width = max(part.offset + part.digits.shape[1] for part in parts) - low
         every = np.zeros((len(codes), width), np.int64)
@@ -86,7 +93,10 @@ class Limbs:
 
 
 def carried(digits: Int64s) -> Int64s:
-    """The same numbers with digits as `Limbs` has them, in as few columns. Changes its argument."""
+    """The numbers of `digits` with digits as `Limbs` has them, in as few columns as can be.
+
+    Changes its argument.
+    """
     for place in range(digits.shape[1] - 1):
         _carry(digits, place)
     if ((digits[:, -1] >> BITS) + 1 >> 1).any():
@@ -99,7 +109,7 @@ def carried(digits: Int64s) -> Int64s:
 
 
 def magnitude(digits: Int64s) -> tuple[Int64s, Any]:
-    """The absolute values, all their digits in `[0, 2^32)`, and where they were negative."""
+    """The absolute values, all digits in `[0, 2^32)`, and a mask of those that were negative."""
     negative = digits[:, -1] < 0
     return carried(np.where(negative[:, None], -digits, digits)), negative
 
@@ -108,3 +118,110 @@ def _carry(digits: Int64s, place: int) -> None:
     over = digits[:, place] >> BITS
     digits[:, place] &= MASK
     digits[:, place + 1] += over
+
+
+# ---- columns of numbers as terms
+
+
+def terms(array: pa.Array, type_: Type) -> Terms:
+    """The values of an array without NULL, NaN and infinity."""
+    match type_.kind:
+        case Kind.DOUBLE:
+            return _doubles(array)
+        case Kind.DECIMAL:
+            low, high = _limbs(array)
+            columns = [low & MASK, (low >> BITS) & MASK, high & MASK, high >> BITS]
+        case _:
+            values = array.to_numpy()
+            columns = [values & MASK, values >> BITS]
+    return Terms(np.zeros(len(array), np.int64), columns)
+
+
+def small_total(array: pa.Array, type_: Type) -> int | None:
+    """The sum of a few numbers in their unit, where Python adds them exactly; None for others."""
+    if type_.kind is Kind.BIGINT:
+        numbers: list[int] = array.to_numpy().tolist()
+        return sum(numbers)
+    return _double_total(array.to_numpy().tolist()) if type_.kind is Kind.DOUBLE else None
+
+
+def _double_total(values: list[float]) -> int | None:
+    """The exact sum; None where a value is not finite, or a part of the sum overflows."""
+    total = 0
+    try:
+        # `fsum` rounds the exact sum once; what that left over is the exact sum of one more.
+        while rounded := math.fsum(values):
+            numerator, denominator = rounded.as_integer_ratio()
+            total += numerator << (-DOUBLE_UNIT - denominator.bit_length() + 1)
+            values.append(-rounded)
+    except (OverflowError, ValueError):
+        return None
+    return total
+
+
+def squares(array: pa.Array, type_: Type) -> Terms:
+    """The squares of the values that `terms` takes."""
+    match type_.kind:
+        case Kind.DOUBLE:
+            return _double_squares(array)
+        case Kind.DECIMAL:
+            low, high = (limb.view(np.uint64) for limb in _limbs(array))
+            negative = high >> np.uint64(63) == 1
+            borrow = (low == 0).astype(np.uint64)
+            low, high = np.where(negative, -low, low), np.where(negative, ~high + borrow, high)
+            digits = [low & _LOW, low >> _DIGIT, high & _LOW, high >> _DIGIT]
+        case _:
+            whole = np.abs(array.to_numpy()).view(np.uint64)
+            digits = [whole & _LOW, whole >> _DIGIT]
+    return Terms(np.zeros(len(array), np.int64), _squared(digits))
+
+
+def _limbs(array: pa.Array) -> tuple[Int64s, Int64s]:
+    if not len(array):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    pairs = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
+    pairs = pairs[array.offset : array.offset + len(array)]
+    return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+
+def _parts(array: pa.Array) -> tuple[UInt64s, UInt64s, Any]:
+    """The parts of each double x = sign * mantissa * 2^(place - 1074): mantissa, place, sign."""
+    bits = array.to_numpy().view(np.uint64)
+    exponent = (bits >> np.uint64(52)) & np.uint64(0x7FF)
+    mantissa = (bits & _FRACTION) | (np.minimum(exponent, np.uint64(1)) << np.uint64(52))
+    place = np.maximum(exponent, np.uint64(1)) - np.uint64(1)
+    is_zero = mantissa == 0
+    if is_zero.any():
+        # A zero must not widen the sum down to the smallest bin.
+        place[is_zero] = 0 if is_zero.all() else place[~is_zero].min()
+    return mantissa, place, np.where(bits >> np.uint64(63), -1, 1)
+
+
+def _doubles(array: pa.Array) -> Terms:
+    mantissa, place, sign = _parts(array)
+    shift = place & np.uint64(31)
+    low, high = (mantissa & _LOW) << shift, (mantissa >> _DIGIT) << shift
+    digits = [low & _LOW, (low >> _DIGIT) + (high & _LOW), high >> _DIGIT]
+    columns = [digit.view(np.int64) * sign for digit in digits]
+    return Terms((place >> np.uint64(5)).astype(np.int64), columns)
+
+
+def _double_squares(array: pa.Array) -> Terms:
+    """The squares of doubles, whose places are multiples of 16: those of squares are of 32."""
+    mantissa, place, _ = _parts(array)
+    shift = place & np.uint64(15)
+    low = (mantissa & _LOW) << shift
+    rest = (low >> _DIGIT) + ((mantissa >> _DIGIT) << shift)
+    digits = [low & _LOW, rest & _LOW, rest >> _DIGIT]
+    return Terms((place >> np.uint64(4)).astype(np.int64), _squared(digits))
+
+
+def _squared(digits: list[UInt64s]) -> list[Int64s]:
+    columns = [np.zeros(len(digits[0]), np.uint64) for _ in range(2 * len(digits))]
+    for left, one in enumerate(digits):
+        for right in range(left, len(digits)):
+            product = one * digits[right]
+            times = np.uint64(1 if left == right else 2)
+            columns[left + right] += (product & _LOW) * times
+            columns[left + right + 1] += (product >> _DIGIT) * times
+    return [column.view(np.int64) for column in columns]

@@ -1,40 +1,97 @@
-"""Aggregates of some of the rows, and how those of more rows come from them.
+"""Partial aggregates: those of some of the rows, which merge into those of more rows.
 
-`merge([partial(g, a), partial(g, b)])` says the same as `partial(g, a + b)`, in any order and
-any nesting: nothing is rounded before `finish`.
+`merge([partial(g, a), partial(g, b)])` equals `partial(g, a + b)`, in any order and any nesting:
+nothing is rounded before `finish`. What several aggregates of a grouping need is kept once.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from datastem.equality import Int64s, canonical, codes
-from querystem.aggregate.counts import Counts
-from querystem.aggregate.distinct import Distinct
-from querystem.aggregate.extremes import Ends, Extremes
+from datastem.arrays import Int64s
+from datastem.equality import canonical, codes
 from querystem.aggregate.limbs import MOST_TERMS
-from querystem.aggregate.needs import Kept, Need, needs
-from querystem.aggregate.sums import Sums
-from querystem.expressions import ColumnRef, Expression
-from querystem.kernel import evaluate
-from querystem.query import Grouping
+from querystem.aggregate.states import Counts, Distinct, Ends, Extremes, Sums
+from querystem.expressions import Expression
+from querystem.kernel import values_of
+from querystem.query import Aggregate, Function, Grouping
 
-State = Counts | Sums | Extremes | Ends | Distinct
+
+class Kept(enum.Enum):
+    """What is kept of a group's rows, or of the values of an argument."""
+
+    ROWS = enum.auto()
+    COUNT = enum.auto()
+    SUM = enum.auto()
+    SQUARES = enum.auto()
+    MIN = enum.auto()
+    MAX = enum.auto()
+    FIRST = enum.auto()
+    LAST = enum.auto()
+    DISTINCT = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing to be kept, for as many aggregates as ask for it."""
+
+    kept: Kept
+    argument: Expression | None
+
+
+_PLAIN = {
+    Function.COUNT_ROWS: (Kept.ROWS,),
+    Function.COUNT: (Kept.COUNT,),
+    Function.SUM: (Kept.COUNT, Kept.SUM),
+    Function.AVG: (Kept.COUNT, Kept.SUM),
+    Function.STDDEV: (Kept.COUNT, Kept.SUM, Kept.SQUARES),
+    Function.MIN: (Kept.MIN,),
+    Function.MAX: (Kept.MAX,),
+    Function.FIRST: (Kept.FIRST,),
+    Function.LAST: (Kept.LAST,),
+}
+_COUNTING = frozenset({Function.COUNT, Function.SUM, Function.AVG, Function.STDDEV})
+
+
+@lru_cache(maxsize=4096)
+def needs(grouping: Grouping) -> tuple[Need, ...]:
+    """Everything to be kept for a grouping, each need once."""
+    found = dict.fromkeys(need for one in grouping.aggregates for need in _needs_of(one))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def places(grouping: Grouping) -> tuple[tuple[int, ...], ...]:
+    """For each aggregate of a grouping the places of its needs in `needs(grouping)`."""
+    every = needs(grouping)
+    return tuple(tuple(every.index(need) for need in _needs_of(one)) for one in grouping.aggregates)
+
+
+def _needs_of(aggregate: Aggregate) -> tuple[Need, ...]:
+    """The needs of one aggregate; DISTINCT makes no difference to functions that pick one value."""
+    if aggregate.distinct and aggregate.function in _COUNTING:
+        return (Need(Kept.DISTINCT, aggregate.argument),)
+    return tuple(Need(kept, aggregate.argument) for kept in _PLAIN[aggregate.function])
+
+
+GroupState = Counts | Sums | Extremes | Ends | Distinct
 
 _OVERHEAD = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """`keys` hold each group once, in no order; `states` are as `needs(grouping)` lists them."""
+    """The groups of some rows: the `keys` of each, in no order, and a state for each need."""
 
     groups: int
     keys: tuple[pa.Array, ...]
-    states: tuple[State, ...]
+    states: tuple[GroupState, ...]
 
     @property
     def nbytes(self) -> int:
@@ -43,7 +100,8 @@ class Partial:
 
 
 def partial(grouping: Grouping, rows: pa.RecordBatch) -> Partial:
-    """`rows` as the kernel sees them: the columns the grouping reads, `ts` and `row_id`."""
+    """The partial aggregates of `rows`, which have the columns the grouping reads, `ts` and
+    `row_id`."""
     slices = [
         _partial(grouping, rows.slice(start, MOST_TERMS))
         for start in range(0, max(rows.num_rows, 1), MOST_TERMS)
@@ -52,7 +110,10 @@ def partial(grouping: Grouping, rows: pa.RecordBatch) -> Partial:
 
 
 def merge(partials: Sequence[Partial]) -> Partial:
-    """Of one grouping, at least one. The cost grows with the groups, not with their rows."""
+    """The partial aggregates of all the rows of one or more partials of one grouping.
+
+    The cost grows with the number of groups, not with that of their rows.
+    """
     if len(partials) == 1:
         return partials[0]
     count = sum(one.groups for one in partials)
@@ -66,12 +127,6 @@ def merge(partials: Sequence[Partial]) -> Partial:
         for parts in zip(*(one.states for one in partials), strict=True)
     )
     return Partial(groups, _first_keys(keys, firsts), states)
-
-
-def values_of(expression: Expression, rows: pa.RecordBatch) -> pa.Array:
-    if isinstance(expression, ColumnRef):
-        return rows.column(expression.name)
-    return evaluate(expression, rows)
 
 
 def _partial(grouping: Grouping, rows: pa.RecordBatch) -> Partial:
@@ -89,7 +144,8 @@ def _first_keys(keys: Sequence[pa.Array], firsts: Int64s) -> tuple[pa.Array, ...
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """The values that are not NULL, the groups of their rows, and which rows these are."""
+    """The values of an aggregate's argument that are not NULL, the groups of their rows, and a mask
+    of the rows that have a value (None: all)."""
 
     values: pa.Array
     codes: Int64s
@@ -114,7 +170,7 @@ def _state(
     code: Int64s,
     groups: int,
     arguments: dict[Expression, _Argument],
-) -> State:
+) -> GroupState:
     if need.argument is None:
         return Counts.of(code, groups)
     if need.argument not in arguments:

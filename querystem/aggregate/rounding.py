@@ -1,4 +1,4 @@
-"""Exact sums as values: integers, doubles rounded once, averages, deviations."""
+"""Exact sums become values: integers, doubles rounded once, averages, deviations."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from datastem.equality import Int64s
+from datastem.arrays import Doubles, Int64s, Integers
 from querystem.aggregate.limbs import BITS, Limbs, magnitude
-from querystem.kernel.integers import Integers, narrow
-
-Doubles = np.ndarray[Any, np.dtype[np.float64]]
+from querystem.kernel.integers import narrow
 
 _LEAST_NORMAL = 2.0**-1022
 _FEW_GROUPS = 8  # are divided sooner one by one
@@ -19,7 +17,7 @@ _EXTRA = 3  # digits below the unit that a quotient by a count is computed to
 
 
 def to_integers(limbs: Limbs) -> Integers:
-    """The sums in their own unit: int64 if all fit, else Python integers."""
+    """The sums in their own unit, as int64 if all fit, else as Python integers."""
     digits = limbs.digits
     if limbs.offset == 0 and digits.shape[1] == 1:
         return digits[:, 0]
@@ -33,7 +31,7 @@ def _wide(limbs: Limbs) -> Integers:
 
 
 def _digits(limbs: Limbs) -> Integers:
-    """Python integers, in units of the lowest digit."""
+    """The sums as Python integers, in units of the lowest digit."""
     total = limbs.digits[:, -1].astype(object)
     for place in range(limbs.digits.shape[1] - 2, -1, -1):
         total = (total << BITS) + limbs.digits[:, place].astype(object)
@@ -41,14 +39,14 @@ def _digits(limbs: Limbs) -> Integers:
 
 
 def to_doubles(limbs: Limbs, unit: int) -> Doubles:
-    """The sums times 2^unit, rounded to the nearest, ties to even; infinite past the greatest."""
+    """The sums times 2^unit, rounded to the nearest double, ties to even, or infinite."""
     digits, negative = magnitude(limbs.digits)
     rest = np.zeros(len(digits), np.bool_)
     return _signed(_rounded(digits, rest, BITS * limbs.offset + unit), negative)
 
 
 def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
-    """The sums times 2^unit by counts below 2^32, rounded once. Where a count is 0, anything."""
+    """The sums times 2^unit by counts below 2^32, rounded once; for a count of 0 anything."""
     if len(counts) <= _FEW_GROUPS:
         exponent = BITS * limbs.offset + unit
         return _few_averages(limbs.digits.tolist(), counts.tolist(), exponent)
@@ -65,21 +63,21 @@ def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
     for group in np.flatnonzero((found < 2 * _LEAST_NORMAL) & (digits != 0).any(axis=1)):
         # Below the normal doubles the place to round at is another: rare enough for Python.
         total = abs(int(_digits(Limbs(0, limbs.digits[group : group + 1]))[0]))
-        found[group] = quotient(total, int(divisor[group]), BITS * limbs.offset + unit)
+        found[group] = _quotient(total, int(divisor[group]), BITS * limbs.offset + unit)
     return _signed(found, negative)
 
 
 def _few_averages(digits: list[list[int]], counts: list[int], exponent: int) -> Doubles:
     totals = [sum(digit << BITS * place for place, digit in enumerate(own)) for own in digits]
     pairs = zip(totals, counts, strict=True)
-    found = [quotient(total, max(count, 1), exponent) for total, count in pairs]
+    found = [_quotient(total, max(count, 1), exponent) for total, count in pairs]
     return np.array(found, np.float64) + 0.0
 
 
 def deviations(sums: Limbs, squares: Limbs, counts: Int64s, unit: int, scale: int) -> Doubles:
-    """Of samples, rounded once; sums count in 2^unit / 10^scale, squares in its square.
+    """The standard deviations of samples, rounded once; NaN where a count is less than 2.
 
-    One Python step for each group. NaN where a count is less than 2.
+    Sums count in 2^unit / 10^scale, squares in its square. Takes one Python step for each group.
     """
     found = np.full(len(counts), np.nan)
     chosen = np.flatnonzero(counts > 1)
@@ -99,7 +97,8 @@ def deviations(sums: Limbs, squares: Limbs, counts: Int64s, unit: int, scale: in
 
 
 def _root(numerator: int, denominator: int, unit: int) -> float:
-    """sqrt(numerator / denominator) * 2^unit: the last bit kept says whether any was cut off."""
+    """sqrt(numerator / denominator) * 2^unit, rounded once: the last bit kept says whether anything
+    was cut off."""
     if not numerator:
         return 0.0
     shift = max(0, 140 - numerator.bit_length() + denominator.bit_length())
@@ -107,11 +106,11 @@ def _root(numerator: int, denominator: int, unit: int) -> float:
     whole, rest = divmod(numerator << shift, denominator)
     root = math.isqrt(whole)
     inexact = rest or root * root != whole
-    return quotient(root << 1 | bool(inexact), 1, unit - shift // 2 - 1)
+    return _quotient(root << 1 | bool(inexact), 1, unit - shift // 2 - 1)
 
 
-def quotient(numerator: int, denominator: int, exponent: int) -> float:
-    """numerator / denominator * 2^exponent. Python rounds the quotient of integers once."""
+def _quotient(numerator: int, denominator: int, exponent: int) -> float:
+    """numerator / denominator * 2^exponent: Python rounds a quotient of integers once."""
     up, down = max(exponent, 0), max(-exponent, 0)
     try:
         return (numerator << up) / (denominator << down)
@@ -120,9 +119,9 @@ def quotient(numerator: int, denominator: int, exponent: int) -> float:
 
 
 def _rounded(digits: Int64s, cut: Any, exponent: int) -> Doubles:
-    """Digits in `[0, 2^32)` times 2^exponent; `cut` where something below them is not zero.
+    """Digits in `[0, 2^32)` times 2^exponent, rounded; `cut` says where digits below were cut off.
 
-    Right wherever the result is a normal double, or exact.
+    The result is right where it is a normal double, or exact.
     """
     groups, width = digits.shape
     padded = np.concatenate([np.zeros((groups, 2), np.int64), digits], axis=1).astype(np.uint64)

@@ -1,7 +1,7 @@
-"""All factors on one operand, answered together.
+"""An axis answers all factors on one operand together.
 
-An axis is bound to a batch before it gives lines: constants the batch does not reach need none.
-Of a bound axis, line 0 is the empty one, which it does not fill; `count` lines follow.
+It is bound to a batch before it gives lines: constants that the batch does not reach need none.
+Line 0 of a bound axis is the empty one, which the axis does not fill; `count` lines follow.
 """
 
 from __future__ import annotations
@@ -13,16 +13,61 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Array, Int64s, Mask, UInt64s
 from querystem.expressions import Expression
-from querystem.index.batch import Batch
-from querystem.index.bitmaps import Words, accumulate, pack, scatter
+from querystem.index.batch import ProbeBatch, is_wide, key_of, point_of
 from querystem.index.formula import Interval, Member
-from querystem.index.keys import Keys, is_wide, key_of, point_of
-from querystem.index.rows import Rows
-from querystem.kernel.cuts import END, START
-from querystem.kernel.vector import Mask
+from querystem.index.matches import accumulate, pack, scatter
+from querystem.kernel.compare import END, START
 
-Ints = npt.NDArray[np.int64]
+
+class DenseTable:
+    """A table of numbers that grows and shrinks by rows, and is kept dense.
+
+    A row has `width` values of one kind, and a key; the order of rows means nothing. `put` and
+    `drop` cost the same however many rows there are.
+    """
+
+    def __init__(self, width: int, dtype: npt.DTypeLike = np.int64) -> None:
+        self._table = np.zeros((8, width), dtype)
+        self._keys: list[int] = []
+        self._places: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._places
+
+    @property
+    def table(self) -> Array:
+        """All rows as one array, which is valid until the next change."""
+        return self._table[: len(self._keys)]
+
+    def get(self, key: int) -> list[Any]:
+        row: list[Any] = self._table[self._places[key]].tolist()
+        return row
+
+    def put(self, key: int, *row: Any) -> None:
+        place = len(self._keys)
+        if place == len(self._table):
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+        self._table[place] = row
+        self._keys.append(key)
+        self._places[key] = place
+
+    def drop(self, key: int) -> None:
+        """Removes a row; the last row takes its place."""
+        place, last = self._places.pop(key), self._keys.pop()
+        if last != key:
+            self._table[place] = self._table[len(self._keys)]
+            self._keys[place] = last
+            self._places[last] = place
+
+    def _check(self) -> None:
+        assert [self._places[key] for key in self._keys] == list(range(len(self._keys)))
+        assert len(self._places) == len(self._keys) <= len(self._table)
+
 
 # Up to here a comparison for each constant is faster than finding each row's place among them.
 FEW_CUTS = 24
@@ -31,26 +76,26 @@ FEW_TEXTS = FEW_CUTS // 4
 _TABLE = 1 << 15
 
 
-class Bound(Protocol):
-    """An axis for one batch. Node `nodes[i]` is the lines `plus[i]` without `minus[i]`."""
+class BoundAxis(Protocol):
+    """An axis for one batch: the rows of node `nodes[i]` are line `plus[i]` without `minus[i]`."""
 
-    nodes: Ints
-    plus: Ints
-    minus: Ints
+    nodes: Int64s
+    plus: Int64s
+    minus: Int64s
     count: int
 
-    def fill(self, rows: slice, shift: int, into: Words) -> None:
-        """The lines after the empty one, for some rows. `into` has one more, for scratch."""
+    def fill(self, rows: slice, shift: int, into: UInt64s) -> None:
+        """Fills the lines after the empty one for some rows; `into` has one more, for scratch."""
 
 
 class IntervalAxis:
-    """Intervals of one operand's keys. Thread safety: the index's."""
+    """Factors that hold where one operand's key lies in an interval."""
 
     def __init__(self, operand: Expression) -> None:
         self._operand = operand
-        self._bounds = Rows(2, object if is_wide(operand.type) else np.int64)
-        self._edges = Rows(3)
-        self._plan: tuple[Keys, Ints, Ints] | None = None
+        self._bounds = DenseTable(2, object if is_wide(operand.type) else np.int64)
+        self._edges = DenseTable(3)
+        self._plan: tuple[Array, Int64s, Int64s] | None = None
 
     def __len__(self) -> int:
         return len(self._edges)
@@ -68,7 +113,7 @@ class IntervalAxis:
         self._bounds.drop(node)
         self._plan = None
 
-    def bind(self, batch: Batch) -> Bound:
+    def bind(self, batch: ProbeBatch) -> BoundAxis:
         if self._plan is None:
             self._plan = _cuts_and_places(self._edges.table[:, 1:], self._bounds.table)
         cuts, begins, ends = self._plan
@@ -88,8 +133,8 @@ def _edge(cut: Any) -> int:
     return -1 if cut is START else int(cut is END)
 
 
-def _cuts_and_places(edges: Ints, bounds: Keys) -> tuple[Keys, Ints, Ints]:
-    """The distinct cuts in order, and where each interval's two are among them."""
+def _cuts_and_places(edges: Int64s, bounds: Array) -> tuple[Array, Int64s, Int64s]:
+    """The distinct cuts in order, and the places of each interval's two among them."""
     cuts = np.unique(bounds[edges == 0])
     places = np.searchsorted(cuts, bounds)
     places[edges < 0] = -1
@@ -98,17 +143,23 @@ def _cuts_and_places(edges: Ints, bounds: Keys) -> tuple[Keys, Ints, Ints]:
 
 
 class _Intervals:
-    """Line i + 1 are the rows below cut i, the last line every valid row."""
+    """Intervals bound to a batch: line i + 1 has the rows below cut i, the last every valid row."""
 
     def __init__(
-        self, nodes: Ints, plus: Ints, minus: Ints, keys: Keys, valid: Mask | None, cuts: Keys
+        self,
+        nodes: Int64s,
+        plus: Int64s,
+        minus: Int64s,
+        keys: Array,
+        valid: Mask | None,
+        cuts: Array,
     ) -> None:
         self.nodes, self.plus, self.minus = nodes, plus, minus
         self.count = len(cuts) + 1
         self._keys, self._valid, self._cuts = keys, valid, cuts
-        self._places: Ints | None = None
+        self._places: Int64s | None = None
 
-    def fill(self, rows: slice, shift: int, into: Words) -> None:
+    def fill(self, rows: slice, shift: int, into: UInt64s) -> None:
         if len(self._cuts) <= FEW_CUTS:
             self._compare(rows, shift, into)
             return
@@ -117,7 +168,7 @@ class _Intervals:
         scatter(_apart(self._places, self._valid, rows, len(into) - 1), into, shift)
         accumulate(into[:-1])
 
-    def _compare(self, rows: slice, shift: int, into: Words) -> None:
+    def _compare(self, rows: slice, shift: int, into: UInt64s) -> None:
         keys, valid = self._keys[rows], None if self._valid is None else self._valid[rows]
         for line, cut in enumerate(self._cuts):
             below = np.asarray(keys < cut, np.bool_)
@@ -126,13 +177,13 @@ class _Intervals:
         into[len(self._cuts)] = pack(everywhere, shift)
 
 
-def _apart(places: Ints, valid: Mask | None, rows: slice, trash: int) -> Ints:
-    """The places of some rows, of those that are not valid the last."""
+def _apart(places: Int64s, valid: Mask | None, rows: slice, trash: int) -> Int64s:
+    """The places of some rows; rows that are not valid get the place `trash`."""
     return places[rows] if valid is None else np.where(valid[rows], places[rows], trash)
 
 
-def places_among(cuts: Keys, keys: Keys) -> Ints:
-    """How many cuts, which ascend, are not above each key."""
+def places_among(cuts: Array, keys: Array) -> Int64s:
+    """For each key how many of the ascending cuts are not above it."""
     least, most = int(cuts[0]) - 1, int(cuts[-1])
     if cuts.dtype == object or most - least > _TABLE:
         return np.searchsorted(cuts, keys, side="right")
@@ -141,12 +192,12 @@ def places_among(cuts: Keys, keys: Keys) -> Ints:
 
 
 class PointAxis:
-    """Single keys one operand may have. Thread safety: the index's."""
+    """Factors that hold where one operand has a single key."""
 
     def __init__(self, operand: Expression) -> None:
         self._operand = operand
-        self._rows = Rows(2)
-        self._plan: tuple[Ints, Ints] | None = None
+        self._rows = DenseTable(2)
+        self._plan: tuple[Int64s, Int64s] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -159,7 +210,7 @@ class PointAxis:
         self._rows.drop(node)
         self._plan = None
 
-    def bind(self, batch: Batch) -> Bound:
+    def bind(self, batch: ProbeBatch) -> BoundAxis:
         if self._plan is None:
             order = np.argsort(self._rows.table[:, 1])
             self._plan = self._rows.table[order, 0], self._rows.table[order, 1]
@@ -181,12 +232,12 @@ def _mask(mask: Any, valid: Mask | None) -> Mask:
 
 
 class MemberAxis:
-    """Texts one operand may equal. Thread safety: the index's."""
+    """Factors that hold where one operand equals a text."""
 
     def __init__(self, operand: Expression) -> None:
         self._operand = operand
         self._texts: dict[int, str] = {}
-        self._plan: tuple[Ints, pa.Array] | None = None
+        self._plan: tuple[Int64s, pa.Array] | None = None
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -199,7 +250,7 @@ class MemberAxis:
         del self._texts[node]
         self._plan = None
 
-    def bind(self, batch: Batch) -> Bound:
+    def bind(self, batch: ProbeBatch) -> BoundAxis:
         if self._plan is None:
             nodes = np.fromiter(self._texts, np.int64, len(self._texts))
             self._plan = nodes, pa.array(self._texts.values(), pa.string())
@@ -220,24 +271,25 @@ def _equal(column: pa.Array, text: pa.Scalar) -> Mask:
 
 
 class _Each:
-    """A mask for each node; line 0 where that is empty."""
+    """Nodes bound to a batch by a mask each; a node whose mask is empty has line 0."""
 
-    def __init__(self, nodes: Ints, masks: list[Mask]) -> None:
+    def __init__(self, nodes: Int64s, masks: list[Mask]) -> None:
         self._masks = [mask for mask in masks if mask.any()]
         self.nodes, self.minus = nodes, np.zeros(len(nodes), np.int64)
         occurs = np.array([mask.any() for mask in masks])
         self.plus = np.where(occurs, np.cumsum(occurs), 0)
         self.count = len(self._masks)
 
-    def fill(self, rows: slice, shift: int, into: Words) -> None:
+    def fill(self, rows: slice, shift: int, into: UInt64s) -> None:
         for line, mask in enumerate(self._masks):
             into[line] = pack(mask[rows], shift)
 
 
 class _Places:
-    """Row r satisfies node `nodes[places[r]]`, or none where that is past the last."""
+    """Nodes bound to a batch of which each row satisfies at most one: row r satisfies node
+    `nodes[places[r]]`, or none where that is past the last."""
 
-    def __init__(self, nodes: Ints, places: Ints) -> None:
+    def __init__(self, nodes: Int64s, places: Int64s) -> None:
         occurs = np.bincount(places, minlength=len(nodes) + 1)[: len(nodes)] > 0
         self.nodes, self.minus = nodes, np.zeros(len(nodes), np.int64)
         self.plus = np.where(occurs, np.cumsum(occurs), 0)
@@ -245,7 +297,7 @@ class _Places:
         self._lines = np.append(self.plus - 1, self.count)[places]
         self._lines[self._lines < 0] = self.count
 
-    def fill(self, rows: slice, shift: int, into: Words) -> None:
+    def fill(self, rows: slice, shift: int, into: UInt64s) -> None:
         scatter(self._lines[rows], into, shift)
 
 

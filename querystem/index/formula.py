@@ -1,7 +1,8 @@
 """A condition as the index keeps it: AND and OR over factors, without NOT.
 
-Only where a condition is *true* counts. A NOT moves inwards until it meets a factor, which is then
-wanted false; NULL satisfies neither. So the formula needs two values where SQL has three.
+Only the rows for which a condition is *true* count. A NOT moves inwards until it meets a factor,
+which is then wanted false; NULL satisfies neither. So a formula needs two values where SQL has
+three.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from typing import Any
 
 from datastem.types import BOOLEAN, Kind
 from querystem.expressions import Call, Expression, Literal, Op
-from querystem.kernel.compare import COMPARISONS
-from querystem.kernel.cuts import END, START, cuts_of, interval
+from querystem.kernel.compare import COMPARISONS, END, START, cuts_of, interval
 
 _ORDERED = frozenset({Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE})
 _OPPOSITE = {
@@ -31,7 +31,7 @@ _LONGEST_IN = 32
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The operand's value lies in `[begin, end)`; the ends are cuts of its type."""
+    """Holds where the operand's value lies in `[begin, end)`; the ends are cuts of its type."""
 
     operand: Expression
     begin: Any
@@ -40,7 +40,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The operand, a TEXT, is this value."""
+    """Holds where the operand, a TEXT, is this value."""
 
     operand: Expression
     value: str
@@ -48,7 +48,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Any other condition: true, or false where that is `wanted`."""
+    """Holds where any other condition is true, or is false if `wanted` is."""
 
     expression: Expression
     wanted: bool
@@ -72,7 +72,7 @@ NEVER = Some(())
 
 
 def formula_of(where: Expression, wanted: bool = True) -> Formula:
-    """What must hold for `where` to be true, or false where that is wanted."""
+    """The formula that holds where `where` is true, or is false if `wanted` is."""
     match where:
         case Literal(value, _):
             return ALWAYS if value is wanted else NEVER
@@ -89,7 +89,7 @@ def formula_of(where: Expression, wanted: bool = True) -> Formula:
 
 
 def every(parts: list[Formula]) -> Formula:
-    """All of them, those on one operand made one interval."""
+    """The conjunction of the parts; intervals of one operand become one."""
     flat = _flat(parts, Every)
     if NEVER in flat:
         return NEVER
@@ -106,6 +106,7 @@ def every(parts: list[Formula]) -> Formula:
 
 
 def some(parts: list[Formula]) -> Formula:
+    """The disjunction of the parts."""
     flat = _flat(parts, Some)
     if ALWAYS in flat:
         return ALWAYS
@@ -120,7 +121,7 @@ def _flat(parts: list[Formula], kind: type[Every] | type[Some]) -> list[Formula]
 
 
 def cut_order(cut: Any) -> tuple[int, bool, Any]:
-    """Sorts the cuts of one type: the edges outermost, NaN after every number."""
+    """The order of one type's cuts: the edges outermost, NaN after every number."""
     if cut is START or cut is END:
         return (0 if cut is START else 2), False, 0
     is_nan = isinstance(cut, float) and math.isnan(cut)

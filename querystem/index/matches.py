@@ -1,4 +1,8 @@
-"""What a probe finds: which rows of the batch satisfy which predicate."""
+"""Sets of rows: as bits while a probe makes them, and as the matches that it gives.
+
+Bits are a matrix of uint64 words, one line a set. Row r of a batch stands in bit `shift + r`, so
+that lines can begin where a block's words do.
+"""
 
 from __future__ import annotations
 
@@ -6,63 +10,103 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from querystem.index.bitmaps import WORD, Words
-from results.containers import of_lines, of_lists, positions
+from datastem.arrays import Array, Int64s, Mask, UInt32s, UInt64s
+from results.bitmaps import encode_lines, encode_lists, set_bits
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.uint32]
+WORD = 64
+# Shorter lines are better joined many at a time, though each is then met several times.
+_LONG_LINE = 128
+
+
+def words_for(bits: int) -> int:
+    return -(-bits // WORD)
+
+
+def pack(mask: Mask, shift: int = 0) -> UInt64s:
+    """The line of the rows where a mask is true."""
+    if shift:
+        mask = np.concatenate([np.zeros(shift, np.bool_), mask])
+    line = np.zeros(words_for(len(mask)), np.uint64)
+    packed = np.packbits(mask, bitorder="little")
+    line.view(np.uint8)[: len(packed)] = packed
+    return line
+
+
+def scatter(lines: Array, into: UInt64s, shift: int = 0) -> None:
+    """Overwrites the lines of `into`: row r stands in line `lines[r]` alone."""
+    # Eight rows apart, rows have the same bit of different bytes, so one step sets all of those.
+    into[:] = 0
+    octets = into.view(np.uint8)
+    for first in range(min(8, len(lines))):
+        chosen = lines[first::8]
+        octet, bit = divmod(shift + first, 8)
+        octets[chosen, np.arange(octet, octet + len(chosen))] |= np.uint8(1 << bit)
+
+
+def accumulate(matrix: UInt64s) -> UInt64s:
+    """Joins each line with all lines before it, in place."""
+    count, width = matrix.shape
+    if width >= _LONG_LINE:
+        for line in range(1, count):
+            np.bitwise_or(matrix[line], matrix[line - 1], out=matrix[line])
+        return matrix
+    step = 1
+    while step < count:
+        matrix[step:] |= matrix[:-step].copy()
+        step *= 2
+    return matrix
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
-    """Of few rows each: predicate `ids[i]` has the next `counts[i]` of `rows`, ascending."""
+class RowLists:
+    """Matches of few rows each: predicate `ids[i]` has the next `counts[i]` rows, ascending."""
 
-    ids: Ints
-    counts: Ints
-    rows: Rows
+    ids: Int64s
+    counts: Int64s
+    rows: UInt32s
 
-    def lists(self) -> Lists:
+    def lists(self) -> RowLists:
         return self
 
     def bitmaps(self) -> pa.Array:
-        return of_lists(self.counts, self.rows.astype(np.uint16))
+        return encode_lists(self.counts, self.rows.astype(np.uint16))
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """Of many rows: predicate `ids[i]` has the bits of `words[lines[i]]`, from word `first` on."""
+class RowLines:
+    """Matches of many rows: predicate `ids[i]` has the `counts[i]` bits of `words[lines[i]]`; the
+    first column is word `first`."""
 
-    ids: Ints
-    counts: Ints
-    words: Words
-    lines: Ints
+    ids: Int64s
+    counts: Int64s
+    words: UInt64s
+    lines: Int64s
     first: int
 
-    def lists(self) -> Lists:
-        return Lists(self.ids, self.counts, positions(self.words[self.lines], self.first))
+    def lists(self) -> RowLists:
+        return RowLists(self.ids, self.counts, set_bits(self.words[self.lines], self.first))
 
     def bitmaps(self) -> pa.Array:
-        return of_lines(self.words, self.lines, self.counts, self.first)
+        return encode_lines(self.words, self.lines, self.counts, self.first)
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Parts of any number of predicates; each predicate is in one, ascending, and has a row.
+    """The matches of all predicates that have any: each predicate is in one of the parts.
 
-    Rows are numbered as they were for the probe.
+    Predicates ascend in each part. Rows are numbered as they were for the probe.
     """
 
-    parts: tuple[Lists | Lines, ...]
+    parts: tuple[RowLists | RowLines, ...]
 
     def __len__(self) -> int:
         return sum(len(part.ids) for part in self.parts)
 
-    def __iter__(self) -> Iterator[tuple[int, Rows]]:
-        """In the order of predicates."""
-        found: dict[int, Rows] = {}
+    def __iter__(self) -> Iterator[tuple[int, UInt32s]]:
+        """Each predicate and its rows, in the order of predicates."""
+        found: dict[int, UInt32s] = {}
         for part in self.parts:
             lists = part.lists()
             ends = np.cumsum(lists.counts)
@@ -71,13 +115,13 @@ class Matches:
                 found[id_] = lists.rows[begin:end]
         yield from sorted(found.items(), key=lambda item: item[0])
 
-    def renumbered(self, numbers: Rows, first: int) -> Matches:
-        """Row `first + i` is called `numbers[i]`; those must ascend."""
+    def renumbered(self, numbers: UInt32s, first: int) -> Matches:
+        """These matches with row `first + i` called `numbers[i]`, which must ascend."""
         lists = [part.lists() for part in self.parts]
-        return Matches(tuple(Lists(a.ids, a.counts, numbers[a.rows - first]) for a in lists))
+        return Matches(tuple(RowLists(a.ids, a.counts, numbers[a.rows - first]) for a in lists))
 
-    def bitmaps(self) -> tuple[Ints, Ints, pa.Array]:
-        """Predicates in order, how many rows each has, and these as portable roaring bytes.
+    def bitmaps(self) -> tuple[Int64s, Int64s, pa.Array]:
+        """The predicates in order, how many rows each has, and its rows as portable roaring bytes.
 
         Rows must be numbered below 65,536.
         """
@@ -91,8 +135,11 @@ class Matches:
         return ids[order], counts[order], encoded.take(pa.array(order))
 
 
-def lines_of(ids: Ints, lines: Ints, words: Words, first: int) -> Lines:
-    """Of predicates, ascending, whose line is -1 or may be empty; the first row is `first`."""
+def lines_of(ids: Int64s, lines: Int64s, words: UInt64s, first: int) -> RowLines:
+    """The matches of ascending predicates from their lines; a line may be -1, or without a bit.
+
+    Row number `first` is the first that the words hold.
+    """
     counts = np.append(np.bitwise_count(words).sum(axis=1, dtype=np.int64), 0)[lines]
     held = counts > 0
-    return Lines(ids[held], counts[held], words, lines[held], first // WORD)
+    return RowLines(ids[held], counts[held], words, lines[held], first // WORD)

@@ -2,8 +2,8 @@
 
 A slice of the batch has a matrix of *source* lines: those of the axes, of the conditions, and of
 the nodes that others use. A node is the rows of its line `plus` that are not in its line `minus`.
-Predicates are put together from these, some at a time, and go straight to the result. A node that
-the batch's values rule out costs nothing after that.
+The lines of predicates are computed from these, some at a time, and go straight to the result. A
+node that the batch's values rule out costs nothing after that.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from querystem.index.axes import Bound
-from querystem.index.batch import Batch
-from querystem.index.bitmaps import WORD, Words, pack, words_for
-from querystem.index.nodes import Nodes, Shape
-
-Ints = npt.NDArray[np.int64]
+from datastem.arrays import Int64s, Mask, UInt64s
+from querystem.index.axes import BoundAxis
+from querystem.index.batch import ProbeBatch
+from querystem.index.graph import Arity, FormulaGraph
+from querystem.index.matches import WORD, pack, words_for
 
 # The source lines of a slice, and the lines worked on together, stay near the processor.
 _SOURCE_BYTES = 4 << 20
@@ -29,20 +27,20 @@ _EMPTY, _FULL = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Nodes of one shape; `inner` and `out` are lines of the source and of the result, or -1."""
+    """Nodes of one arity; `inner` and `out` are lines of the source and of the result, or -1."""
 
-    shape: Shape
-    plus: Ints
-    minus: Ints
-    late: Ints
-    inner: Ints
-    out: Ints
+    arity: Arity
+    plus: Int64s
+    minus: Int64s
+    late: Int64s
+    inner: Int64s
+    out: Int64s
 
 
-class Plan:
-    """What there is to do for a batch, which has rows; the nodes must not change meanwhile."""
+class ProbePlan:
+    """The tasks of a probe with a batch that has rows; the graph must not change meanwhile."""
 
-    def __init__(self, nodes: Nodes, batch: Batch, roots: Ints) -> None:
+    def __init__(self, nodes: FormulaGraph, batch: ProbeBatch, roots: Int64s) -> None:
         self._nodes = nodes
         self.lines = 2
         self.results = 0
@@ -55,22 +53,22 @@ class Plan:
         self.plus[list(nodes.conditions)] = self._new(len(nodes.conditions))
         self.tasks = [*self._leaves(roots), *self._groups()]
 
-    def result_of(self, roots: Ints) -> Ints:
-        """The lines of the result that are the roots', -1 where one has no rows."""
+    def result_of(self, roots: Int64s) -> Int64s:
+        """For each root its line of the result, -1 where it has no rows."""
         return self._out[roots]
 
-    def _new(self, count: int) -> Ints:
+    def _new(self, count: int) -> Int64s:
         self.lines += count
         return np.arange(self.lines - count, self.lines)
 
-    def _bind(self, axis: Bound) -> tuple[slice, Bound]:
+    def _bind(self, axis: BoundAxis) -> tuple[slice, BoundAxis]:
         lines = np.append(_EMPTY, self._new(axis.count + 1))
         self.plus[axis.nodes] = lines[axis.plus]
         self._minus[axis.nodes] = lines[axis.minus]
         return slice(self.lines - axis.count - 1, self.lines), axis
 
-    def _leaves(self, roots: Ints) -> list[_Task]:
-        """Factors that are predicates."""
+    def _leaves(self, roots: Int64s) -> list[_Task]:
+        """The tasks of factors that are whole predicates."""
         inner = np.zeros(self._nodes.lines, np.bool_)
         for _, group in self._nodes.groups():
             inner[group.table[:, 0]] = True
@@ -78,8 +76,8 @@ class Plan:
         is_late = np.isin(leaves, list(self._nodes.conditions))
         early, late = leaves[~is_late, None], leaves[is_late, None]
         return [
-            self._task(Shape(0, True, 1, 0), early[:, 0], early),
-            self._task(Shape(0, True, 0, 1), late[:, 0], late),
+            self._task(Arity(0, True, 1, 0), early[:, 0], early),
+            self._task(Arity(0, True, 0, 1), late[:, 0], late),
         ]
 
     def _groups(self) -> list[_Task]:
@@ -87,38 +85,40 @@ class Plan:
         for _, group in self._nodes.groups():
             used[group.table[:, 1:]] = True
         tasks = []
-        for shape, group in self._nodes.groups():
-            table = group.table[~self._ruled_out(shape, group.table)]
+        for arity, group in self._nodes.groups():
+            table = group.table[~self._ruled_out(arity, group.table)]
             inner = used[table[:, 0]]
             self.plus[table[inner, 0]] = self._new(int(inner.sum()))
-            tasks.append(self._task(shape, table[:, 0], table[:, 1:], inner))
+            tasks.append(self._task(arity, table[:, 0], table[:, 1:], inner))
         return tasks
 
-    def _ruled_out(self, shape: Shape, table: Ints) -> npt.NDArray[np.bool_]:
-        early = table[:, 1 : 1 + shape.early]
+    def _ruled_out(self, arity: Arity, table: Int64s) -> Mask:
+        early = table[:, 1 : 1 + arity.early]
         empty = self.plus[early] == self._minus[early]
-        if shape.is_every:
+        if arity.is_every:
             return np.asarray(empty.any(axis=1))
-        return np.asarray(empty.all(axis=1) & (shape.late == 0))
+        return np.asarray(empty.all(axis=1) & (arity.late == 0))
 
-    def _task(self, shape: Shape, ids: Ints, children: Ints, inner: Ints | None = None) -> _Task:
+    def _task(
+        self, arity: Arity, ids: Int64s, children: Int64s, inner: Mask | None = None
+    ) -> _Task:
         is_root = self._is_root[ids]
         out = np.where(is_root, self.results + np.cumsum(is_root) - 1, -1)
         self.results += int(is_root.sum())
         self._out[ids] = out
-        early = children[:, : shape.early]
+        early = children[:, : arity.early]
         lines = np.full(len(ids), -1) if inner is None else np.where(inner, self.plus[ids], -1)
-        late = children[:, shape.early :]
-        return _Task(shape, self.plus[early], self._minus[early], late, lines, out)
+        late = children[:, arity.early :]
+        return _Task(arity, self.plus[early], self._minus[early], late, lines, out)
 
 
-def probe(nodes: Nodes, batch: Batch, roots: Ints) -> tuple[Ints, Words]:
-    """For each root the line of the matrix that has its rows, or -1."""
-    plan = Plan(nodes, batch, roots)
+def probe(nodes: FormulaGraph, batch: ProbeBatch, roots: Int64s) -> tuple[Int64s, UInt64s]:
+    """A matrix of lines, and for each root its line, or -1 where it has no rows."""
+    plan = ProbePlan(nodes, batch, roots)
     width = words_for(batch.shift + batch.length)
     result = np.empty((plan.results, width), np.uint64)
     step = max(_SOURCE_BYTES // 8 // plan.lines, _FEWEST_WORDS)
-    conditions: dict[int, Words] = {}
+    conditions: dict[int, UInt64s] = {}
     for begin in range(0, width, step):
         words = slice(begin, min(begin + step, width))
         piece = _Slice(nodes, batch, plan, words, conditions)
@@ -131,7 +131,12 @@ class _Slice:
     """The source lines for some words of the batch."""
 
     def __init__(
-        self, nodes: Nodes, batch: Batch, plan: Plan, words: slice, conditions: dict[int, Words]
+        self,
+        nodes: FormulaGraph,
+        batch: ProbeBatch,
+        plan: ProbePlan,
+        words: slice,
+        conditions: dict[int, UInt64s],
     ) -> None:
         self._nodes, self._batch, self._plan, self._words = nodes, batch, plan, words
         self._conditions = conditions
@@ -150,7 +155,7 @@ class _Slice:
         self._step = max(_WORK_BYTES // 8 // width, 16)
         self._buffers = np.empty((3, self._step, width), np.uint64)
 
-    def run(self, task: _Task, result: Words) -> None:
+    def run(self, task: _Task, result: UInt64s) -> None:
         for begin in range(0, len(task.out), self._step):
             part = slice(begin, begin + self._step)
             lines = self._early(task, part)
@@ -162,14 +167,14 @@ class _Slice:
                 elif wanted.any():
                     into[places[wanted]] = lines[wanted]
 
-    def _early(self, task: _Task, part: slice) -> Words:
+    def _early(self, task: _Task, part: slice) -> UInt64s:
         plus, minus = task.plus[part], task.minus[part]
-        lines: Words
+        lines: UInt64s
         lines, others, less = self._buffers[:, : len(plus)]
-        if not task.shape.early:
-            lines[:] = self._source[_FULL if task.shape.is_every else _EMPTY]
-        join = np.bitwise_and if task.shape.is_every else np.bitwise_or
-        for place in range(task.shape.early):
+        if not task.arity.early:
+            lines[:] = self._source[_FULL if task.arity.is_every else _EMPTY]
+        join = np.bitwise_and if task.arity.is_every else np.bitwise_or
+        for place in range(task.arity.early):
             into = others if place else lines
             self._source.take(plus[:, place], 0, out=into, mode="clip")
             if minus[:, place].any():
@@ -179,17 +184,17 @@ class _Slice:
                 join(lines, others, out=lines)
         return lines
 
-    def _late(self, task: _Task, part: slice, lines: Words) -> None:
-        """A conjunction without a row left asks for no further condition."""
+    def _late(self, task: _Task, part: slice, lines: UInt64s) -> None:
+        """Joins the conditions to the lines; a conjunction without rows asks for no further one."""
         late = task.late[part]
-        for place in range(task.shape.late):
-            if task.shape.is_every:
+        for place in range(task.arity.late):
+            if task.arity.is_every:
                 left = np.flatnonzero(lines.any(axis=1))
                 lines[left] &= self._condition(late[left, place])
             else:
                 lines |= self._condition(late[:, place])
 
-    def _condition(self, nodes: Ints) -> Words:
+    def _condition(self, nodes: Int64s) -> UInt64s:
         for node in np.unique(nodes).tolist():
             if node not in self._filled:
                 if node not in self._conditions:
@@ -197,5 +202,5 @@ class _Slice:
                     self._conditions[node] = pack(mask, self._batch.shift)
                 self._source[self._plan.plus[node]] = self._conditions[node][self._words]
                 self._filled.add(node)
-        lines: Words = self._source[self._plan.plus[nodes]]
+        lines: UInt64s = self._source[self._plan.plus[nodes]]
         return lines

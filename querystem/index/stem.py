@@ -1,29 +1,87 @@
-"""The query SteM: predicates are inserted, batches of rows probe them."""
+"""The query SteM: predicates are inserted, batches of rows probe them.
+
+Predicates that fix the same operands by equality are a family. While they ask for few different
+combinations of values each matches a good share of the rows, and bitmaps are cheaper; from
+`HASHED_FROM` combinations on the family is hashed, and it goes back when few predicates are left.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from datastem.arrays import Int64s
 from querystem.expressions import Expression, columns_of
-from querystem.index.batch import Batch
-from querystem.index.bitmaps import pack
-from querystem.index.families import HASHED_FROM, UNHASHED_BELOW, Family
+from querystem.index.axes import DenseTable
+from querystem.index.batch import ProbeBatch, truth
 from querystem.index.formula import Formula, formula_of
-from querystem.index.hashed import split
-from querystem.index.matches import Lines, Lists, Matches, lines_of
-from querystem.index.nodes import Nodes
+from querystem.index.graph import FormulaGraph
+from querystem.index.hashed_group import HashedGroup
+from querystem.index.hashed_segment import FixedConjunction, KeyValue, split_conjunction
+from querystem.index.matches import Matches, RowLines, RowLists, lines_of, pack
 from querystem.index.probe import probe
-from querystem.index.rows import Rows
 from querystem.index.texts import TextShape, shapes_of
-from querystem.index.truth import truth
 
-Ints = npt.NDArray[np.int64]
+HASHED_FROM = 128
+UNHASHED_BELOW = HASHED_FROM // 4
 
-# So many formulas are faster by themselves than together.
+
+class Family:
+    """Predicates that fix the same operands: `group` has them once they are hashed; until then they
+    are only counted here."""
+
+    def __init__(self, fixed: tuple[Expression, ...]) -> None:
+        self.fixed = fixed
+        self.group: HashedGroup | None = None
+        self.members: set[int] = set()
+        self._combinations: Counter[tuple[KeyValue, ...]] = Counter()
+
+    def __len__(self) -> int:
+        """The number of hashed predicates."""
+        return 0 if self.group is None else len(self.group)
+
+    def __contains__(self, id_: int) -> bool:
+        """Whether a predicate is hashed here."""
+        return self.group is not None and id_ in self.group
+
+    @property
+    def is_large(self) -> bool:
+        return len(self._combinations) >= HASHED_FROM
+
+    def count(self, id_: int, conjunction: FixedConjunction) -> None:
+        self.members.add(id_)
+        self._combinations.update(conjunction.combinations(self.fixed))
+
+    def uncount(self, id_: int, conjunction: FixedConjunction) -> None:
+        self.members.remove(id_)
+        self._combinations.subtract(conjunction.combinations(self.fixed))
+        self._combinations += Counter()
+
+    def hash(self) -> HashedGroup:
+        """Makes a group; the caller moves the predicates into it."""
+        self.group = HashedGroup(self.fixed)
+        self.members.clear()
+        self._combinations.clear()
+        return self.group
+
+    def unhash(self) -> list[tuple[int, Formula]]:
+        """Gives up the group; the caller inserts its predicates, which are returned, again."""
+        assert self.group is not None
+        formulas = list(self.group.formulas())
+        self.group = None
+        return formulas
+
+    def _check(self) -> None:
+        assert self.group is None or not self.members
+        assert all(count > 0 for count in self._combinations.values())
+        if self.group is not None:
+            self.group._check()
+
+
+# Up to this many formulas are faster evaluated one by one than together.
 _FEW = 2
 
 
@@ -31,16 +89,16 @@ class QueryStem:
     """All predicates over one stream.
 
     `probe` equals `kernel.matches` of each predicate by itself. Predicates that fix operands by
-    equality are found by hash, where that is cheaper (`families`); the others are formulas in one
-    graph, matched by bitmaps, equal factors once. What `insert` and `remove` cost follows from the
-    predicate alone; some of them move others, each seldom.
+    equality are found by hash, where that is cheaper; the others are formulas in one graph, matched
+    by bitmaps, equal factors once. The cost of `insert` and `remove` follows from the predicate
+    alone, but for the rare ones that move other predicates.
 
-    Not thread safe: nothing may change while a probe runs, and one probe at a time.
+    Not thread safe: nothing may change while a probe runs, and only one probe runs at a time.
     """
 
     def __init__(self) -> None:
-        self._nodes = Nodes()
-        self._roots = Rows(2)
+        self._formulas = FormulaGraph()
+        self._roots = DenseTable(2)
         self._families: dict[frozenset[Expression], Family] = {}
         self._columns: set[str] = set()
 
@@ -58,12 +116,12 @@ class QueryStem:
         return frozenset(self._columns)
 
     def insert(self, predicate_id: int, where: Expression) -> None:
-        """Raises ValueError where the id is here already."""
+        """Inserts a predicate; raises ValueError where the id is here already."""
         if predicate_id in self:
             raise ValueError(f"predicate {predicate_id} is already in the query SteM")
         self._parse(predicate_id, where)
 
-    def insert_texts(self, ids: Ints, texts: pa.Array) -> None:
+    def insert_texts(self, ids: Int64s, texts: pa.Array) -> None:
         """Many predicates, as `expressions.to_json` writes them; none of the ids may be here.
 
         Those of a shape that gets hashed are read in columns, without an object for each.
@@ -72,9 +130,9 @@ class QueryStem:
             self._insert_shape(shape, ids)
 
     def remove(self, predicate_id: int) -> None:
-        """Raises KeyError where the id is not here."""
+        """Removes a predicate; raises KeyError where the id is not here."""
         if predicate_id in self._roots:
-            found = split(self._ungraph(predicate_id))
+            found = split_conjunction(self._ungraph(predicate_id))
             if found is not None:
                 self._family(found.fixed).uncount(predicate_id, found)
             return
@@ -86,25 +144,27 @@ class QueryStem:
         raise KeyError(f"predicate {predicate_id} is not in the query SteM")
 
     def probe(self, batch: pa.RecordBatch | pa.Table, first: int = 0) -> Matches:
-        """Which rows of the batch satisfy which predicate; rows are numbered from `first` on."""
-        rows = Batch(batch, first)
+        """The rows of the batch that satisfy each predicate; rows are numbered from `first` on."""
+        rows = ProbeBatch(batch, first)
         if not rows.length:
             return Matches(())
         groups = [each.group for each in self._families.values() if each.group is not None]
-        hashed: list[Lists | Lines] = [found for group in groups for found in group.probe(rows)]
+        hashed: list[RowLists | RowLines] = [
+            found for group in groups for found in group.probe(rows)
+        ]
         return Matches((*self._bitmaps(rows), *hashed))
 
-    def _bitmaps(self, rows: Batch) -> list[Lines]:
+    def _bitmaps(self, rows: ProbeBatch) -> list[RowLines]:
         if not len(self._roots):
             return []
         table = self._roots.table
         table = table[np.argsort(table[:, 0])]
         roots, places = np.unique(table[:, 1], return_inverse=True)
         if len(roots) <= _FEW:
-            masks = [truth(self._nodes.formula(root), rows) for root in roots.tolist()]
+            masks = [truth(self._formulas.formula(root), rows) for root in roots.tolist()]
             words = np.stack([pack(mask, rows.shift) for mask in masks])
             return [lines_of(table[:, 0], places, words, rows.first)]
-        lines, words = probe(self._nodes, rows, roots)
+        lines, words = probe(self._formulas, rows, roots)
         return [lines_of(table[:, 0], lines[places], words, rows.first)]
 
     def _parse(self, predicate_id: int, where: Expression) -> None:
@@ -112,7 +172,7 @@ class QueryStem:
         self._insert(predicate_id, formula_of(where))
 
     def _insert(self, predicate_id: int, formula: Formula) -> None:
-        found = split(formula)
+        found = split_conjunction(formula)
         if found is None:
             self._graph(predicate_id, formula)
             return
@@ -125,7 +185,7 @@ class QueryStem:
         if family.is_large:
             self._hash(family)
 
-    def _insert_shape(self, shape: TextShape, ids: Ints) -> None:
+    def _insert_shape(self, shape: TextShape, ids: Int64s) -> None:
         """One by one until the family is hashed, and what is special then."""
         while len(shape.rows):
             family = self._family(shape.fixed) if shape.fixed else None
@@ -146,20 +206,20 @@ class QueryStem:
         return self._families[key]
 
     def _graph(self, predicate_id: int, formula: Formula) -> None:
-        self._roots.put(predicate_id, predicate_id, self._nodes.acquire(formula))
+        self._roots.put(predicate_id, predicate_id, self._formulas.acquire(formula))
 
     def _ungraph(self, predicate_id: int) -> Formula:
         root = self._roots.get(predicate_id)[1]
-        formula = self._nodes.formula(root)
+        formula = self._formulas.formula(root)
         self._roots.drop(predicate_id)
-        self._nodes.release(root)
+        self._formulas.release(root)
         return formula
 
     def _hash(self, family: Family) -> None:
         members = sorted(family.members)
         group = family.hash()
         for predicate_id in members:
-            found = split(self._ungraph(predicate_id))
+            found = split_conjunction(self._ungraph(predicate_id))
             assert found is not None
             group.insert(predicate_id, found)
 
@@ -170,7 +230,7 @@ class QueryStem:
     def _check(self) -> None:
         """Asserts every invariant."""
         self._roots._check()
-        self._nodes._check(self._roots.table[:, 1].tolist())
+        self._formulas._check(self._roots.table[:, 1].tolist())
         for family in self._families.values():
             family._check()
             assert all(member in self._roots for member in family.members)

@@ -13,17 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Int64s, Mask
 from datastem.types import Kind
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, from_json
-from querystem.index.hashed.columns import LONGEST_TEXT, Column
-from querystem.index.hashed.segment import NO_REST, Entries, Range
-from querystem.index.keys import EVERYTHING, double_keys
-
-Ints = npt.NDArray[np.int64]
+from querystem.index.batch import EVERYTHING, double_keys
+from querystem.index.combinations import LONGEST_TEXT, KeyColumn
+from querystem.index.hashed_segment import NO_RESIDUAL, Entries, KeyRange
 
 # In a JSON text `["lit",` can't stand inside a string, where quotes are escaped.
 _LITERAL = r'(\["lit","[^"]*"),(?:"(?:[^"\\]|\\.)*"|[^\]"]*)\]'
@@ -49,7 +47,7 @@ class TextShape:
     """
 
     texts: pa.Array
-    rows: Ints
+    rows: Int64s
     comparisons: tuple[tuple[Op, ColumnRef], ...] = ()
     pattern: str = ""
 
@@ -64,7 +62,7 @@ class TextShape:
     def expression(self, row: int) -> Expression:
         return from_json(json.loads(self.texts[row].as_py()))
 
-    def singly(self, rows: Ints) -> TextShape:
+    def singly(self, rows: Int64s) -> TextShape:
         """The same for some rows, to be parsed one by one."""
         return TextShape(self.texts, rows)
 
@@ -72,10 +70,10 @@ class TextShape:
         """Without the first rows."""
         return replace(self, rows=self.rows[count:])
 
-    def read(self, order: tuple[Expression, ...], ids: Ints) -> tuple[Entries, Ints]:
+    def read(self, order: tuple[Expression, ...], ids: Int64s) -> tuple[Entries, Int64s]:
         """Entries with the fixed columns in this order, and the rows that could not be read."""
         found = pc.extract_regex(self.texts.take(pa.array(self.rows)), self.pattern)
-        readable: npt.NDArray[np.bool_] = found.is_valid().to_numpy(zero_copy_only=False)
+        readable: Mask = found.is_valid().to_numpy(zero_copy_only=False)
         columns = [
             _column(found.field(place).filter(pa.array(readable)), column.type.kind)
             for place, (_, column) in enumerate(self.comparisons)
@@ -83,17 +81,20 @@ class TextShape:
         rows = self.rows[readable]
         plain, fixed, ranges = self._parts(columns, len(rows))
         entries = Entries(
-            ids[rows], [fixed[operand] for operand in order], ranges, np.full(len(rows), NO_REST)
+            ids[rows],
+            [fixed[operand] for operand in order],
+            ranges,
+            np.full(len(rows), NO_RESIDUAL),
         )
         unread = np.concatenate([self.rows[~readable], rows[~plain]])
         return entries.take(np.flatnonzero(plain)), unread
 
     def _parts(
-        self, columns: list[Column], count: int
-    ) -> tuple[npt.NDArray[np.bool_], dict[Expression, Column], dict[Expression, Range]]:
+        self, columns: list[KeyColumn], count: int
+    ) -> tuple[Mask, dict[Expression, KeyColumn], dict[Expression, KeyRange]]:
         plain = np.ones(count, np.bool_)
-        fixed: dict[Expression, Column] = {}
-        ranges: dict[Expression, Range] = {}
+        fixed: dict[Expression, KeyColumn] = {}
+        ranges: dict[Expression, KeyRange] = {}
         for (op, operand), column in zip(self.comparisons, columns, strict=True):
             if op is Op.EQ:
                 fixed[operand] = column
@@ -161,7 +162,7 @@ def _pattern(text: str, comparisons: tuple[tuple[Op, ColumnRef], ...]) -> str:
     return f"^{written}$"
 
 
-def _column(texts: pa.Array, kind: Kind) -> Column:
+def _column(texts: pa.Array, kind: Kind) -> KeyColumn:
     if kind is Kind.TEXT:
         return texts
     if kind is Kind.DOUBLE:
@@ -169,7 +170,7 @@ def _column(texts: pa.Array, kind: Kind) -> Column:
     return texts.cast(pa.int64()).to_numpy(zero_copy_only=False)
 
 
-def _meet(lo: Ints, hi: Ints, op: Op, keys: Ints) -> Range:
+def _meet(lo: Int64s, hi: Int64s, op: Op, keys: Int64s) -> KeyRange:
     match op:
         case Op.GT:
             return np.maximum(lo, keys + 1), hi

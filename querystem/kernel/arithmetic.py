@@ -1,17 +1,22 @@
-"""Numbers: exact for BIGINT and DECIMAL, IEEE for DOUBLE; what can't be computed is NULL."""
+"""Numbers: exact for BIGINT and DECIMAL, IEEE for DOUBLE; a result that can't be computed is NULL.
+
+A DOUBLE is rounded as it is written: 2.675 is a half although its nearest double lies below.
+"""
 
 from __future__ import annotations
 
+import decimal
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from datastem.arrays import Array, Integers, Mask
 from datastem.types import Kind, Type
 from querystem.expressions import Op
 from querystem.kernel import integers
-from querystem.kernel.integers import Integers
-from querystem.kernel.vector import Mask, Values, Vector, both
+from querystem.kernel.vector import Vector, both
 
 _DOUBLE: dict[Op, Callable[[Any, Any], Any]] = {
     Op.ADD: np.add,
@@ -21,10 +26,15 @@ _DOUBLE: dict[Op, Callable[[Any, Any], Any]] = {
     Op.MOD: np.fmod,
 }
 _NEEDS_DIVISOR = frozenset({Op.DIV, Op.INT_DIV, Op.MOD})
+# No number of the language has a digit further out than this on either side of the point.
+_MOST_DIGITS = 400
+# Powers of ten up to here are doubles themselves.
+_EXACT_POWER = 22
+_EXACT_INTEGER = 2.0**52
 
 
 def binary(op: Op, type_: Type, left: Vector, right: Vector) -> Vector:
-    """+ - * / div %, both operands of one kind."""
+    """Computes + - * / div %; both operands have one kind."""
     valid = both(left.valid, right.valid)
     if op in _NEEDS_DIVISOR:
         zero = right.values == 0
@@ -45,7 +55,7 @@ def absolute(type_: Type, operand: Vector) -> Vector:
 
 
 def fit(values: Integers, scale: int, type_: Type, valid: Mask | None) -> Vector:
-    """Unscaled values as a BIGINT or DECIMAL, NULL where they do not fit."""
+    """Unscaled values as a BIGINT or DECIMAL; those that do not fit are NULL."""
     values = integers.rescale(values, scale, type_.scale)
     if type_.kind is Kind.BIGINT:
         fits = integers.in_int64(values)
@@ -92,6 +102,94 @@ def _unary(
     operand: Vector,
 ) -> Vector:
     if operand.type.kind is Kind.DOUBLE:
-        values: Values = double(operand.values)
+        values: Array = double(operand.values)
         return Vector(type_, values, operand.valid)
     return fit(exact(operand.values), operand.type.scale, type_, operand.valid)
+
+
+# ---- ROUND, FLOOR, CEIL, and DOUBLE at a number of decimal digits
+
+
+def round_to(type_: Type, operand: Vector, digits: int) -> Vector:
+    """Rounds halves away from zero; negative digits round before the point."""
+    digits = max(-_MOST_DIGITS, min(_MOST_DIGITS, digits))
+    if operand.type.kind is Kind.DOUBLE:
+        return Vector(type_, _round_doubles(operand.values, digits), operand.valid)
+    scale = operand.type.scale
+    if digits >= scale:
+        return fit(operand.values, scale, type_, operand.valid)
+    rounded = integers.rescale(operand.values, scale, digits)
+    whole = integers.multiply(rounded, integers.constant(10 ** (scale - digits)))
+    return fit(whole, scale, type_, operand.valid)
+
+
+def floor(type_: Type, operand: Vector) -> Vector:
+    if operand.type.kind is Kind.DOUBLE:
+        return Vector(type_, np.floor(operand.values), operand.valid)
+    unit = integers.constant(10**operand.type.scale)
+    return fit(integers.divide_down(operand.values, unit), 0, type_, operand.valid)
+
+
+def ceil(type_: Type, operand: Vector) -> Vector:
+    if operand.type.kind is Kind.DOUBLE:
+        return Vector(type_, np.ceil(operand.values), operand.valid)
+    unit = integers.constant(10**operand.type.scale)
+    down = integers.divide_down(integers.negate(operand.values), unit)
+    return fit(integers.negate(down), 0, type_, operand.valid)
+
+
+def unscaled(doubles: Array, digits: int) -> Integers:
+    """Finite doubles times 10^digits, as written, rounded to integers, halves away from zero.
+
+    Computed in floating point except next to a half or where that isn't exact: those values go
+    through their decimal form.
+    """
+    if abs(digits) > _EXACT_POWER:
+        return _through_decimal(doubles, digits)
+    magnitude = np.abs(doubles)
+    scaled = magnitude * 10.0**digits if digits >= 0 else magnitude / 10.0**-digits
+    unsure = np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * 2.0**-48
+    unsure |= scaled >= _EXACT_INTEGER
+    near = np.where(unsure, 0.0, np.floor(scaled + 0.5))
+    signed = np.where(doubles < 0, -near, near).astype(np.int64)
+    if not unsure.any():
+        return signed
+    result = signed.astype(object)
+    result[unsure] = _through_decimal(doubles[unsure], digits)
+    return integers.narrow(result)
+
+
+def _through_decimal(doubles: Array, digits: int) -> Integers:
+    written, places = np.unique(doubles, return_inverse=True)
+    exact = np.array([_as_written(value, digits) for value in written.tolist()], object)
+    return integers.narrow(exact[places])
+
+
+def _as_written(value: float, digits: int) -> int:
+    scaled = decimal.Decimal(repr(value)).scaleb(digits)
+    return int(scaled.to_integral_value(decimal.ROUND_HALF_UP))
+
+
+def _round_doubles(doubles: Array, digits: int) -> Array:
+    keep = ~np.isfinite(doubles) | (digits > 0) & (np.abs(doubles) >= _EXACT_INTEGER)
+    whole = unscaled(np.where(keep, 0.0, doubles), digits)
+    if digits < 0:
+        rounded = to_double(integers.multiply(whole, integers.constant(10**-digits)), 0)
+    else:
+        rounded = to_double(whole, digits)
+    return np.where(keep, doubles, rounded)
+
+
+def to_double(values: Integers, scale: int) -> Array:
+    """values / 10^scale, correctly rounded; infinite where a double is not great enough."""
+    if scale <= _EXACT_POWER and integers.bound(values) <= 2**53:
+        return values.astype(np.float64) / 10.0**scale
+    unit = 10**scale
+    return np.array([_quotient(value, unit) for value in values.tolist()], np.float64)
+
+
+def _quotient(value: int, unit: int) -> float:
+    try:
+        return value / unit
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -1,7 +1,13 @@
-"""CAST: from any type to any other that has a meaning; what can't be converted is NULL."""
+"""CAST: from any type to any other that has a meaning; a value that can't be converted is NULL.
+
+A TEXT is read strictly, except for spaces at both ends.
+"""
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,17 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.instants import MAX_INSTANT, MIN_INSTANT, MINUTE, to_micros
 from datastem.types import DATE, TIMESTAMP, Kind, Type
-from querystem.kernel import integers, moments, rounding
-from querystem.kernel.arithmetic import fit
-from querystem.kernel.parse import PARSERS
+from querystem.kernel import integers
+from querystem.kernel.arithmetic import fit, to_double, unscaled
+from querystem.kernel.dates import days_of, micros_of
+from querystem.kernel.integers import INT64_MAX, INT64_MIN
 from querystem.kernel.vector import Vector, both, of_scalars, of_text
 
 _INT64_END = 2.0**63
 
 
 def cast(operand: Vector, type_: Type) -> Vector:
-    """Raises TypeError for a pair of types without a conversion."""
+    """The operand as another type; raises TypeError for two types without a conversion."""
     if operand.type == type_:
         return operand
     convert = CASTS.get((operand.type.kind, type_.kind))
@@ -33,13 +41,13 @@ def _exact(operand: Vector, type_: Type) -> Vector:
 
 
 def _decimal_to_bigint(operand: Vector, type_: Type) -> Vector:
-    """Truncates towards zero, as DOUBLE does."""
+    """Truncates towards zero, as the cast from DOUBLE does."""
     unit = integers.constant(10**operand.type.scale)
     return fit(integers.divide(operand.values, unit), 0, type_, operand.valid)
 
 
 def _to_double(operand: Vector, type_: Type) -> Vector:
-    return Vector(type_, rounding.to_double(operand.values, operand.type.scale), operand.valid)
+    return Vector(type_, to_double(operand.values, operand.type.scale), operand.valid)
 
 
 def _double_to_bigint(operand: Vector, type_: Type) -> Vector:
@@ -50,9 +58,9 @@ def _double_to_bigint(operand: Vector, type_: Type) -> Vector:
 
 
 def _double_to_decimal(operand: Vector, type_: Type) -> Vector:
-    """As it is written: 0.285 is a half of a hundredth."""
+    """Rounds the number as it is written: the last digit of 0.285 is a half of a hundredth."""
     finite = np.abs(operand.values) < 1e39
-    values = rounding.unscaled(np.where(finite, operand.values, 0.0), type_.scale)
+    values = unscaled(np.where(finite, operand.values, 0.0), type_.scale)
     return fit(values, type_.scale, type_, both(operand.valid, finite))
 
 
@@ -61,15 +69,15 @@ def _boolean_to_bigint(operand: Vector, type_: Type) -> Vector:
 
 
 def _timestamp_to_date(operand: Vector, _: Type) -> Vector:
-    return Vector(DATE, moments.days_of(operand), operand.valid)
+    return Vector(DATE, days_of(operand), operand.valid)
 
 
 def _date_to_timestamp(operand: Vector, _: Type) -> Vector:
-    return Vector(TIMESTAMP, moments.micros_of(operand), operand.valid)
+    return Vector(TIMESTAMP, micros_of(operand), operand.valid)
 
 
 def _parse(operand: Vector, type_: Type) -> Vector:
-    """Each distinct text is read once."""
+    """Reads each distinct text once."""
     encoded = operand.values.dictionary_encode()
     read = PARSERS[type_.kind]
     values = [read(text, type_) for text in encoded.dictionary.to_pylist()]
@@ -118,7 +126,7 @@ def _texts(array: pa.Array, operand: Vector) -> Vector:
 
 
 def _write_double(value: float) -> str:
-    """The shortest form that reads back as the same number."""
+    """The shortest text that is read as the same number."""
     return repr(value).replace("nan", "NaN").replace("inf", "Infinity")
 
 
@@ -126,6 +134,94 @@ def _write_decimal(unscaled: int, scale: int) -> str:
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     sign = "-" if unscaled < 0 else ""
     return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else sign + digits
+
+
+# ---- reading TEXT, one value at a time: None for a text that is no value of the type
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+_SPECIAL = re.compile(r"[+-]?(inf|infinity)|nan", re.IGNORECASE)
+_DATE = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+_TIME = r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
+_ZONE = r"(?:[Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)"
+_MOMENT = re.compile(rf"{_DATE}(?:[ Tt]{_TIME} ?{_ZONE}?)?")
+_DAY = re.compile(_DATE)
+_BOOLEANS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+}
+# No DECIMAL has more digits; a longer text is no number worth the work.
+_LONGEST = 4096
+_CONTEXT = decimal.Context(prec=2 * _LONGEST, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+
+
+def read_boolean(text: str, _: Type) -> bool | None:
+    return _BOOLEANS.get(text.strip(" ").lower())
+
+
+def read_bigint(text: str, _: Type) -> int | None:
+    text = text.strip(" ")
+    if not _INTEGER.fullmatch(text) or len(text) > _LONGEST:
+        return None
+    value = int(text)
+    return value if INT64_MIN <= value <= INT64_MAX else None
+
+
+def read_double(text: str, _: Type) -> float | None:
+    text = text.strip(" ")
+    if _NUMBER.fullmatch(text) or _SPECIAL.fullmatch(text):
+        return float(text)
+    return None
+
+
+def read_decimal(text: str, type_: Type) -> decimal.Decimal | None:
+    text = text.strip(" ")
+    if not _NUMBER.fullmatch(text) or len(text) > _LONGEST:
+        return None
+    value = _CONTEXT.create_decimal(text)
+    if value and value.adjusted() > type_.precision:
+        return None
+    step = decimal.Decimal(1).scaleb(-type_.scale)
+    rounded = value.quantize(step, decimal.ROUND_HALF_UP, _CONTEXT)
+    return rounded if abs(rounded) < 10 ** (type_.precision - type_.scale) else None
+
+
+def read_timestamp(text: str, _: Type) -> int | None:
+    """An instant in microseconds; without a zone it is UTC, and without a time midnight."""
+    match = _MOMENT.fullmatch(text.strip(" "))
+    if match is None or (match[7] or "")[6:].strip("0"):
+        return None
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    try:
+        moment = datetime.datetime(year, month, day, hour, minute, second)
+    except ValueError:
+        return None
+    hours, minutes = int(match[9] or 0), int(match[10] or 0)
+    if hours > 23 or minutes > 59:
+        return None
+    offset = (hours * 60 + minutes) * (-MINUTE if match[8] == "-" else MINUTE)
+    micros = to_micros(moment) + int((match[7] or "")[:6].ljust(6, "0")) - offset
+    return micros if MIN_INSTANT <= micros <= MAX_INSTANT else None
+
+
+def read_date(text: str, _: Type) -> datetime.date | None:
+    match = _DAY.fullmatch(text.strip(" "))
+    if match is None:
+        return None
+    try:
+        return datetime.date(int(match[1]), int(match[2]), int(match[3]))
+    except ValueError:
+        return None
+
+
+PARSERS: dict[Kind, Callable[[str, Type], Any]] = {
+    Kind.BOOLEAN: read_boolean,
+    Kind.BIGINT: read_bigint,
+    Kind.DOUBLE: read_double,
+    Kind.DECIMAL: read_decimal,
+    Kind.TIMESTAMP: read_timestamp,
+    Kind.DATE: read_date,
+}
 
 
 Convert = Callable[[Vector, Type], Vector]

@@ -1,4 +1,4 @@
-"""From an expression and a batch to a vector."""
+"""The evaluation of an expression over a batch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Mask
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Parameter
-from querystem.kernel import arithmetic, like, logic, moments, rounding, text
+from querystem.kernel import logic
+from querystem.kernel.arithmetic import absolute, binary, ceil, floor, negate, round_to
 from querystem.kernel.cast import cast
 from querystem.kernel.compare import COMPARISONS, compare, is_distinct
-from querystem.kernel.vector import Mask, Vector, from_arrow, of_scalars, to_arrow
+from querystem.kernel.dates import date_trunc, extract
+from querystem.kernel.text import length, like, lower, substring, trim, upper
+from querystem.kernel.vector import Vector, from_arrow, of_scalars, to_arrow
 from querystem.pace import spending
 
 
@@ -63,8 +67,15 @@ def evaluate(expression: Expression, batch: pa.RecordBatch | pa.Table) -> pa.Arr
     return to_arrow(Frame(batch).vector(expression), batch.num_rows)
 
 
+def values_of(expression: Expression, rows: pa.RecordBatch) -> pa.Array:
+    """The value of the expression for every row; a column is given as it is, without a copy."""
+    if isinstance(expression, ColumnRef):
+        return rows.column(expression.name)
+    return evaluate(expression, rows)
+
+
 def matches(where: Expression, batch: pa.RecordBatch | pa.Table) -> Mask:
-    """The rows for which the condition is true, not false or NULL."""
+    """A mask of the rows for which the condition is true, neither false nor NULL."""
     if batch.num_rows > _MOST_ROWS:
         return np.concatenate([matches(where, some) for some in _slices(batch)])
     true = Frame(batch).vector(where).where_true()
@@ -78,7 +89,7 @@ def _slices(batch: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.Ta
 
 # One call over so many rows takes a few milliseconds.
 _MOST_ROWS = 1 << 17
-# Units of work (`querystem.pace`): of a call whatever it is of, of an argument, and of a row.
+# The units of work (`querystem.pace`) of a call, of one of its arguments, and of a row.
 _CALL_UNITS, _ARGUMENT_UNITS, _ROW_UNITS = 10_000, 100, 4
 _SLOW_ROW_UNITS = 60
 _SLOW = frozenset(
@@ -87,7 +98,7 @@ _SLOW = frozenset(
 
 
 def _units(op: Op) -> int:
-    """What a row costs. LIKE counts its own, by the length of the texts."""
+    """The units of work of a row; LIKE counts its own as well, by the length of the texts."""
     return _SLOW_ROW_UNITS if op in _SLOW else _ROW_UNITS
 
 
@@ -109,7 +120,7 @@ def _typed(function: Callable[..., Vector]) -> Operation:
 
 
 def _binary(op: Op) -> Operation:
-    return lambda frame, call: arithmetic.binary(op, call.type, *frame._args(call))
+    return lambda frame, call: binary(op, call.type, *frame._args(call))
 
 
 def _comparison(op: Op) -> Operation:
@@ -127,22 +138,22 @@ def _like(frame: Frame, call: Call) -> Vector:
     operand, pattern = frame._vector(call.args[0]), _constant(call.args[1])
     if pattern is None:
         return frame._vector(Literal(None, call.type))
-    return like.like(operand, pattern)
+    return like(operand, pattern)
 
 
 def _round(frame: Frame, call: Call) -> Vector:
     digits = _constant(call.args[1]) if len(call.args) > 1 else 0
     if digits is None:
         return frame._vector(Literal(None, call.type))
-    return rounding.round_to(call.type, frame._vector(call.args[0]), digits)
+    return round_to(call.type, frame._vector(call.args[0]), digits)
 
 
 def _date_trunc(frame: Frame, call: Call) -> Vector:
-    return moments.date_trunc(_constant(call.args[0]), frame._vector(call.args[1]))
+    return date_trunc(_constant(call.args[0]), frame._vector(call.args[1]))
 
 
 def _extract(frame: Frame, call: Call) -> Vector:
-    return moments.extract(_constant(call.args[0]), call.type, frame._vector(call.args[1]))
+    return extract(_constant(call.args[0]), call.type, frame._vector(call.args[1]))
 
 
 _OPERATIONS: dict[Op, Operation] = {
@@ -159,16 +170,16 @@ _OPERATIONS: dict[Op, Operation] = {
     Op.COALESCE: lambda frame, call: logic.coalesce(call.type, list(frame._args(call))),
     Op.NULLIF: _plain(logic.nullif),
     Op.CAST: lambda frame, call: cast(frame._vector(call.args[0]), call.type),
-    Op.NEG: _typed(arithmetic.negate),
-    Op.ABS: _typed(arithmetic.absolute),
+    Op.NEG: _typed(negate),
+    Op.ABS: _typed(absolute),
     Op.ROUND: _round,
-    Op.FLOOR: _typed(rounding.floor),
-    Op.CEIL: _typed(rounding.ceil),
-    Op.LOWER: _plain(text.lower),
-    Op.UPPER: _plain(text.upper),
-    Op.LENGTH: _plain(text.length),
-    Op.TRIM: _plain(text.trim),
-    Op.SUBSTRING: _plain(text.substring),
+    Op.FLOOR: _typed(floor),
+    Op.CEIL: _typed(ceil),
+    Op.LOWER: _plain(lower),
+    Op.UPPER: _plain(upper),
+    Op.LENGTH: _plain(length),
+    Op.TRIM: _plain(trim),
+    Op.SUBSTRING: _plain(substring),
     Op.DATE_TRUNC: _date_trunc,
     Op.EXTRACT: _extract,
 }

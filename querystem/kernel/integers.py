@@ -1,7 +1,7 @@
 """Exact integers in arrays: int64 where all values fit, Python integers where one does not.
 
 Every function takes and returns either form. The bounds of the operands decide before anything
-is computed, so int64 never overflows and the slow form is met only in batches that need it.
+is computed, so int64 never overflows and only batches that need the slow form use it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Integers = npt.NDArray[Any]
+from datastem.arrays import Integers, Mask
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
@@ -25,23 +24,23 @@ def constant(value: int) -> Integers:
 
 
 def bound(values: Integers) -> int:
-    """The greatest magnitude, 0 of none."""
+    """The greatest magnitude; 0 without values."""
     if not values.size:
         return 0
     return max(int(values.max()), -int(values.min()))
 
 
 def narrow(values: Integers) -> Integers:
-    """int64 if all values fit, else as they are."""
+    """The values as int64 if all fit, else as they are."""
     if values.dtype != object or (in_int64(values)).all():
         return values.astype(np.int64)
     return values
 
 
-def in_int64(values: Integers) -> npt.NDArray[np.bool_]:
+def in_int64(values: Integers) -> Mask:
     if values.dtype != object:
         return np.ones(values.shape, np.bool_)
-    inside: npt.NDArray[np.bool_] = (values >= INT64_MIN) & (values <= INT64_MAX)
+    inside: Mask = (values >= INT64_MIN) & (values <= INT64_MAX)
     return inside
 
 
@@ -68,18 +67,18 @@ def absolute(values: Integers) -> Integers:
 
 
 def divide(left: Integers, right: Integers) -> Integers:
-    """Truncates towards zero. No divisor may be 0."""
+    """The quotient truncated towards zero; no divisor may be 0."""
     return _signed(_apply(np.floor_divide, absolute(left), absolute(right), 0), left, right)
 
 
 def remainder(left: Integers, right: Integers) -> Integers:
-    """With the sign of the dividend. No divisor may be 0."""
+    """The remainder with the sign of the dividend; no divisor may be 0."""
     rest = _apply(np.remainder, absolute(left), absolute(right), 0)
     return np.where(left < 0, -rest, rest)
 
 
 def divide_rounding(left: Integers, right: Integers) -> Integers:
-    """The nearest integer, halves away from zero. No divisor may be 0."""
+    """The integer nearest to the quotient, halves away from zero; no divisor may be 0."""
     twice = multiply(absolute(left), constant(2))
     magnitude = absolute(right)
     whole = _apply(np.floor_divide, add(twice, magnitude), multiply(magnitude, constant(2)), 0)
@@ -87,19 +86,19 @@ def divide_rounding(left: Integers, right: Integers) -> Integers:
 
 
 def divide_down(left: Integers, right: Integers) -> Integers:
-    """Towards minus infinity. Divisors are positive."""
+    """The quotient rounded towards minus infinity; divisors are positive."""
     return _apply(np.floor_divide, left, right, 0)
 
 
 def rescale(values: Integers, scale: int, target: int) -> Integers:
-    """Unscaled values at another scale, rounding halves away from zero."""
+    """Unscaled values at another scale, halves rounded away from zero."""
     if target >= scale:
         return multiply(values, constant(10 ** (target - scale))) if target > scale else values
     return divide_rounding(values, constant(10 ** (scale - target)))
 
 
-def from_limbs(limbs: Integers, valid: npt.NDArray[np.bool_] | None) -> Integers:
-    """Of 128-bit two's complement in pairs (low, high) of int64; 0 where not valid."""
+def from_limbs(limbs: Integers, valid: Mask | None) -> Integers:
+    """The integers of 128-bit two's complement in pairs (low, high) of int64; 0 where not valid."""
     if valid is not None:
         limbs = np.where(valid[:, None], limbs, np.int64(0))
     low, high = limbs[:, 0], limbs[:, 1]

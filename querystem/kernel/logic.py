@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Array, Mask
 from datastem.types import Kind, Type
 from querystem.expressions import Literal, Op
 from querystem.kernel import integers
-from querystem.kernel.compare import compare
-from querystem.kernel.cuts import cuts_of
-from querystem.kernel.vector import Mask, Values, Vector, boolean, both, of_text, repeatable
+from querystem.kernel.compare import compare, cuts_of
+from querystem.kernel.vector import Vector, boolean, both, of_text, repeatable
 
 
 def conjunction(vectors: Iterable[Vector]) -> Vector:
-    """Takes no further vector once every row is false."""
+    """AND of the vectors; takes no further one once every row is false."""
     true, not_false = np.ones(1, np.bool_), np.ones(1, np.bool_)
     for vector in vectors:
         true = true & vector.where_true()
@@ -28,7 +28,7 @@ def conjunction(vectors: Iterable[Vector]) -> Vector:
 
 
 def disjunction(vectors: Iterable[Vector]) -> Vector:
-    """Takes no further vector once every row is true."""
+    """OR of the vectors; takes no further one once every row is true."""
     true, not_false = np.zeros(1, np.bool_), np.zeros(1, np.bool_)
     for vector in vectors:
         true = true | vector.where_true()
@@ -57,7 +57,7 @@ def is_in(vector: Vector, constants: Sequence[Literal]) -> Vector:
 
 
 def case(type_: Type, args: Sequence[Vector]) -> Vector:
-    """(condition, value, …, else): the value of the first true condition."""
+    """The value of the first true condition; `args` are (condition, value, …, else)."""
     result = args[-1]
     for condition, value in reversed(list(zip(args[:-1:2], args[1:-1:2], strict=True))):
         result = choose(condition.where_true(), value, result, type_)
@@ -112,6 +112,6 @@ def _member(vector: Vector, constants: Sequence[Literal]) -> Mask:
     return np.isin(vector.values, members)
 
 
-def _double_member(values: Values, members: Values) -> Mask:
+def _double_member(values: Array, members: Array) -> Mask:
     found = np.isin(values, members)
     return found | np.isnan(values) if np.isnan(members).any() else found

@@ -1,8 +1,19 @@
-"""TEXT: counted in code points, cased one code point to one."""
+"""TEXT: counted in code points, cased one code point to one, and matched by LIKE.
+
+LIKE takes a time that is linear in the text, whatever the pattern. A pattern is cut at its % into
+pieces. The first stands at the beginning of the text, the last at its end, and each of the others
+is looked for behind the one before: the leftmost place leaves most to those that follow, so that no
+other place needs to be tried. Common patterns are one Arrow call, and short ones a regular
+expression, whose automaton stays small.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +21,22 @@ import pyarrow.compute as pc
 
 from datastem.types import BIGINT
 from querystem.kernel.integers import INT64_MAX
-from querystem.kernel.vector import Vector, both, of_text
+from querystem.kernel.vector import Vector, boolean, both, of_text
+from querystem.pace import spending
+
+# A character of a pattern as text, a wildcard as bytes.
+PatternToken: TypeAlias = str | bytes
+
+# The automaton of an expression stays small up to so many tokens, if few are _ behind a character
+# that may stand anywhere: each of those may double it.
+_FEW_TOKENS, _FEW_GAPS = 256, 8
+_ANY, _ONE = b"%", b"_"
+
+# The units of work (`querystem.pace`) of a text, of a byte of it, and of a step of Python.
+_TEXT_UNITS, _BYTE_UNITS, _STEP_UNITS = 50, 4, 100
+_SLICE_BYTES, _CHARACTERS = 1 << 20, 16384
+# The matchers of longer patterns are not kept: they may be large.
+_CACHED_PATTERN = 256
 
 
 def lower(operand: Vector) -> Vector:
@@ -50,7 +76,7 @@ def _end(start: Vector, count: Vector) -> Any:
 
 
 def _slices(text: Vector, begin: Any, end: Any) -> Vector:
-    """One Arrow call for each distinct slice."""
+    """The slice `[begin, end)` of each text, by one Arrow call for each distinct slice."""
     if len(begin) == len(end) == 1:
         return of_text(_slice(text.values, int(begin[0]), int(end[0])))
     rows = np.broadcast_shapes(begin.shape, end.shape, (len(text),))[0]
@@ -70,3 +96,190 @@ def _slices(text: Vector, begin: Any, end: Any) -> Vector:
 
 def _slice(array: pa.Array, begin: int, end: int) -> pa.Array:
     return pc.utf8_slice_codeunits(array, begin, end)
+
+
+# ---- LIKE
+
+
+def like(operand: Vector, pattern: str) -> Vector:
+    """Whether each text matches the pattern, whose escape is a backslash."""
+    texts, spend = operand.values, spending()
+    match = (_known if len(pattern) <= _CACHED_PATTERN else _matcher)(pattern)
+    found = []
+    for some in _runs_of(texts):
+        spend(len(some) * _TEXT_UNITS + some.nbytes * _BYTE_UNITS)
+        found.append(match(some))
+    all_of_them = pa.chunked_array(found, pa.bool_()).fill_null(False)
+    return boolean(all_of_them.to_numpy(), operand.valid)
+
+
+def _runs_of(texts: pa.Array) -> Iterator[pa.Array]:
+    """The texts in runs, none much longer than what is looked at in some milliseconds."""
+    if texts.nbytes <= _SLICE_BYTES:
+        yield texts
+        return
+    ends = pc.cumulative_sum(pc.binary_length(texts).fill_null(0).cast(pa.int64())).to_numpy()
+    first = 0
+    while first < len(texts):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(ends.searchsorted(before + _SLICE_BYTES)))
+        yield texts.slice(first, last - first)
+        first = last
+
+
+def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
+    """A function that says of each text of an Arrow array whether it matches the pattern."""
+    tokens = _tokens(pattern)
+    plain = "".join(token for token in tokens if isinstance(token, str))
+    outline = "".join("x" if isinstance(token, str) else token.decode() for token in tokens)
+    if re.fullmatch("x*", outline):
+        return lambda array: pc.equal(array, plain)
+    if re.fullmatch("x*%+", outline):
+        return functools.partial(pc.starts_with, pattern=plain)
+    if re.fullmatch("%+x*", outline):
+        return functools.partial(pc.ends_with, pattern=plain)
+    if re.fullmatch("%+x*%+", outline):
+        return functools.partial(pc.match_substring, pattern=plain)
+    gaps = sum(match[0].count("_") for match in re.finditer("x[x_]*", outline.partition("%")[2]))
+    if len(tokens) <= _FEW_TOKENS and gaps <= _FEW_GAPS:
+        return functools.partial(pc.match_substring_regex, pattern=_regex(tokens))
+    return LongPattern.of(tokens).among
+
+
+_known = functools.lru_cache(maxsize=4096)(_matcher)
+
+
+def _tokens(pattern: str) -> list[PatternToken]:
+    tokens: list[PatternToken] = []
+    escaped = False
+    for character in pattern:
+        if not escaped and character == "\\":
+            escaped = True
+            continue
+        is_wildcard = not escaped and character in "%_"
+        tokens.append(character.encode() if is_wildcard else character)
+        escaped = False
+    return [*tokens, "\\"] if escaped else tokens
+
+
+def _regex(tokens: Sequence[PatternToken]) -> str:
+    wildcards = {_ANY: ".*", _ONE: "."}
+    body = "".join(
+        re.escape(token) if isinstance(token, str) else wildcards[token] for token in tokens
+    )
+    return f"(?s)\\A{body}\\z"
+
+
+# ---- long patterns
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """The part of a pattern between two %; `plain` is its text, or None where it has a _."""
+
+    tokens: tuple[PatternToken, ...]
+    plain: str | None
+
+    @classmethod
+    def of(cls, tokens: Sequence[PatternToken]) -> _Piece:
+        texts = [token for token in tokens if isinstance(token, str)]
+        return cls(tuple(tokens), "".join(texts) if len(texts) == len(tokens) else None)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def stands_at(self, text: str, place: int) -> bool:
+        if self.plain is not None:
+            return text.startswith(self.plain, place)
+        some = text[place : place + len(self)]
+        return len(some) == len(self) and all(map(_fits, self.tokens, some))
+
+    def find(self, text: str, begin: int, end: int) -> int:
+        """The leftmost place of the piece in `[begin, end)` of the text; -1 without one."""
+        if self.plain is not None:
+            return text.find(self.plain, begin, end)
+        return self._find(text, begin, end)
+
+    def _find(self, text: str, begin: int, end: int) -> int:
+        """Reads the text once. Bit n of `state` says that the first n + 1 tokens end at the
+        character just read."""
+        whole, state, spend = 1 << len(self) - 1, 0, spending()
+        units = _STEP_UNITS + len(self) // 8
+        for first in range(begin, end, _CHARACTERS):
+            some = text[first : min(end, first + _CHARACTERS)]
+            spend(len(some) * units)
+            for place, character in enumerate(some, first):
+                state = (state << 1 | 1) & self._bits.get(character, self._wild)
+                if state & whole:
+                    return place - len(self) + 1
+        return -1
+
+    @functools.cached_property
+    def _wild(self) -> int:
+        """A bit for each _."""
+        return sum(1 << place for place, token in enumerate(self.tokens) if token == _ONE)
+
+    @functools.cached_property
+    def _bits(self) -> dict[str, int]:
+        """For each character the tokens it fits, as bits."""
+        places: dict[str, int] = {}
+        for place, token in enumerate(self.tokens):
+            if isinstance(token, str):
+                places[token] = places.get(token, 0) | 1 << place
+        return {character: bits | self._wild for character, bits in places.items()}
+
+
+def _fits(token: PatternToken, character: str) -> bool:
+    return token in (_ONE, character)
+
+
+@dataclass(frozen=True)
+class LongPattern:
+    """A pattern in pieces; without a % `last` is None and `first` is the whole pattern."""
+
+    first: _Piece
+    middle: tuple[_Piece, ...]
+    last: _Piece | None
+
+    @classmethod
+    def of(cls, tokens: Sequence[PatternToken]) -> LongPattern:
+        cuts = [place for place, token in enumerate(tokens) if token == _ANY]
+        edges = zip([-1, *cuts], [*cuts, len(tokens)], strict=True)
+        first, *rest = (_Piece.of(tokens[begin + 1 : end]) for begin, end in edges)
+        if not rest:
+            return cls(first, (), None)
+        return cls(first, tuple(piece for piece in rest[:-1] if len(piece)), rest[-1])
+
+    @functools.cached_property
+    def least(self) -> int:
+        """The length of the shortest text that may match."""
+        return sum(map(len, [self.first, *self.middle, *([self.last] if self.last else [])]))
+
+    def among(self, texts: pa.Array) -> pa.Array:
+        # Most texts are shorter than a long pattern, and need not become Python's.
+        long_enough = pc.greater_equal(pc.binary_length(texts), self.least).fill_null(False)
+        spend = spending()
+        found: list[bool] = []
+        for text in pc.filter(texts, long_enough).to_pylist():
+            spend(_STEP_UNITS)
+            found.append(self._matches(text))
+        nowhere = pa.array([False] * len(texts), pa.bool_())
+        return pc.replace_with_mask(nowhere, long_enough, pa.array(found, pa.bool_()))
+
+    def _matches(self, text: str) -> bool:
+        end = len(text) if self.last is None else len(text) - len(self.last)
+        if len(text) < self.least or not self.first.stands_at(text, 0):
+            return False
+        if self.last is None:
+            return len(text) == len(self.first)
+        return self.last.stands_at(text, end) and self._middle_is_in(text, len(self.first), end)
+
+    def _middle_is_in(self, text: str, place: int, end: int) -> bool:
+        spend = spending()
+        for piece in self.middle:
+            place = piece.find(text, place, end)
+            if place < 0:
+                return False
+            place += len(piece)
+            spend(_STEP_UNITS)
+        return True

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Array, Mask
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.kernel import integers
-
-Mask = npt.NDArray[np.bool_]
-Values = npt.NDArray[Any]
 
 _STORED = {
     Kind.BIGINT: np.int64,
@@ -26,12 +23,12 @@ _STORED = {
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Values and where they are valid (None: everywhere).
+    """A column of values, and a mask that says where they are valid (None: everywhere).
 
     `values` is numpy: bool, int64 (BIGINT, TIMESTAMP as microseconds, DATE as days), float64, or
-    the unscaled integers of a DECIMAL (see `integers`). What they say where they are not valid
-    means nothing. TEXT is an Arrow string array, NULL exactly where it is not valid. A vector of
-    length 1 stands for any length, and so does its mask.
+    the unscaled integers of a DECIMAL (see `integers`). A value that is not valid means nothing.
+    TEXT is an Arrow string array, NULL exactly where it is not valid. A vector of length 1 stands
+    for any length, and so does its mask.
     """
 
     type: Type
@@ -42,17 +39,17 @@ class Vector:
         return len(self.values)
 
     def where_true(self) -> Mask:
-        """For BOOLEAN: valid and true."""
+        """A mask of the rows of a BOOLEAN that are true, not NULL."""
         truth: Mask = self.values if self.valid is None else self.values & self.valid
         return truth
 
     def where_false(self) -> Mask:
-        """For BOOLEAN: valid and false."""
+        """A mask of the rows of a BOOLEAN that are false, not NULL."""
         falsehood: Mask = ~self.values if self.valid is None else ~self.values & self.valid
         return falsehood
 
     def also_valid(self, mask: Mask | None) -> Vector:
-        """The same values, NULL where `mask` is false too."""
+        """The vector with NULL also where `mask` is false."""
         if mask is None or self.type.kind is not Kind.TEXT:
             return Vector(self.type, self.values, both(self.valid, mask))
         values = repeatable(self.values)
@@ -81,12 +78,12 @@ def of_text(array: pa.Array) -> Vector:
 
 
 def repeatable(array: pa.Array) -> Any:
-    """Arrow's way to repeat a single value is a scalar."""
+    """The array, or a scalar for an array of length 1: so Arrow repeats it as often as needed."""
     return array[0] if len(array) == 1 else array
 
 
 def from_arrow(array: pa.Array, type_: Type) -> Vector:
-    """Raises TypeError where the array is not of the type's Arrow form."""
+    """The vector of an Arrow array; raises TypeError unless it has the type's Arrow form."""
     if array.type != type_.arrow:
         raise TypeError(f"expected Arrow {type_.arrow} for {type_}, got {array.type}")
     if type_.kind is Kind.TEXT:
@@ -108,10 +105,10 @@ def _repeat(values: Any, length: int) -> Any:
     return values if len(values) == length else np.broadcast_to(values, length)
 
 
-def _read(array: pa.Array, type_: Type, valid: Mask | None) -> Values:
+def _read(array: pa.Array, type_: Type, valid: Mask | None) -> Array:
     if type_.kind is Kind.BOOLEAN:
         filled = array.fill_null(False) if array.null_count else array
-        truth: Values = filled.to_numpy(zero_copy_only=False)
+        truth: Array = filled.to_numpy(zero_copy_only=False)
         return truth
     if type_.kind is Kind.DECIMAL:
         return integers.from_limbs(_stored(array, np.int64, 2).reshape(-1, 2), valid)
@@ -121,7 +118,7 @@ def _read(array: pa.Array, type_: Type, valid: Mask | None) -> Values:
     return values if valid is None else np.where(valid, values, values.dtype.type(0))
 
 
-def _stored(array: pa.Array, dtype: Any, width: int) -> Values:
+def _stored(array: pa.Array, dtype: Any, width: int) -> Array:
     buffer = array.buffers()[1]
     if not len(array) or buffer is None:
         return np.zeros(len(array) * width, dtype)
@@ -129,7 +126,7 @@ def _stored(array: pa.Array, dtype: Any, width: int) -> Values:
     return np.frombuffer(buffer, dtype)[begin : begin + len(array) * width]
 
 
-def _write(values: Values, type_: Type) -> Values:
+def _write(values: Array, type_: Type) -> Array:
     if type_.kind is Kind.BOOLEAN:
         return np.packbits(values, bitorder="little")
     if type_.kind is Kind.DECIMAL:

@@ -10,6 +10,7 @@
 Everything here raises `QueryError` and nothing else for a text it refuses.
 """
 
+from querystem.language.clauses import Lookup, Names
 from querystem.language.errors import (
     BindProblem,
     NotYet,
@@ -24,11 +25,8 @@ from querystem.language.errors import (
     UnknownStream,
     WindowProblem,
 )
-from querystem.language.expression_texts import expression_text
-from querystem.language.refreshing import refresh_text
 from querystem.language.rows import BoundRows, bind_rows
 from querystem.language.shapes import Shapes
-from querystem.language.sources import Lookup, Names
 from querystem.language.statements import (
     CreateStream,
     DropStream,
@@ -37,7 +35,7 @@ from querystem.language.statements import (
     stream_sql,
 )
 from querystem.language.templates import Template, bind_query, prepare
-from querystem.language.window_texts import window_text
+from querystem.language.texts import expression_text, refresh_text, window_text
 from querystem.language.windows import bind_window
 
 __all__ = [

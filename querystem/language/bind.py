@@ -1,4 +1,4 @@
-"""Expressions: sqlglot's tree to the bound form, typed strictly."""
+"""Expressions: sqlglot's tree becomes the bound form, typed strictly."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from sqlglot import exp
 
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
-from querystem.language.aggregates import is_aggregate, misplaced
-from querystem.language.arithmetic import arithmetic, negative
-from querystem.language.casts import explicit_cast
-from querystem.language.coerce import compare, need, need_number, settle, unify
+from querystem.language.coerce import (
+    arithmetic,
+    compare,
+    explicit_cast,
+    need,
+    need_number,
+    negative,
+    settle,
+    unify,
+)
 from querystem.language.errors import (
     BindProblem,
     Span,
@@ -21,13 +27,17 @@ from querystem.language.errors import (
     UnknownColumn,
     UnknownParameter,
 )
-from querystem.language.functions import bind_function, is_clock, refuse_clock
+from querystem.language.functions import (
+    bind_function,
+    is_aggregate,
+    is_clock,
+    misplaced,
+    refuse_clock,
+)
 from querystem.language.literals import Typed, null, number
-from querystem.language.normal import FALSE, call
-from querystem.language.patterns import like_pattern
+from querystem.language.names import read_name, read_type, suggest
+from querystem.language.normal import FALSE, call, like_pattern
 from querystem.language.tree import chain, consume, node_span, what
-from querystem.language.type_names import read_type
-from querystem.language.words import read_name, suggest
 from querystem.pace import spending
 
 MAX_DEPTH = 100
@@ -56,7 +66,7 @@ class Binder:
         return self._boolean(node, self.clause)
 
     def bind(self, node: exp.Expr) -> Typed:
-        """Raises QueryError."""
+        """The bound form of a node; raises QueryError where it is refused."""
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise _unsupported(node)
@@ -102,7 +112,7 @@ class Binder:
         return null(span) if type_ is None else Typed(Parameter(name, type_), span)
 
     def use(self, name: str, span: Span) -> Type | None:
-        """The type of a parameter, which stands there. Raises UnknownParameter."""
+        """The type of a parameter, noting that it stands at `span`; raises UnknownParameter."""
         if name not in self.parameters:
             raise UnknownParameter(
                 f":{name} has no value", span, hint="give it one when you register"

@@ -1,4 +1,4 @@
-"""Which types go together, and the conversions put in so that they do."""
+"""The types that go together, and the conversions that are put in so that they do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from datastem.types import (
     decimal_type,
 )
 from querystem.expressions import Literal, Op, Parameter
-from querystem.language.errors import Span, TypeProblem
+from querystem.language.errors import NotYet, Span, TypeProblem
 from querystem.language.literals import Typed, convert, decimal_literal
 from querystem.language.normal import call
 
@@ -24,7 +24,8 @@ _TIMES = frozenset({Kind.TIMESTAMP, Kind.DATE})
 
 
 def settle(value: Typed, beside: Type) -> Typed:
-    """A constant takes its type from its neighbour: NULL, numbers as written, texts of time."""
+    """The value with the type that a constant takes from its neighbour: NULL, numbers as written,
+    texts of time. Other values stay as they are."""
     node = value.node
     if value.open:
         return Typed(Literal(None, beside), value.span)
@@ -45,7 +46,7 @@ def settle_pair(left: Typed, right: Typed) -> tuple[Typed, Typed]:
 
 
 def cast(value: Typed, to: Type) -> Typed:
-    """The value as another type, whatever that may cost."""
+    """The value converted to another type; a constant is converted at once where that is exact."""
     if value.type == to:
         return value
     node = value.node
@@ -60,7 +61,8 @@ def compare(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
 
 
 def comparable(left: Typed, right: Typed, span: Span) -> tuple[Typed, Typed]:
-    """Numbers of any type compare exactly as they are; DATE beside TIMESTAMP is its midnight."""
+    """Two values as they are compared: numbers of any type exactly as they are, a DATE beside a
+    TIMESTAMP as its midnight. Raises TypeProblem."""
     left, right = settle_pair(left, right)
     kinds = {left.type.kind, right.type.kind}
     if len(kinds) == 1 or (left.type.is_numeric and right.type.is_numeric):
@@ -73,7 +75,7 @@ def comparable(left: Typed, right: Typed, span: Span) -> tuple[Typed, Typed]:
 
 
 def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
-    """All of one type: that of CASE, COALESCE, NULLIF."""
+    """The values converted to one common type, as CASE, COALESCE and NULLIF need it, and that type."""
     typed = [value for value in values if not value.open]
     if not typed:
         raise _untyped(span)
@@ -88,7 +90,7 @@ def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
 
 
 def _guide(values: Sequence[Typed]) -> Type | None:
-    """The type that constants among these values take theirs from, if any has a firm one."""
+    """The type that constants among the values take theirs from; None where all are constants."""
     firm = [v.type for v in values if v.number is None and not _is_text_constant(v)]
     kinds = {type_.kind: type_ for type_ in firm}
     for kind in (Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP):
@@ -102,7 +104,7 @@ def _is_text_constant(value: Typed) -> bool:
 
 
 def need_type(value: Typed) -> Typed:
-    """Raises TypeProblem for NULL, which nothing here gives a type."""
+    """The value; raises TypeProblem for a NULL to which nothing gives a type."""
     if value.open:
         raise _untyped(value.span)
     return value
@@ -113,7 +115,7 @@ def _untyped(span: Span) -> TypeProblem:
 
 
 def need(value: Typed, kind: Kind, what: str) -> Typed:
-    """Raises TypeProblem unless the value has this kind; NULL takes it."""
+    """The value; raises TypeProblem unless it has this kind, which NULL takes."""
     if value.open:
         return Typed(Literal(None, Type(kind)), value.span)
     if value.type.kind is not kind:
@@ -167,3 +169,100 @@ def _hint(left: Typed, right: Typed) -> str:
     if len(texts) == 1:
         return f"write CAST(… AS {others[0].type})"
     return ""
+
+
+_NUMBERS = frozenset({Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL})
+_TO: dict[Kind, frozenset[Kind]] = {
+    Kind.BOOLEAN: frozenset({Kind.BOOLEAN, Kind.BIGINT, Kind.TEXT}),
+    Kind.BIGINT: _NUMBERS | {Kind.TEXT},
+    Kind.DOUBLE: _NUMBERS | {Kind.TEXT},
+    Kind.DECIMAL: _NUMBERS | {Kind.TEXT},
+    Kind.TEXT: frozenset(Kind),
+    Kind.TIMESTAMP: frozenset({Kind.TIMESTAMP, Kind.DATE, Kind.TEXT}),
+    Kind.DATE: frozenset({Kind.TIMESTAMP, Kind.DATE, Kind.TEXT}),
+}
+
+
+def can_cast(from_: Kind, to: Kind) -> bool:
+    return to in _TO[from_]
+
+
+def explicit_cast(value: Typed, to: Type, span: Span) -> Typed:
+    """CAST as written. A value that can't be converted is NULL in its row; a constant of time that
+    can't be is refused."""
+    if value.open:
+        return Typed(Literal(None, to), span)
+    if not can_cast(value.type.kind, to.kind):
+        raise TypeProblem(f"{value.type} can't be converted to {to}", span)
+    done = cast(settle(value, to), to)
+    return Typed(done.node, span)
+
+
+# Past this a product of two DECIMALs can't even be held while it is computed.
+_WIDEST_PRODUCT = 75
+_LEAST_QUOTIENT_SCALE = 6
+
+
+def arithmetic(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
+    """The call of an arithmetic operator; raises TypeProblem, and NotYet for times."""
+    _refuse_times(left, right, span)
+    left, right = settle_pair(left, right)
+    what = op.value
+    left, right = need_number(left, what), need_number(right, what)
+    kinds = {left.type.kind, right.type.kind}
+    if op is Op.INT_DIV:
+        if kinds != {Kind.BIGINT}:
+            raise TypeProblem("div needs BIGINT on both sides", span, hint="/ divides any numbers")
+        return _made(op, left, right, BIGINT, span)
+    if Kind.DOUBLE in kinds or (op is Op.DIV and kinds == {Kind.BIGINT}):
+        return _made(op, cast(left, DOUBLE), cast(right, DOUBLE), DOUBLE, span)
+    if kinds == {Kind.BIGINT}:
+        return _made(op, left, right, BIGINT, span)
+    left, right = _as_decimal_value(left), _as_decimal_value(right)
+    return _made(op, left, right, _decimal_result(op, left.type, right.type, span), span)
+
+
+def negative(value: Typed, span: Span) -> Typed:
+    value = need_number(value, "-")
+    return Typed(call(Op.NEG, (value.node,), value.type), span)
+
+
+def _made(op: Op, left: Typed, right: Typed, type_: Type, span: Span) -> Typed:
+    return Typed(call(op, (left.node, right.node), type_), span)
+
+
+def _as_decimal_value(value: Typed) -> Typed:
+    return cast(value, BIGINT_DECIMAL) if value.type.kind is Kind.BIGINT else value
+
+
+def _decimal_result(op: Op, left: Type, right: Type, span: Span) -> Type:
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    scale = max(left.scale, right.scale)
+    match op:
+        case Op.ADD | Op.SUB:
+            return decimal_type(min(MAX_PRECISION, whole + scale + 1), scale)
+        case Op.MOD:
+            least = min(left.precision - left.scale, right.precision - right.scale)
+            return decimal_type(min(MAX_PRECISION, max(1, least + scale)), scale)
+        case Op.DIV:
+            return decimal_type(MAX_PRECISION, max(_LEAST_QUOTIENT_SCALE, scale))
+    return _product(left, right, span)
+
+
+def _product(left: Type, right: Type, span: Span) -> Type:
+    scale, precision = left.scale + right.scale, left.precision + right.precision
+    if scale > MAX_PRECISION or precision > _WIDEST_PRODUCT:
+        raise TypeProblem(
+            f"the product of {left} and {right} has too many digits",
+            span,
+            hint="CAST one of them to a smaller DECIMAL, or to DOUBLE",
+        )
+    return decimal_type(min(MAX_PRECISION, precision), scale)
+
+
+def _refuse_times(left: Typed, right: Typed, span: Span) -> None:
+    times = (Kind.TIMESTAMP, Kind.DATE)
+    if left.type.kind in times or right.type.kind in times:
+        raise NotYet(
+            "arithmetic with times", span, hint="choose rows by time with the window of the query"
+        )

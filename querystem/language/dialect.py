@@ -16,7 +16,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.trie import new_trie
 
-from querystem.language.words import words
+from querystem.language.names import words
 from querystem.pace import spending
 
 _KEYWORDS = {
@@ -49,7 +49,7 @@ _TYPED_LITERALS = ("DATE", "TIMESTAMP")
 
 
 class Refused(ParseError):
-    """A syntax error with the token it was found at."""
+    """A syntax error, and the token it was found at."""
 
     def __init__(self, message: str, token: Token) -> None:
         super().__init__(message)
@@ -86,7 +86,7 @@ PSoupTokenizer._KEYWORD_TRIE = new_trie(
 
 
 class PSoupParser(parser.Parser):
-    """The clauses of SELECT are ours; sqlglot's grammar of expressions stands below them."""
+    """The parser of the clauses of SELECT; sqlglot's grammar of expressions stands below them."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
@@ -156,7 +156,8 @@ class PSoupParser(parser.Parser):
         return self.expression(exp.Order(expressions=self._listed(self._sort_key)))
 
     def _sort_key(self) -> exp.Expr | None:
-        """NULLs come as PostgreSQL has them: last, or first where DESC turns the order round."""
+        """A key of ORDER BY. NULLs come as PostgreSQL has them: last, or first where DESC turns the
+        order round."""
         value = self._parse_disjunction()
         if value is None:
             return None
@@ -200,7 +201,7 @@ class PSoupParser(parser.Parser):
         return self.expression(exp.Where(this=self._needed(self._parse_disjunction())))
 
     def _alias(self) -> exp.Expr | None:
-        """`AS name`, or a name alone."""
+        """The alias in `AS name`, or in a name alone; None without one."""
         if self._match(TokenType.ALIAS):
             alias = self._parse_id_var(any_token=False)
             if alias is None:
@@ -248,7 +249,7 @@ class PSoupParser(parser.Parser):
         return [self.expression(exp.Distinct(expressions=args), word)]
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
-        """Nothing follows the parentheses of a call: no FILTER, no IGNORE NULLS, no OVER."""
+        """Parses nothing: no FILTER, IGNORE NULLS or OVER follows the parentheses of a call."""
         return this
 
     def _parse_paren(self) -> exp.Expr | None:
@@ -331,7 +332,7 @@ class PSoupParser(parser.Parser):
         return self._parse_column()
 
     def _cast(self) -> exp.Expr:
-        """`to` is a Var with the type as written; the binder reads it."""
+        """A CAST whose `to` is a Var with the type as written; the binder reads it."""
         name = self._tokens[self._index - 2]
         this = self._needed(self._parse_disjunction())
         self._expect(TokenType.ALIAS, "AS and a type")

@@ -8,8 +8,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from datastem.instants import DAY, HOUR, MAX_INSTANT, MICROSECOND, MIN_INSTANT, MINUTE, SECOND
 from querystem.language.errors import Span, SyntaxProblem, TypeProblem
-from querystem.language.scan import Reader, span_of
-from querystem.language.words import suggest
+from querystem.language.names import suggest
+from querystem.language.scan import TokenReader, span_of
 
 UNITS = {
     "MICROSECOND": MICROSECOND,
@@ -26,8 +26,8 @@ _UNEVEN = {"MONTH": "30 DAYS", "QUARTER": "90 DAYS", "YEAR": "365 DAYS"}
 _FORM = "write 10 MINUTES, INTERVAL '10' MINUTE, or a number of seconds"
 
 
-def read_duration(reader: Reader) -> int:
-    """Microseconds, zero or more."""
+def read_duration(reader: TokenReader) -> int:
+    """A duration in microseconds, zero or more."""
     start = reader.span
     if reader.take("INTERVAL"):
         amount, unit = _interval(reader)
@@ -42,7 +42,7 @@ def read_duration(reader: Reader) -> int:
 
 
 def write_duration(micros: int) -> str:
-    """In the largest unit that needs no fraction."""
+    """A duration in the largest unit that needs no fraction."""
     for unit, size in reversed(UNITS.items()):
         if micros % size == 0 and micros:
             count = micros // size
@@ -50,7 +50,7 @@ def write_duration(micros: int) -> str:
     return "0 SECONDS"
 
 
-def _interval(reader: Reader) -> tuple[Decimal, str]:
+def _interval(reader: TokenReader) -> tuple[Decimal, str]:
     token = reader.take_kind(TokenType.STRING) or reader.take_kind(TokenType.NUMBER)
     if token is None:
         reader.fail("expected a number after INTERVAL", hint=_FORM)
@@ -60,7 +60,7 @@ def _interval(reader: Reader) -> tuple[Decimal, str]:
     return _amount(number, token), _unit_ahead(reader)
 
 
-def _unit_ahead(reader: Reader) -> str:
+def _unit_ahead(reader: TokenReader) -> str:
     token = reader.token
     if token is None or token.token_type != TokenType.VAR or not _is_unit_like(token.text):
         return "SECOND"

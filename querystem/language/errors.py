@@ -28,7 +28,7 @@ _EXCERPT_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters `[start, end)` of the text."""
+    """The characters `[start, end)` of a text."""
 
     start: int
     end: int
@@ -38,7 +38,7 @@ class Span:
 
 
 class QueryError(Exception):
-    """A text that is refused. `line` and `column` count from 1 and are 0 where none applies."""
+    """A text is refused. `line` and `column` count from 1, and are 0 where no place is to blame."""
 
     default_reason = "QUERY"
 
@@ -101,7 +101,7 @@ class SyntaxProblem(QueryError):
 
 
 class NotYet(SyntaxProblem):
-    """Part of the language, but not of this version."""
+    """The text uses a part of the language that this version does not have."""
 
     default_reason = "NOT_YET"
 
@@ -143,7 +143,7 @@ class RefreshProblem(QueryError):
 
 @contextmanager
 def located(text: str) -> Iterator[None]:
-    """Gives errors that pass through it the text their span points into."""
+    """Gives errors that pass through the `with` block the text that their spans point into."""
     try:
         yield
     except QueryError as problem:

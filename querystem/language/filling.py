@@ -7,17 +7,16 @@ from dataclasses import replace
 from typing import TypeVar
 
 from querystem.expressions import Call, Expression, Literal, Parameter
+from querystem.language.clauses import Count, count_of
 from querystem.language.normal import call
-from querystem.language.ordering import Count, count_of
-from querystem.language.select import Draft
-from querystem.query import Aggregate, Grouping, Output, Query, SortKey
-from querystem.refresh import Refresh, RefreshOn
+from querystem.language.select import BoundSelect
+from querystem.query import Aggregate, Grouping, Output, Query, Refresh, RefreshOn, SortKey
 
 _T = TypeVar("_T")
 Filler = Callable[[Mapping[str, Literal]], _T]
 
 
-def query_filler(draft: Draft) -> Filler[Query]:
+def query_filler(draft: BoundSelect) -> Filler[Query]:
     query = draft.query if draft.tail.names else draft.tail.fill(draft.query, {})
     where, having = expression_filler(query.where), expression_filler(query.having)
     outputs, order_by = _each(query.outputs, _output), _each(query.order_by, _sort_key)
@@ -95,7 +94,7 @@ def _refresh(refresh: Refresh | None) -> Filler[Refresh | None]:
     return lambda literals: RefreshOn(stream, where(literals))
 
 
-def _count(count: Count | None, word: str, draft: Draft) -> Filler[int | None]:
+def _count(count: Count | None, word: str, draft: BoundSelect) -> Filler[int | None]:
     if isinstance(count, Parameter):
         name, place = count.name, draft.places[count.name]
         return lambda literals: count_of(literals[name], word, place)

@@ -1,18 +1,21 @@
-"""The functions of the language. Each takes bound arguments and gives a bound call."""
+"""The functions and the aggregates of the language, with their types."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from sqlglot import exp
+
 from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, TEXT, TIMESTAMP, Kind, Type, decimal_type
-from querystem.expressions import Literal, Op
-from querystem.language.aggregates import AGGREGATES
-from querystem.language.coerce import cast, comparable, need, need_number, unify
-from querystem.language.errors import Span, SyntaxProblem, TypeProblem, UnknownFunction
+from querystem.expressions import Expression, Literal, Op
+from querystem.language.coerce import cast, comparable, need, need_number, need_type, unify
+from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, UnknownFunction
 from querystem.language.literals import Typed
+from querystem.language.names import suggest, words
 from querystem.language.normal import call
-from querystem.language.words import suggest, words
+from querystem.language.tree import consume, node_span
+from querystem.query import Aggregate, Function
 
 TRUNC_UNITS = words("microsecond millisecond second minute hour day week month quarter year")
 EXTRACT_UNITS = words("year quarter month week day dow doy hour minute second")
@@ -21,14 +24,15 @@ Args = Sequence[Typed]
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class _Signature:
     least: int
     most: int
     bind: Callable[[Args, Span], Typed]
 
 
 def bind_function(name: str, args: Args, span: Span) -> Typed:
-    """`name` in lower case. Raises UnknownFunction, NotYet, TypeProblem."""
+    """The call of a function, whose name is in lower case; raises UnknownFunction, NotYet,
+    TypeProblem."""
     function = FUNCTIONS.get(name)
     if function is None:
         raise _unknown(name, span)
@@ -67,7 +71,8 @@ def _round(args: Args, span: Span) -> Typed:
 
 
 def _rounded(type_: Type, digits: int) -> Type:
-    """A DECIMAL keeps the digits asked for, and gains one before the point: 9.9 becomes 10."""
+    """The type of a rounded number: a DECIMAL keeps the digits asked for, and gains one before the
+    point, because 9.9 becomes 10."""
     if type_.kind is not Kind.DECIMAL:
         return type_
     scale = min(type_.scale, max(0, digits))
@@ -131,19 +136,19 @@ def _moment(value: Typed, what: str) -> Typed:
 
 
 FUNCTIONS = {
-    "abs": Function(1, 1, _same_number(Op.ABS)),
-    "ceil": Function(1, 1, _whole(Op.CEIL)),
-    "coalesce": Function(1, 1000, _coalesce),
-    "date_trunc": Function(2, 2, _date_trunc),
-    "extract": Function(2, 2, _extract),
-    "floor": Function(1, 1, _whole(Op.FLOOR)),
-    "length": Function(1, 1, _text(Op.LENGTH, BIGINT)),
-    "lower": Function(1, 1, _text(Op.LOWER, TEXT)),
-    "nullif": Function(2, 2, _nullif),
-    "round": Function(1, 2, _round),
-    "substring": Function(2, 3, _substring),
-    "trim": Function(1, 1, _text(Op.TRIM, TEXT)),
-    "upper": Function(1, 1, _text(Op.UPPER, TEXT)),
+    "abs": _Signature(1, 1, _same_number(Op.ABS)),
+    "ceil": _Signature(1, 1, _whole(Op.CEIL)),
+    "coalesce": _Signature(1, 1000, _coalesce),
+    "date_trunc": _Signature(2, 2, _date_trunc),
+    "extract": _Signature(2, 2, _extract),
+    "floor": _Signature(1, 1, _whole(Op.FLOOR)),
+    "length": _Signature(1, 1, _text(Op.LENGTH, BIGINT)),
+    "lower": _Signature(1, 1, _text(Op.LOWER, TEXT)),
+    "nullif": _Signature(2, 2, _nullif),
+    "round": _Signature(1, 2, _round),
+    "substring": _Signature(2, 3, _substring),
+    "trim": _Signature(1, 1, _text(Op.TRIM, TEXT)),
+    "upper": _Signature(1, 1, _text(Op.UPPER, TEXT)),
 }
 
 _CLOCKS = words("now current_timestamp current_date current_time localtimestamp")
@@ -197,8 +202,113 @@ def _unknown(name: str, span: Span) -> SyntaxProblem | UnknownFunction:
     return UnknownFunction(f"there is no function {name[:60]}", span, hint=hint)
 
 
-def _counted(function: Function) -> str:
+def _counted(function: _Signature) -> str:
     least, most = function.least, function.most
     if least == most:
         return f"{least} argument{'s' if least > 1 else ''}"
     return f"{least} to {most} arguments"
+
+
+_LEAST_MEAN_SCALE = 6
+# Repeats make no difference to these.
+_PICKING = (Function.MIN, Function.MAX, Function.FIRST, Function.LAST)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    function: Function
+    type: Callable[[Type], Type]
+    numbers: bool = False
+
+
+def _sum(type_: Type) -> Type:
+    if type_.kind is Kind.DECIMAL:
+        return decimal_type(MAX_PRECISION, type_.scale)
+    return type_
+
+
+def _avg(type_: Type) -> Type:
+    if type_.kind is Kind.DECIMAL:
+        return decimal_type(MAX_PRECISION, max(_LEAST_MEAN_SCALE, type_.scale))
+    return DOUBLE
+
+
+def _same(type_: Type) -> Type:
+    return type_
+
+
+_STDDEV = _Rule(Function.STDDEV, lambda _: DOUBLE, numbers=True)
+
+AGGREGATES = {
+    "avg": _Rule(Function.AVG, _avg, numbers=True),
+    "count": _Rule(Function.COUNT, lambda _: BIGINT),
+    "first": _Rule(Function.FIRST, _same),
+    "last": _Rule(Function.LAST, _same),
+    "max": _Rule(Function.MAX, _same),
+    "min": _Rule(Function.MIN, _same),
+    "stddev": _STDDEV,
+    "stddev_samp": _STDDEV,
+    "sum": _Rule(Function.SUM, _sum, numbers=True),
+}
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    return (
+        isinstance(node, exp.Anonymous)
+        and isinstance(node.this, str)
+        and node.this.lower() in AGGREGATES
+    )
+
+
+def bind_aggregate(node: exp.Expr, bind: Callable[[exp.Expr], Typed]) -> Aggregate:
+    """The aggregate of a node that `is_aggregate`; `bind` binds its argument."""
+    consume(node, "this", "expressions")
+    name, span, args = node.this.lower(), node_span(node), node.expressions
+    distinct = len(args) == 1 and isinstance(args[0], exp.Distinct)
+    if distinct:
+        consume(args[0], "expressions")
+        args = args[0].expressions
+    if len(args) != 1:
+        hint = "count(*) counts rows" if name == "count" and not args else ""
+        raise SyntaxProblem(f"{name} takes 1 argument, not {len(args)}", span, hint=hint)
+    if isinstance(args[0], exp.Star):
+        return _count_rows(name, distinct, args[0], span)
+    return _aggregate(name, distinct, bind(args[0]))
+
+
+def misplaced(node: exp.Expr, clause: str) -> BindProblem:
+    """The error for an aggregate in a clause that has nothing to aggregate."""
+    hints = {
+        "WHERE": "WHERE chooses rows before they are grouped; write the condition in HAVING",
+        "GROUP BY": "group by what the aggregate is taken over",
+        "an aggregate": "aggregate once; an expression may hold several aggregates",
+    }
+    return BindProblem(
+        f"{node.this.lower()} can't stand in {clause}",
+        node_span(node),
+        hint=hints.get(clause, ""),
+        reason="MISPLACED_AGGREGATE",
+    )
+
+
+def _count_rows(name: str, distinct: bool, star: exp.Expr, span: Span) -> Aggregate:
+    consume(star)
+    if name != "count":
+        raise SyntaxProblem(f"{name} takes a value, not *", span, hint="only count takes *")
+    if distinct:
+        raise SyntaxProblem(
+            "count(DISTINCT *) is not part of the language", span, hint="count(DISTINCT column)"
+        )
+    return Aggregate(Function.COUNT_ROWS, None, False, BIGINT)
+
+
+def _aggregate(name: str, distinct: bool, value: Typed) -> Aggregate:
+    rule = AGGREGATES[name]
+    argument = _argument(name, rule, value)
+    distinct = distinct and rule.function not in _PICKING
+    return Aggregate(rule.function, argument, distinct, rule.type(argument.type))
+
+
+def _argument(name: str, rule: _Rule, value: Typed) -> Expression:
+    value = need_type(value)
+    return need_number(value, name).node if rule.numbers else value.node

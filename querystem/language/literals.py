@@ -1,4 +1,7 @@
-"""Constants: reading them, and converting them where that is exact."""
+"""Constants: reading them, and converting them where that is exact.
+
+A text of time is read as the kernel reads it, so that both always agree.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,22 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, TEXT, Kind, Type, decimal_type
-from querystem.expressions import Expression, Literal, Scalar
-from querystem.kernel.parse import PARSERS
-from querystem.language.errors import Span, TypeProblem
-from querystem.language.moments import (
-    DATE_FORM,
-    TIMESTAMP_FORM,
-    midnight,
-    read_date,
-    read_timestamp,
+from datastem.instants import from_micros
+from datastem.types import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    MAX_PRECISION,
+    TEXT,
+    TIMESTAMP,
+    Kind,
+    Type,
+    decimal_type,
 )
+from querystem.expressions import Expression, Literal, Scalar
+from querystem.kernel import cast
+from querystem.kernel.cast import PARSERS
+from querystem.language.errors import Span, TypeProblem
 
 MAX_BIGINT = 2**63 - 1
 MIN_BIGINT = -(2**63)
@@ -49,7 +57,8 @@ def null(span: Span) -> Typed:
 
 
 def number(text: str, span: Span, negative: bool = False) -> Typed:
-    """A number as written: BIGINT, or DECIMAL(p,0) beyond it, or DOUBLE with point or exponent."""
+    """The constant of a number as written: BIGINT, or DECIMAL(p,0) beyond it, or DOUBLE with a
+    point or an exponent."""
     if not _NUMBER.fullmatch(text):
         raise TypeProblem(f"{text[:60]!r} is not a number", span, reason="BAD_LITERAL")
     if text.isdigit() and len(text.lstrip("0")) > MAX_PRECISION:
@@ -64,7 +73,7 @@ def number(text: str, span: Span, negative: bool = False) -> Typed:
 
 
 def decimal_literal(value: Decimal, span: Span | None) -> Literal:
-    """A constant of the type that `type_of_decimal` gives `value`."""
+    """The constant `value`, of the type that `type_of_decimal` gives it."""
     type_ = type_of_decimal(value, span)
     return Literal(fixed(value, type_.scale), type_)
 
@@ -72,7 +81,7 @@ def decimal_literal(value: Decimal, span: Span | None) -> Literal:
 def type_of_decimal(value: Decimal, span: Span | None) -> Type:
     """The DECIMAL with the least precision and scale that hold `value` as it is written.
 
-    Of more digits than a DECIMAL has, zeros at the end of the fraction are left out.
+    If `value` has more digits than a DECIMAL, zeros at the end of its fraction do not count.
     """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
@@ -87,7 +96,7 @@ def type_of_decimal(value: Decimal, span: Span | None) -> Type:
 
 
 def fixed(value: Decimal, scale: int) -> Decimal:
-    """The same value with exactly `scale` digits after the point; it must have no more."""
+    """The value with exactly `scale` digits after the point; it must not need more."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     whole = int("".join(map(str, digits))) * 10 ** max(0, exponent + scale)
@@ -98,8 +107,8 @@ def fixed(value: Decimal, scale: int) -> Decimal:
 def convert(literal: Literal, to: Type, span: Span | None) -> Literal | None:
     """The constant as another type, where that loses nothing; None where it would.
 
-    A TEXT is read as the kernel reads it: what is no number is NULL. One that is not the TIMESTAMP
-    or DATE it should be raises TypeProblem.
+    A TEXT is read as the kernel reads it: a text that is no number is NULL. A text that should be a
+    TIMESTAMP or a DATE and is none raises TypeProblem.
     """
     value = literal.value
     if value is None or literal.type == to:
@@ -114,7 +123,7 @@ def convert(literal: Literal, to: Type, span: Span | None) -> Literal | None:
 
 
 def scalar(value: Scalar, to: Type, name: str, span: Span | None) -> Literal:
-    """A parameter's value as its declared type. Raises TypeProblem, naming the parameter."""
+    """A parameter's value as its declared type; raises TypeProblem, naming the parameter."""
     if value is None:
         return Literal(None, to)
     given = infer(value, name, span)
@@ -228,3 +237,30 @@ def _too_long(span: Span | None) -> TypeProblem:
 
 def _shown(value: Scalar) -> str:
     return repr(value)[:60]
+
+
+TIMESTAMP_FORM = (
+    "write '2026-11-16', '2026-11-16 09:00' or '2026-11-16T09:00:00.000250+01:00';"
+    " nothing is finer than a microsecond"
+)
+DATE_FORM = "write '2026-11-16'"
+
+
+def read_timestamp(text: str) -> datetime:
+    """The instant that a text says, in UTC; raises ValueError with a message for people."""
+    micros = cast.read_timestamp(text, TIMESTAMP)
+    if micros is None:
+        raise ValueError(f"{text[:60]!r} is not a TIMESTAMP")
+    return from_micros(micros)
+
+
+def read_date(text: str) -> date:
+    """The day that a text says; raises ValueError with a message for people."""
+    day = cast.read_date(text, DATE)
+    if day is None:
+        raise ValueError(f"{text[:60]!r} is not a DATE")
+    return day
+
+
+def midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)

@@ -14,8 +14,8 @@ from decimal import Decimal
 
 from datastem.types import BOOLEAN, Type
 from querystem.expressions import TRUE, Call, Expression, Literal, Op, Parameter, to_json
+from querystem.language.errors import Span, TypeProblem
 from querystem.language.literals import MAX_BIGINT, MIN_BIGINT, convert
-from querystem.language.patterns import like_pattern
 
 FALSE = Literal(False, BOOLEAN)
 
@@ -42,7 +42,7 @@ _OPPOSITE = {
 
 
 def normal(expression: Expression) -> Expression:
-    """The normal form of a whole expression. Applying it twice changes nothing."""
+    """The normal form of a whole expression; applying it twice changes nothing."""
     if isinstance(expression, Call):
         args = tuple(normal(arg) for arg in expression.args)
         return call(expression.op, args, expression.type)
@@ -50,7 +50,7 @@ def normal(expression: Expression) -> Expression:
 
 
 def call(op: Op, args: tuple[Expression, ...], type_: Type) -> Expression:
-    """The call in normal form. The arguments must be."""
+    """The call in normal form; its arguments must be in normal form."""
     if op in _MIRROR:
         return _comparison(op, *args)
     match op:
@@ -112,7 +112,8 @@ def _comparison(op: Op, left: Expression, right: Expression) -> Expression:
 
 
 def _belongs_right(left: Expression, right: Expression) -> bool:
-    """Constants stand on the right; two of a kind stand in order."""
+    """Whether the left operand belongs on the right: constants stand there, and two of a kind in
+    order."""
     constant = isinstance(left, _CONSTANT)
     if constant != isinstance(right, _CONSTANT):
         return constant
@@ -120,7 +121,7 @@ def _belongs_right(left: Expression, right: Expression) -> bool:
 
 
 def _aligned(expression: Expression, beside: Expression) -> Expression:
-    """Comparisons are exact, so a constant may take any type that holds its value."""
+    """A constant with the type of its neighbour, if that holds its value: comparisons are exact."""
     if not isinstance(expression, Literal) or not expression.type.is_numeric:
         return expression
     if isinstance(expression.value, float) and expression.value == 0:
@@ -158,3 +159,27 @@ def _neg(arg: Expression, type_: Type) -> Expression:
             case Decimal():
                 return Literal(arg.value.copy_negate(), type_)
     return Call(Op.NEG, (arg,), type_)
+
+
+_SPECIAL = "%_\\"
+
+
+def like_pattern(pattern: str, escape: str = "\\", span: Span | None = None) -> str:
+    """The pattern with a backslash as its escape, which stands before %, _ and itself only; raises
+    TypeProblem for a pattern that ends in an escape."""
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, None)
+            if escaped is None:
+                raise TypeProblem(
+                    f"the pattern ends with {escape}, which escapes nothing",
+                    span,
+                    hint=f"write {escape * 2} for the character itself",
+                    reason="BAD_LITERAL",
+                )
+            parts.append("\\" + escaped if escaped in _SPECIAL else escaped)
+        else:
+            parts.append("\\\\" if character == "\\" else character)
+    return "".join(parts)

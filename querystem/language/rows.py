@@ -14,14 +14,13 @@ from datetime import date, datetime
 
 from datastem.types import Type
 from querystem.expressions import Scalar
+from querystem.language.clauses import Lookup, Names
 from querystem.language.errors import located
-from querystem.language.limits import MAX_TEXT
 from querystem.language.literals import infer
 from querystem.language.parse import Parsed, parse_query
-from querystem.language.sources import Lookup, Names
+from querystem.language.scan import MAX_TEXT
 from querystem.language.templates import Template, bind_template
-from querystem.query import Query
-from querystem.refresh import RefreshOn
+from querystem.query import Query, RefreshOn
 
 Columns = Mapping[str, Sequence[Scalar]]
 Types = tuple[tuple[str, Type | None], ...]

@@ -1,7 +1,12 @@
-"""Text to tokens, and a reader over them for the parts that sqlglot does not know."""
+"""A text becomes tokens, within limits, and a reader takes them where sqlglot knows no grammar.
+
+The limits are counted before anything is parsed, which takes far longer. They are for texts that
+nobody writes by hand: a text within them is parsed in some tenths of a second at the worst.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -10,15 +15,20 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from querystem.language.dialect import PAIRS, PSoup
 from querystem.language.errors import Span, SyntaxProblem
-from querystem.language.limits import (
-    MAX_TEXT,
-    check_count,
-    check_depth,
-    check_length,
-    check_terms,
-)
-from querystem.language.words import read_name, words
+from querystem.language.names import read_name, words
 from querystem.pace import spending
+
+MAX_TEXT = 64 * 1024
+MAX_WINDOW = 1024
+MAX_TOKENS = 16_384
+MAX_TERMS = 4096
+MAX_PARENTHESES = 32
+MAX_SIGNS = 32
+
+# Words, numbers, quoted texts and names, comments and blanks; every other character is a token.
+_TOKEN = re.compile(r"[^\W\d]\w*|\d[\w.]*|'[^']*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/|\s+|.", re.DOTALL)
+_JOINING = (TokenType.AND, TokenType.OR)
+_SIGNS = (TokenType.NOT, TokenType.DASH, TokenType.PLUS)
 
 _DIALECT = PSoup()
 # Units (`querystem.pace`) of a character that is scanned.
@@ -42,7 +52,7 @@ def span_of(token: Token) -> Span:
 
 
 def scan(text: str, max_text: int = MAX_TEXT) -> list[Token]:
-    """The tokens of one statement, without a closing semicolon. At least one."""
+    """The tokens of one statement, at least one, without a closing semicolon."""
     check_length(text, max_text)
     check_count(text)
     spending()(len(text) * _CHARACTER_UNITS)
@@ -74,7 +84,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
-    """GROUP BY and the like are one token, whatever stands between the two words."""
+    """The tokens with GROUP BY and the like as one token, whatever stands between the two words."""
     joined: list[Token] = []
     for token in tokens:
         before = joined[-1] if joined else None
@@ -88,7 +98,7 @@ def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _name_parameters(tokens: list[Token]) -> list[Token]:
-    """In `:limit` the word is a name, whatever else it means; names are lower case."""
+    """The tokens with the word in `:limit` as a name in lower case, whatever else the word means."""
     named = tokens[:1]
     for colon, token in zip(tokens, tokens[1:], strict=False):
         if colon.text == ":" and colon.end + 1 == token.start and _may_be_name(token):
@@ -135,11 +145,12 @@ def _check_joined(tokens: Sequence[Token]) -> None:
             )
 
 
-class Reader:
-    """A cursor over tokens. Every `take_*` either moves past what it names or leaves all as is."""
+class TokenReader:
+    """A cursor over tokens: every `take_*` either moves past the tokens it names, or stays where it
+    is."""
 
     def __init__(self, tokens: Sequence[Token], end: int) -> None:
-        """`end` is where the text ends: the place of what is missing there."""
+        """Reads `tokens` of a text that ends at `end`, where missing tokens are reported."""
         self._tokens = tokens
         self._end = end
         self._index = 0
@@ -150,7 +161,7 @@ class Reader:
 
     @property
     def span(self) -> Span:
-        """Where the reader stands."""
+        """The place where the reader stands."""
         return span_of(self.token) if self.token else Span(max(0, self._end - 1), self._end)
 
     def sees(self, *words: str) -> bool:
@@ -221,3 +232,69 @@ def _may_be_name(token: Token) -> bool:
     return token.token_type not in (TokenType.STRING, TokenType.NUMBER) and (
         word.isalpha() or word == "_"
     )
+
+
+# ---- limits
+
+
+def check_length(text: str, most: int, hint: str = "the limit is a setting of the server") -> None:
+    """Raises SyntaxProblem for a text of more than `most` bytes."""
+    if len(text) > most or len(text.encode("utf-8", "replace")) > most:
+        raise SyntaxProblem(
+            f"the text is longer than {most} bytes", hint=hint, reason="TEXT_TOO_LONG"
+        )
+
+
+def check_count(text: str) -> None:
+    """Raises SyntaxProblem for a text of too many tokens, counted a hundred times faster than they
+    are read."""
+    if len(text) <= MAX_TOKENS:
+        return
+    count = 0
+    for match in _TOKEN.finditer(text):
+        count += not match[0].isspace()
+        if count > MAX_TOKENS:
+            raise SyntaxProblem(
+                f"the text has more than {MAX_TOKENS:,} words, numbers and signs",
+                Span(match.start(), match.end()),
+                hint="register several queries, or one with parameters for many values",
+                reason="TEXT_TOO_LONG",
+            )
+
+
+def check_terms(tokens: Sequence[Token]) -> None:
+    """Raises SyntaxProblem where AND and OR join too many conditions."""
+    joining = [token for token in tokens if token.token_type in _JOINING]
+    if len(joining) >= MAX_TERMS:
+        raise SyntaxProblem(
+            f"more than {MAX_TERMS:,} conditions are joined by AND and OR",
+            span_of(joining[MAX_TERMS - 1]),
+            hint="write column IN (…) for a list of values, or register several queries",
+            reason="TOO_MANY_TERMS",
+        )
+
+
+def check_depth(tokens: Sequence[Token]) -> None:
+    """Raises SyntaxProblem where parentheses are not closed, or too many stand inside each other,
+    or too many signs and NOTs follow each other."""
+    opened: list[Token] = []
+    signs = 0
+    for token in tokens:
+        kind = token.token_type
+        signs = signs + 1 if kind in _SIGNS else 0
+        if kind == TokenType.L_PAREN:
+            opened.append(token)
+        elif kind == TokenType.R_PAREN:
+            if not opened:
+                raise SyntaxProblem("this ) closes nothing", span_of(token))
+            opened.pop()
+        if len(opened) > MAX_PARENTHESES:
+            raise _too_deep(f"more than {MAX_PARENTHESES} parentheses inside each other", token)
+        if signs > MAX_SIGNS:
+            raise _too_deep(f"more than {MAX_SIGNS} signs or NOTs one after the other", token)
+    if opened:
+        raise SyntaxProblem("this ( is never closed", span_of(opened[-1]))
+
+
+def _too_deep(message: str, token: Token) -> SyntaxProblem:
+    return SyntaxProblem(message, span_of(token), reason="NESTED_TOO_DEEP")

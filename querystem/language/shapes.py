@@ -19,12 +19,12 @@ from sqlglot import exp
 from datastem.schema import StreamSchema
 from datastem.types import BIGINT, DOUBLE, TEXT, Kind, Type
 from querystem.expressions import Expression, Literal
+from querystem.language.clauses import Lookup, Names
 from querystem.language.errors import QueryError, Span
 from querystem.language.filling import Filler, expression_filler
-from querystem.language.limits import MAX_TEXT
 from querystem.language.literals import number
 from querystem.language.parse import parse_query
-from querystem.language.sources import Lookup, Names
+from querystem.language.scan import MAX_TEXT
 from querystem.language.templates import bind_query, prepare
 from querystem.query import Query
 

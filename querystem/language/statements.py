@@ -1,4 +1,4 @@
-"""CREATE STREAM and DROP STREAM."""
+"""The statements CREATE STREAM and DROP STREAM."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from datastem.types import Kind, Type
 from querystem.language.dialect import uncommented
 from querystem.language.durations import read_duration, write_duration
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, located
-from querystem.language.limits import MAX_TEXT
-from querystem.language.scan import Reader, scan, span_of
-from querystem.language.type_names import read_type
-from querystem.language.words import suggest, write_name
+from querystem.language.names import read_type, suggest, write_name
+from querystem.language.scan import MAX_TEXT, TokenReader, scan, span_of
 
 MAX_COLUMNS = 1000
 
@@ -40,9 +38,9 @@ Statement = CreateStream | DropStream
 def parse_statement(
     text: str, *, max_columns: int = MAX_COLUMNS, max_text: int = MAX_TEXT
 ) -> Statement:
-    """A definition. Raises QueryError; a SELECT is refused with the way to register it."""
+    """The definition that a text is; raises QueryError, for a SELECT with the way to register it."""
     with located(text):
-        reader = Reader(scan(text, max_text), len(text))
+        reader = TokenReader(scan(text, max_text), len(text))
         if reader.take("CREATE"):
             return _create(reader, text, max_columns)
         if reader.take("DROP"):
@@ -58,7 +56,7 @@ def parse_statement(
 
 
 def stream_sql(schema: StreamSchema) -> str:
-    """The CREATE STREAM that makes this schema; parsing it gives the schema again."""
+    """The CREATE STREAM text that makes a schema; parsing it gives the schema again."""
     columns = ", ".join(f"{write_name(column.name)} {column.type}" for column in schema.columns)
     lines = [f"CREATE STREAM {write_name(schema.name)} ({columns})"]
     if schema.key:
@@ -72,7 +70,7 @@ def stream_sql(schema: StreamSchema) -> str:
     return "\n    ".join(lines)
 
 
-def _create(reader: Reader, text: str, max_columns: int) -> CreateStream:
+def _create(reader: TokenReader, text: str, max_columns: int) -> CreateStream:
     if not reader.take("STREAM"):
         reader.fail("only streams can be created", hint="write CREATE STREAM name (column TYPE, …)")
     if reader.sees("IF", "NOT"):
@@ -86,7 +84,7 @@ def _create(reader: Reader, text: str, max_columns: int) -> CreateStream:
     return _finish(reader, name, columns, max_columns)
 
 
-def _column(reader: Reader, text: str) -> tuple[Column, Span]:
+def _column(reader: TokenReader, text: str) -> tuple[Column, Span]:
     name, span = reader.need_name("the name of a column")
     type_ = _type(reader, text)
     if not (reader.sees(",") or reader.sees(")")):
@@ -97,7 +95,7 @@ def _column(reader: Reader, text: str) -> tuple[Column, Span]:
     return Column(name, type_), span
 
 
-def _type(reader: Reader, text: str) -> Type:
+def _type(reader: TokenReader, text: str) -> Type:
     token = reader.token
     if token is None or token.token_type != TokenType.VAR:
         reader.fail("expected the type of the column")
@@ -110,7 +108,7 @@ def _type(reader: Reader, text: str) -> Type:
 
 
 def _finish(
-    reader: Reader, name: str, columns: list[tuple[Column, Span]], max_columns: int
+    reader: TokenReader, name: str, columns: list[tuple[Column, Span]], max_columns: int
 ) -> CreateStream:
     _check_names(columns, max_columns)
     ordered_by: str | None = None
@@ -141,7 +139,7 @@ def _finish(
     return CreateStream(schema, _notes(schema))
 
 
-def _duration_option(reader: Reader, given: dict[str, int]) -> tuple[str, int]:
+def _duration_option(reader: TokenReader, given: dict[str, int]) -> tuple[str, int]:
     word = next((word for word in ("RETAIN", "AHEAD") if reader.sees(word)), None)
     if word is None:
         reader.unexpected(hint=_OPTIONS)
@@ -172,7 +170,7 @@ def _check_names(columns: list[tuple[Column, Span]], max_columns: int) -> None:
         seen.add(column.name)
 
 
-def _key(reader: Reader, columns: list[tuple[Column, Span]]) -> tuple[str, ...]:
+def _key(reader: TokenReader, columns: list[tuple[Column, Span]]) -> tuple[str, ...]:
     reader.need("(", hint="write KEY (column), or KEY (column, column)")
     declared = [column.name for column, _ in columns]
     names: list[str] = []
@@ -193,7 +191,7 @@ def _key(reader: Reader, columns: list[tuple[Column, Span]]) -> tuple[str, ...]:
             return tuple(names)
 
 
-def _ordered_by(reader: Reader, columns: list[tuple[Column, Span]]) -> str:
+def _ordered_by(reader: TokenReader, columns: list[tuple[Column, Span]]) -> str:
     name, span = reader.need_name("the column with the event time")
     types = {column.name: column.type for column, _ in columns}
     if name not in types:
@@ -224,7 +222,7 @@ def _notes(schema: StreamSchema) -> tuple[str, ...]:
     return ()
 
 
-def _drop(reader: Reader) -> DropStream:
+def _drop(reader: TokenReader) -> DropStream:
     if not reader.take("STREAM"):
         reader.fail("only streams can be dropped", hint="write DROP STREAM name")
     name, span = reader.need_name("the name of the stream")
@@ -232,8 +230,8 @@ def _drop(reader: Reader) -> DropStream:
     return DropStream(name, span)
 
 
-def wrong_statement(reader: Reader) -> SyntaxProblem:
-    """What to do with a statement that is neither CREATE STREAM, DROP STREAM nor SELECT."""
+def wrong_statement(reader: TokenReader) -> SyntaxProblem:
+    """The error for a statement that is neither CREATE STREAM, DROP STREAM nor SELECT, with a hint."""
     span, word = reader.span, reader.skip().text.upper()[:60]
     return SyntaxProblem(
         f"{word} is not a statement of the language",

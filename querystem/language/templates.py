@@ -10,14 +10,14 @@ from typing import Any
 from datastem.schema import Column
 from datastem.types import TEXT, Kind, Type
 from querystem.expressions import Literal, Parameter, Scalar
+from querystem.language.clauses import Lookup, Names
 from querystem.language.errors import Span, UnknownParameter, located
 from querystem.language.filling import Filler, query_filler
 from querystem.language.filling_many import Unfit, computed_with, only_in_where, where_texts
-from querystem.language.limits import MAX_TEXT
 from querystem.language.literals import decimal_literal, infer, scalar
 from querystem.language.parse import Parsed, parse_query
+from querystem.language.scan import MAX_TEXT
 from querystem.language.select import bind_select
-from querystem.language.sources import Lookup, Names
 from querystem.query import Query
 
 

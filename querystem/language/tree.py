@@ -1,4 +1,4 @@
-"""sqlglot's nodes: where they stand, and the promise that nothing in them is ignored."""
+"""The nodes of sqlglot's tree: the places they stand at, and a check that no part is ignored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXTENT = "psoup_extent"
 
 
 def node_span(node: exp.Expr) -> Span:
-    """From the first character of the node to the last of its parts."""
+    """The span from the first character of the node to the last of its parts."""
     extent = _extent(node)
     if extent is None:
         return node_span(node.parent) if node.parent else Span(0, 1)
@@ -20,8 +20,8 @@ def node_span(node: exp.Expr) -> Span:
 
 
 def _extent(node: exp.Expr) -> tuple[int, int] | None:
-    """The first and last character of a node with its parts, noted at each of them: whoever binds
-    a node asks for those inside it next."""
+    """The first and the last character of a node with its parts. They are noted at every part,
+    because the binder asks for the parts next."""
     parts, unread = [], [node]
     while unread:
         part = unread.pop()
@@ -44,7 +44,7 @@ def _parts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def consume(node: exp.Expr, *understood: str) -> None:
-    """Refuses the node where it holds anything but what the caller understands."""
+    """Refuses a node that holds anything but the parts the caller understands."""
     for name, value in node.args.items():
         if name not in understood and value not in (None, False, [], ""):
             raise SyntaxProblem(
@@ -56,7 +56,7 @@ def consume(node: exp.Expr, *understood: str) -> None:
 
 
 def what(node: exp.Expr) -> str:
-    """The node's kind, for people."""
+    """The name of the node's kind, for messages."""
     return _NAMES.get(type(node), type(node).__name__.upper())
 
 
@@ -65,7 +65,7 @@ _HINTS = {"db": "a stream has one name, a column is written stream.column"}
 
 
 def chain(node: exp.Expr, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
-    """The operands of `a AND b AND c …`, however long: sqlglot nests them to the left."""
+    """The operands of `a AND b AND c …`, of any number: sqlglot nests them to the left."""
     operands = []
     while type(node) is kind:
         consume(node, "this", "expression")

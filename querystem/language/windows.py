@@ -1,6 +1,7 @@
-"""The window clause: text to `Window`.
+"""The window clause: a text becomes a `Window`.
 
-`BEGIN x END y` includes both ends; inside, a window is half-open. The one is added here.
+`BEGIN x END y` includes both ends; inside, a window is half-open, and the one that makes the
+difference is added here.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ from querystem.language.errors import (
     WindowProblem,
     located,
 )
-from querystem.language.limits import MAX_WINDOW, check_length
-from querystem.language.moments import TIMESTAMP_FORM, read_timestamp
-from querystem.language.scan import Reader, scan, span_of
-from querystem.language.words import nearest, suggest
+from querystem.language.literals import TIMESTAMP_FORM, read_timestamp
+from querystem.language.names import nearest, suggest
+from querystem.language.scan import MAX_WINDOW, TokenReader, check_length, scan, span_of
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
 
 # At the end of a query the first of these, outside parentheses, begins the window.
@@ -40,7 +40,7 @@ _ONE_MEASURE = "write ROW at both ends, or an instant at both"
 
 
 def bind_window(text: str, schema: StreamSchema, period: int | None = None) -> Window:
-    """The window an invoke brings, for a query that is refreshed every `period`.
+    """The window that an invoke brings, for a query that is refreshed every `period`.
 
     Raises QueryError; also where the window reaches past the stream's retention.
     """
@@ -53,7 +53,7 @@ def bind_window(text: str, schema: StreamSchema, period: int | None = None) -> W
 
 
 def read_window(tokens: Sequence[Token], end: int, schema: StreamSchema) -> Window:
-    reader = Reader(tokens, end)
+    reader = TokenReader(tokens, end)
     window = _window(reader, schema)
     _refuse_option(reader)
     reader.finish(hint="a window stands at the end of the query")
@@ -63,12 +63,12 @@ def read_window(tokens: Sequence[Token], end: int, schema: StreamSchema) -> Wind
 def check_retention(
     window: Window, schema: StreamSchema, span: Span | None, period: int | None = None
 ) -> None:
-    """Refuses a time window that at some NOW holds instants no longer retained, whatever arrives.
+    """Refuses a time window that at some NOW holds an instant which is no longer retained.
 
     A row is retained while ts > NOW - RETAIN. SLIDE, and before it a refresh every `period`, set a
     window back by up to a microsecond less than themselves. A constant that has aged past the
-    retention is no error, and windows over row ids or counts hold what is left. Of a keyed stream
-    the current rows are retained, however old.
+    retention is no error, windows over row ids or counts hold the rows that are left, and a keyed
+    stream retains its current rows, however old.
     """
     if schema.retain is None or schema.key or not isinstance(window, TimeWindow):
         return
@@ -101,7 +101,7 @@ def _step_hint(limit: str) -> str:
     )
 
 
-def _window(reader: Reader, schema: StreamSchema) -> Window:
+def _window(reader: TokenReader, schema: StreamSchema) -> Window:
     span = reader.span
     if reader.take("BEGIN"):
         return _begin_end(reader, span)
@@ -115,7 +115,7 @@ def _window(reader: Reader, schema: StreamSchema) -> Window:
     reader.fail("expected a window", hint=f"did you mean {near}?" if near else _KINDS)
 
 
-def _begin_end(reader: Reader, span: Span) -> Window:
+def _begin_end(reader: TokenReader, span: Span) -> Window:
     begin, by_row = _bound(reader, "BEGIN")
     reader.need("END", hint="a window has both: BEGIN … END …")
     end_span = reader.span
@@ -139,8 +139,8 @@ def _begin_end(reader: Reader, span: Span) -> Window:
     return TimeWindow(begin, None if end == Bound(0, True) else past)
 
 
-def _bound(reader: Reader, side: str) -> tuple[Bound, bool]:
-    """A first or last point, and whether it is a row's."""
+def _bound(reader: TokenReader, side: str) -> tuple[Bound, bool]:
+    """The first or last point of a window, and whether it is a row."""
     if reader.take("ROW"):
         return _row(reader, side), True
     if reader.take("NOW"):
@@ -149,7 +149,7 @@ def _bound(reader: Reader, side: str) -> tuple[Bound, bool]:
     return _instant(reader, side), False
 
 
-def _instant(reader: Reader, side: str) -> Bound:
+def _instant(reader: TokenReader, side: str) -> Bound:
     span = reader.span
     reader.take("TIMESTAMP")
     token = reader.take_kind(TokenType.STRING)
@@ -161,14 +161,14 @@ def _instant(reader: Reader, side: str) -> Bound:
         raise TypeProblem(str(problem), span, hint=TIMESTAMP_FORM, reason="BAD_LITERAL") from None
 
 
-def _row(reader: Reader, side: str) -> Bound:
+def _row(reader: TokenReader, side: str) -> Bound:
     if reader.take("LAST"):
         return _back(reader, side, "ROW LAST")
     return Bound(_number(reader, f"{side} ROW", 0, MAX_ROW_ID, hint=_ENDS), False)
 
 
-def _back(reader: Reader, side: str, present: str) -> Bound:
-    """What follows NOW or ROW LAST: nothing, or how far before it."""
+def _back(reader: TokenReader, side: str, present: str) -> Bound:
+    """The bound after NOW or ROW LAST: that point itself, or one before it."""
     span = reader.span
     if reader.sees("+"):
         raise WindowProblem(
@@ -190,7 +190,7 @@ def _back(reader: Reader, side: str, present: str) -> Bound:
 _BEFORE = {"NOW": "duration; rows after NOW wait for it", "ROW LAST": "number"}
 
 
-def _range(reader: Reader, span: Span) -> Window:
+def _range(reader: TokenReader, span: Span) -> Window:
     _refuse_parameter(reader)
     width = read_duration(reader)
     if width == 0:
@@ -210,7 +210,7 @@ def _range(reader: Reader, span: Span) -> Window:
     return TimeWindow(begin, None, slide)
 
 
-def _rows(reader: Reader, schema: StreamSchema) -> Window:
+def _rows(reader: TokenReader, schema: StreamSchema) -> Window:
     rows = _number(reader, "ROWS", 1, MAX_ROWS, hint=_ROWS)
     slide_span = reader.span
     slide = _number(reader, "SLIDE", 1, MAX_ROWS, hint=_ROWS) if reader.take("SLIDE") else None
@@ -228,7 +228,7 @@ def _rows(reader: Reader, schema: StreamSchema) -> Window:
     return CountWindow(rows, slide, _columns(reader, schema))
 
 
-def _columns(reader: Reader, schema: StreamSchema) -> tuple[str, ...]:
+def _columns(reader: TokenReader, schema: StreamSchema) -> tuple[str, ...]:
     known = [column.name for column in schema.columns]
     names: list[str] = []
     while True:
@@ -248,7 +248,7 @@ def _columns(reader: Reader, schema: StreamSchema) -> tuple[str, ...]:
             return tuple(names)
 
 
-def _number(reader: Reader, after: str, least: int, most: int, hint: str = "") -> int:
+def _number(reader: TokenReader, after: str, least: int, most: int, hint: str = "") -> int:
     _refuse_parameter(reader)
     token, span = reader.token, reader.span
     if token is None or token.token_type != TokenType.NUMBER:
@@ -263,14 +263,14 @@ def _number(reader: Reader, after: str, least: int, most: int, hint: str = "") -
     return number
 
 
-def _refuse_parameter(reader: Reader) -> None:
+def _refuse_parameter(reader: TokenReader) -> None:
     if reader.sees(":"):
         raise SyntaxProblem(
             "a parameter has a value only in the query itself", reader.span, hint="write the value"
         )
 
 
-def _refuse_option(reader: Reader) -> None:
+def _refuse_option(reader: TokenReader) -> None:
     for word, hint in _OPTIONS.items():
         if reader.sees(word):
             raise SyntaxProblem(f"this window takes no {word}", reader.span, hint=hint)

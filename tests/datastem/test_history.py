@@ -13,9 +13,10 @@ from hypothesis.strategies import DataObject
 
 from datastem import history as module
 from datastem.codec import HISTORY_COLUMNS, INSTANT
+from datastem.equality import key_digests
 from datastem.history import History
-from datastem.keys import key_digests
-from datastem.runs import NEVER, KeyedRows
+from datastem.instants import FOR_EVER
+from datastem.keyed_rows import KeyedRows
 from tests.oracle.keyed import Keyed
 
 KEYED = Keyed(("key",))
@@ -164,5 +165,5 @@ def test_what_changed_is_the_difference_of_what_was_current(
             assert gone.ids.tolist() == sorted(before - after)
             assert come.ids.tolist() == sorted(after - before)
             assert history.least_ts(old, new) == min(
-                (row["ts"] for row in found[old:new]), default=NEVER
+                (row["ts"] for row in found[old:new]), default=FOR_EVER
             )

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datastem.blocks import BLOCK_ROWS, Block, Part, split
+from datastem.blocks import BLOCK_ROWS, Block, Part, split_blocks
 from datastem.codec import stem_schema
 from datastem.memory import Memory
 from datastem.schema import Column, StreamSchema
-from datastem.stem import DataStem, Segment
-from datastem.tail import Inserts
+from datastem.segments import Inserts, RowSegment
+from datastem.stem import DataStem
 from datastem.types import BIGINT
 
 SCHEMA = stem_schema(StreamSchema("s", (Column("a", BIGINT),)))
@@ -41,7 +41,7 @@ class Files:
         self.blocks: set[int] = set()
 
     def read(
-        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+        self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         self.reads += 1
         self.blocks.add(lo // BLOCK_ROWS)
@@ -50,7 +50,7 @@ class Files:
         table = table.filter(pa.array((ids >= lo) & (ids < hi))).sort_by("_row_id")
         return table.combine_chunks().to_batches()[0] if table.num_rows else rows([], [])
 
-    def _table(self, segment: Segment) -> pa.Table:
+    def _table(self, segment: RowSegment) -> pa.Table:
         if not isinstance(segment.source, Inserts):
             return pa.Table.from_batches([self.held[segment.source]], SCHEMA)
         places = segment.source.places(segment.row_lo, segment.row_hi)
@@ -62,11 +62,11 @@ class Files:
         self.held.append(batch)
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[RowSegment]:
         found = []
         for place, batch in enumerate(self.held):
             part = Part(batch)
-            found.append(Segment(part.first, part.stop, *part.bounds, place))
+            found.append(RowSegment(part.first, part.stop, *part.bounds, place))
         return found
 
 
@@ -142,7 +142,7 @@ def test_a_block_has_few_parts(sizes: list[int]) -> None:
 
 def test_rows_are_split_at_the_edges_of_blocks() -> None:
     ids = [0, 5, BLOCK_ROWS - 1, BLOCK_ROWS, 5 * BLOCK_ROWS + 1]
-    parts = split(rows(ids, [0] * 5))
+    parts = split_blocks(rows(ids, [0] * 5))
     assert {number: part.ids.tolist() for number, part in parts.items()} == {
         0: [0, 5, BLOCK_ROWS - 1],
         1: [BLOCK_ROWS],
@@ -242,7 +242,7 @@ def test_recent_marks_are_found_in_the_newest_blocks() -> None:
 def test_an_error_while_reading_leaves_the_stem_as_it_was() -> None:
     files = Files()
     stem = DataStem(Memory(10**6), files.read)
-    stem.cover(10, [Segment(0, 10, 0, 9, 0)])
+    stem.cover(10, [RowSegment(0, 10, 0, 9, 0)])
     with pytest.raises(IndexError):
         probe(stem, None, 10)
     files.write(rows(range(10), range(10)))

@@ -9,7 +9,7 @@ import time
 import pyarrow as pa
 
 from datastem.codec import encode
-from datastem.digest import batch_digest
+from datastem.equality import batch_digest
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP
 from psoup.store import (

@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from datastem.blocks import BLOCK_BITS
 from psoup.store import Store
 from psoup.store.layout import COVERAGE, MATCHES
 from psoup.store.tables import read_files
-from results.bitmap import BLOCK_BITS, decode
-from results.ranges import union
+from results.bitmaps import decode
+from results.id_sets import union
 
 Meaning = Callable[[dict[str, Any]], bool]
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from datastem.schema import StreamSchema
 from querystem.expressions import Scalar
-from querystem.query import Query
-from querystem.refresh import RefreshEvery, RefreshOn
+from querystem.query import Query, RefreshEvery, RefreshOn
 from tests.oracle.answers import Row, naive_answer
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.keyed import Keyed

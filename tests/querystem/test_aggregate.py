@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datastem.types import BIGINT, DOUBLE, TEXT, Type, decimal_type
-from querystem.aggregate import few, finish, merge, partial
+from querystem.aggregate import finish, merge, partial
 from querystem.expressions import ColumnRef
 from querystem.query import Aggregate, Function, Grouping
 from tests.oracle.queries import result
@@ -42,23 +42,7 @@ def of(*functions: Function, type_: Type = DOUBLE, key: Type | None = None) -> G
 def values(grouping: Grouping, batch: pa.RecordBatch) -> tuple[Any, ...]:
     found = finish(grouping, partial(grouping, batch)).to_pylist()
     assert len(found) == 1
-    check_few(grouping, batch)
     return tuple(found[0].values())
-
-
-def check_few(grouping: Grouping, batch: pa.RecordBatch) -> bool:
-    """Whether the numbers are few and plain; then they give the same in the other way."""
-
-    def bits(name: str) -> Any:
-        column = batch.column(name)
-        return None if column.null_count else column.view(pa.int64()).to_numpy()
-
-    found = few(grouping, batch.num_rows, bits)
-    if found is not None:
-        whole = finish(grouping, partial(grouping, batch))
-        assert found.schema == whole.schema
-        assert repr(found.to_pylist()) == repr(whole.to_pylist())
-    return found is not None
 
 
 WILD = [0.0, -0.0, 1.0, -1.5, 0.1, 1e308, -1e308, 5e-324, 2.0**53, 1e16, math.inf, math.nan]
@@ -68,18 +52,24 @@ WILD = [0.0, -0.0, 1.0, -1.5, 0.1, 1e308, -1e308, 5e-324, 2.0**53, 1e16, math.in
     st.lists(st.sampled_from(WILD) | st.floats(), max_size=8),
     st.lists(st.sampled_from([0, 1, -7, MOST, -MOST - 1]) | st.integers(-MOST, MOST), max_size=8),
 )
-def test_few_numbers_give_the_same_in_either_way(doubles: list[float], whole: list[int]) -> None:
+def test_a_few_numbers_give_what_they_give_one_by_one(
+    doubles: list[float], whole: list[int]
+) -> None:
     every = (Function.COUNT_ROWS, Function.COUNT, Function.SUM, Function.AVG)
-    plain = check_few(of(*every), rows(doubles, DOUBLE))
-    assert plain or not all(math.isfinite(one) and abs(one) < 1e300 for one in doubles)
-    assert check_few(of(*every, type_=BIGINT), rows(whole, BIGINT))
-    assert not check_few(of(*every, Function.MAX), rows(doubles, DOUBLE))
+    for grouping, batch in (
+        (of(*every), rows(doubles, DOUBLE)),
+        (of(*every, type_=BIGINT), rows(whole, BIGINT)),
+    ):
+        together = partial(grouping, batch)
+        single = [partial(grouping, batch.slice(place, 1)) for place in range(batch.num_rows)]
+        apart = merge([partial(grouping, batch.slice(0, 0)), *single])
+        found, expected = finish(grouping, apart), finish(grouping, together)
+        assert repr(found.to_pylist()) == repr(expected.to_pylist())
 
 
 def test_one_group_is_one_row_where_nothing_is_computed() -> None:
     """As of `SELECT 5 FROM s HAVING TRUE`."""
     nothing = of()
-    assert few(nothing, 3, lambda name: None) is None
     for values in ([], [1.0, 2.0]):
         assert finish(nothing, partial(nothing, rows(values, DOUBLE))).num_rows == 1
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from datastem.arrays import UInt64s
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, to_json
-from querystem.index import QueryStem
+from querystem.index import QueryStem, combinations
+from querystem.index.combinations import Combinations
 from querystem.index.formula import formula_of
-from querystem.index.hashed import columns, split
-from querystem.index.hashed.codes import Combinations
-from querystem.index.hashed.split import Key
+from querystem.index.hashed_segment import KeyValue, split_conjunction
 from tests.querystem.shapes import Shapes, batch
 from tests.querystem.test_index import alone, both, compare, found
 
@@ -26,7 +26,7 @@ _SPEED, _NAME = ColumnRef("speed", DOUBLE), ColumnRef("name", TEXT)
 
 
 def soon_hashed(monkeypatch: pytest.MonkeyPatch, distinct: int = 4) -> None:
-    monkeypatch.setattr("querystem.index.families.HASHED_FROM", distinct)
+    monkeypatch.setattr("querystem.index.stem.HASHED_FROM", distinct)
     monkeypatch.setattr("querystem.index.stem.UNHASHED_BELOW", distinct // 2)
 
 
@@ -182,11 +182,11 @@ _TWICE = [compare(Op.EQ, _NAME, "b"), compare(Op.EQ, _NAME, "a"), among(_NAME, "
     ids=["more values than are hashed", "one operand"],
 )
 def test_a_conjunction_is_split_alike_in_whatever_order_its_parts_are(
-    parts: list[Expression], fixed: dict[Expression, tuple[Key, ...]]
+    parts: list[Expression], fixed: dict[Expression, tuple[KeyValue, ...]]
 ) -> None:
     fast = compare(Op.GT, _SPEED, 4.0)
     for order in itertools.permutations([*parts, fast]):
-        found = split(formula_of(both(*order)))
+        found = split_conjunction(formula_of(both(*order)))
         assert found is not None
         assert found.fixed == fixed
         assert list(found.ranges) == [_SPEED]
@@ -217,16 +217,16 @@ def test_a_change_makes_a_segment_of_its_own() -> None:
 
 def test_codes_that_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """By another seed among predicates, by comparison between a row and a predicate."""
-    codes_of = columns.codes_of
+    codes_of = combinations.codes_of
     seeds: list[int] = []
 
-    def weak(found: list[columns.Column], seed: int) -> columns.Codes:
+    def weak(found: list[combinations.KeyColumn], seed: int) -> UInt64s:
         seeds.append(seed)
         bits = np.uint64(4 if len(set(seeds)) < 3 else 16)
         return codes_of(found, seed) & ((np.uint64(1) << bits) - np.uint64(1))
 
-    monkeypatch.setattr("querystem.index.hashed.codes.codes_of", weak)
-    monkeypatch.setattr("querystem.index.hashed.search.codes_of", weak)
+    monkeypatch.setattr("querystem.index.combinations.codes_of", weak)
+    monkeypatch.setattr("querystem.index.hashed_search.codes_of", weak)
     predicates = by_station(300)
     stem, rows = stem_of(predicates), readings(2000)
     assert found(stem.probe(rows)) == alone(predicates, rows)
@@ -236,12 +236,10 @@ def test_codes_that_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
 def test_texts_of_any_length_have_codes_of_their_own() -> None:
     texts = ["", "a", "b", "ab", "ba", "\0", "a\0", "a" * 8, "a" * 9, "a" * 16, "é", "日本" * 20]
     array = pa.array([*texts, *texts])
-    combinations, places = Combinations.of([array])
-    assert len(combinations) == len(texts)
+    found, places = Combinations.of([array])
+    assert len(found) == len(texts)
     assert (places[: len(texts)] == places[len(texts) :]).all()
-    rows, which = combinations.find(
-        [array.slice(3)], columns.codes_of([array.slice(3)], combinations.seed)
-    )
+    rows, which = found.find([array.slice(3)], combinations.codes_of([array.slice(3)], found.seed))
     assert rows.tolist() == list(range(len(array) - 3))
     assert which.tolist() == places[3:].tolist()
 

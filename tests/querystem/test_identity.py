@@ -12,8 +12,7 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TEXT
 from querystem.expressions import TRUE
 from querystem.identity import base_query, identified, slides
-from querystem.pattern import Pattern, pattern_of
-from querystem.query import Query
+from querystem.query import Pattern, Query, pattern_of
 from querystem.shape import shape
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow
 from tests.evaluation import choose_rows, matching_rows

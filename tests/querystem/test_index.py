@@ -16,9 +16,9 @@ from intervaltree import Interval, IntervalTree
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Type, decimal_type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.index import Matches, QueryStem
-from querystem.index.bitmaps import accumulate
-from querystem.kernel import like, matches
-from results.bitmap import decode
+from querystem.index.matches import accumulate
+from querystem.kernel import evaluation, matches, text
+from results.bitmaps import decode
 from tests.oracle.expressions import conditions
 from tests.oracle.strategies import rows, schemas, to_batch
 
@@ -181,25 +181,25 @@ def test_equal_factors_are_one() -> None:
     stem = QueryStem()
     price, symbol = compare(Op.GT, _A, 5), compare(Op.EQ, _T, "s1")
     stem.insert(1, both(price, symbol))
-    before = len(stem._nodes)
+    before = len(stem._formulas)
     stem.insert(2, both(symbol, price))
     stem.insert(3, price)
-    assert len(stem._nodes) == before
+    assert len(stem._formulas) == before
     for id_ in (1, 2, 3):
         stem.remove(id_)
         stem._check()
-    assert len(stem._nodes) == 0
+    assert len(stem._formulas) == 0
 
 
 def test_a_false_factor_ends_its_conjunction(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[str] = []
-    original = like.like
+    original = text.like
 
     def counted(operand: Any, pattern: str) -> Any:
         evaluated.append(pattern)
         return original(operand, pattern)
 
-    monkeypatch.setattr(like, "like", counted)
+    monkeypatch.setattr(evaluation, "like", counted)
     stem = QueryStem()
     for id_, limit in enumerate((0, 500)):
         pattern = Call(Op.LIKE, (_T, Literal(f"%{limit}", TEXT)), BOOLEAN)
@@ -247,4 +247,4 @@ def test_instants_are_intervals() -> None:
     stem.insert(1, compare(Op.GE, ts, nine))
     stem.insert(2, Call(Op.NOT, (compare(Op.GE, ts, nine),), BOOLEAN))
     assert found(stem.probe(batch)) == {1: [0], 2: [1]}
-    assert not stem._nodes.conditions
+    assert not stem._formulas.conditions

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from querystem.kernel.like import Pieces, _tokens, like
+from querystem.kernel.text import LongPattern, _tokens, like
 from querystem.kernel.vector import of_text
 from querystem.pace import paced
 from tests.oracle import texts as oracle
@@ -38,7 +38,7 @@ def test_oracle_like(pattern: str, rows: list[str | None]) -> None:
 @given(_patterns, _texts)
 def test_differential_pieces_are_the_pattern(pattern: str, text: str) -> None:
     """Also where the pattern is so short that pieces would not be taken."""
-    [matched] = Pieces.of(_tokens(pattern)).among(pa.array([text], pa.string())).to_pylist()
+    [matched] = LongPattern.of(_tokens(pattern)).among(pa.array([text], pa.string())).to_pylist()
     assert matched is oracle.like(text, pattern)
 
 

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results import ranges
-from results.answer import order
-from results.bitmap import decode, encode
-from results.coverage import Coverage
-from results.known import Known
-from results.matches import MatchPieces
+from results import id_sets
+from results.bitmaps import decode, encode
+from results.match_cache import MatchCache
+from results.row_order import time_order
+from results.stored_matches import MatchPieces, StreamCoverage
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=8)
 LOWS = st.sets(st.integers(0, 65535), max_size=50)
@@ -25,13 +24,13 @@ def members(spans: list[tuple[int, int]]) -> set[int]:
 
 @given(SPANS, st.integers(0, 60), st.integers(0, 60))
 def test_ranges_are_sets(spans: list[tuple[int, int]], lo: int, hi: int) -> None:
-    joined = ranges.union(spans)
+    joined = id_sets.union(spans)
     inside = set(range(lo, hi))
     assert members(joined) == members(spans)
     assert all(a[1] < b[0] for a, b in zip(joined, joined[1:], strict=False))
-    assert members(ranges.subtract(lo, hi, joined)) == inside - members(spans)
-    assert members(ranges.intersect(lo, hi, joined)) == inside & members(spans)
-    assert ranges.size(joined) == len(members(spans))
+    assert members(id_sets.subtract(lo, hi, joined)) == inside - members(spans)
+    assert members(id_sets.intersect(lo, hi, joined)) == inside & members(spans)
+    assert id_sets.size(joined) == len(members(spans))
 
 
 @given(LOWS)
@@ -55,11 +54,11 @@ def test_coverage_follows_the_epoch() -> None:
             "row_hi": pa.array([None, 50, 100], pa.int64()),
         }
     )
-    coverage = Coverage.of(table, 120)
+    coverage = StreamCoverage.of(table, 120)
     assert coverage.ranges(1) == [(40, 120)]
     assert coverage.at(130).ranges(4) == [(40, 130)]
     assert coverage.ranges(5) == [(0, 50)]
-    assert coverage.ranges(6) == Coverage.nothing().ranges(1) == []
+    assert coverage.ranges(6) == StreamCoverage.nothing().ranges(1) == []
     assert coverage.pairs(np.array([1, 4, 5, 9])) == 80 + 80 + 50
 
 
@@ -68,12 +67,12 @@ def test_what_is_known_is_what_was_told(
     told: list[tuple[int, list[tuple[int, int]], bool]], lows: set[int]
 ) -> None:
     """Told again, told more than asked, told in any order."""
-    known, block = Known(10**6), 3
+    known, block = MatchCache(10**6), 3
     base = block << 16
     truth = {n for n in lows if n < 60}
     heard: dict[int, set[int]] = {}
     for predicate, spans, generous in told:
-        spans = ranges.union(spans)
+        spans = id_sets.union(spans)
         inside = members(spans)
         matches = sorted(truth if generous else truth & inside)
         shifted = [(lo + base, hi + base) for lo, hi in spans]
@@ -89,7 +88,7 @@ def test_what_is_known_is_what_was_told(
 
 
 def test_what_is_known_may_be_forgotten() -> None:
-    known = Known(5000)
+    known = MatchCache(5000)
     for block in range(100):
         known.insert(1, block, [(block << 16, (block << 16) + 10)], np.arange(5, dtype=np.uint16))
     assert known.used <= 5000
@@ -116,7 +115,7 @@ def test_stored_pieces_are_found_by_predicate_and_block() -> None:
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 100)), unique_by=lambda x: x[1]))
 def test_answers_are_in_order(rows: list[tuple[int, int]]) -> None:
     ts, ids = (np.array([row[side] for row in rows], np.int64) for side in (0, 1))
-    places = order(ts, ids)
+    places = time_order(ts, ids)
     if places is None:
         assert rows == sorted(rows)
     else:

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datastem.instants import FOR_EVER
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
-from results.choice import by_time
-from results.visibility import FOR_EVER, entered, held, visible
+from results.region import entered, horizon_region, time_region, visible
 from results.window import TimeWindow
 from tests.oracle.queries import windows_of
 from tests.oracle.windows import naive_window
@@ -43,7 +43,7 @@ def test_held_rows_are_those_visible_by_the_horizon(
     if horizon is not None:
         wanted &= first <= horizon
     oldest = None if retain is None else now - retain + 1
-    region = held(window, now, horizon, oldest, len(TS))
+    region = horizon_region(window, now, horizon, oldest, len(TS))
     ids = np.arange(len(TS))
     assert set(ids[wanted]) <= set(ids[region.holds(TS, ids)])
     extra = region.holds(TS, ids) & ~wanted
@@ -55,7 +55,7 @@ def test_without_a_horizon_ahead_the_held_rows_are_the_answer_s(
     window: TimeWindow, retain: int | None, now: int
 ) -> None:
     oldest = None if retain is None else now - retain + 1
-    assert held(window, now, now, oldest, 9) == by_time(window, now, oldest, 9)
+    assert horizon_region(window, now, now, oldest, 9) == time_region(window, now, oldest, 9)
     assert entered(window, None) >= entered(window, now)
 
 

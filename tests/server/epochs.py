@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from datastem.blocks import BLOCK_BITS, BLOCK_MASK
 from datastem.codec import are_rows, query_view
 from psoup.store import DataFile, Epoch, Position, State, Store, StreamMark, Touched
 from psoup.store.delta.files import write_data_file
@@ -16,7 +17,7 @@ from psoup.store.log.decoding import decode_rows
 from psoup.store.tables import changed_rows
 from querystem.expressions import from_json
 from querystem.kernel import matches
-from results.bitmap import BLOCK_BITS, BLOCK_MASK, encode
+from results.bitmaps import encode
 
 
 class HandMadeEngine:

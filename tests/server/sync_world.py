@@ -31,8 +31,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.identity import base_query, slides
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
-from querystem.query import Query
-from querystem.refresh import RefreshEvery
+from querystem.query import Query, RefreshEvery
 from results.window import TimeWindow
 from tests.oracle.answers import naive_answer
 from tests.oracle.copy import Values

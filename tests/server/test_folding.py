@@ -13,7 +13,8 @@ import pytest
 from datastem.codec import decode, encode, query_view
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
-from datastem.stem import DataStem, Segment
+from datastem.segments import RowSegment
+from datastem.stem import DataStem
 from psoup.answers.caches import Memo
 from psoup.answers.epoch_files import EMPTY
 from psoup.answers.evaluate import evaluate, evaluate_at_once
@@ -22,7 +23,7 @@ from psoup.answers.plan import Plan
 from psoup.store import START
 from querystem.aggregate import partial
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
-from results.known import Known
+from results.match_cache import MatchCache
 from tests.evaluation import evaluate_parts
 
 ROWS = 3 * 65536 + 30_000
@@ -81,7 +82,7 @@ class Bench:
         self.schema = schema()
         self.rows: list[pa.RecordBatch] = []
         self.stem = DataStem(Memory(1 << 20), self._read)
-        self.known = Known(1 << 26)
+        self.known = MatchCache(1 << 26)
         self.memo = Memo(1 << 26)
         self.quick = 0
 
@@ -91,7 +92,7 @@ class Bench:
         self.stem.insert(rows, self.stem.high, self.stem.high + count)
 
     def cover(self, high: int) -> None:
-        self.stem.cover(high, [Segment(0, high, 0, 1 << 60, "file")])
+        self.stem.cover(high, [RowSegment(0, high, 0, 1 << 60, "file")])
 
     def _read(self, segments: Any, lo: int, hi: int, names: Any = None) -> pa.RecordBatch:
         return pa.concat_batches(self.rows).slice(lo, hi - lo)

@@ -24,7 +24,7 @@ from psoup.server.settings import Settings
 from psoup.server.turns import Turn, Turns
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
-from querystem.kernel import like
+from querystem.kernel import evaluation, text
 from querystem.language import scan
 from querystem.query import Query
 from tests.server.process import detail, ipc, rows_of
@@ -76,7 +76,7 @@ class Gate:
         self.entered = 0
         self._passes = threading.Semaphore(0)
         self._open = False
-        original = like.like
+        original = text.like
 
         def held(*args: Any) -> Any:
             self.entered += 1
@@ -84,7 +84,7 @@ class Gate:
                 assert self._passes.acquire(timeout=60)
             return original(*args)
 
-        monkeypatch.setattr(like, "like", held)
+        monkeypatch.setattr(evaluation, "like", held)
 
     def let_through(self, count: int = 1) -> None:
         self._passes.release(count)

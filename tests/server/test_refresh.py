@@ -22,8 +22,7 @@ from psoup.store import CreateStream as CreateEvent
 from psoup.store import Data, Entry, Store
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import CreateStream, bind_query, parse_statement
-from querystem.query import Query
-from querystem.refresh import RefreshEvery
+from querystem.query import Query, RefreshEvery
 from tests.oracle.refresh import Event, History, Refreshed
 from tests.server.conftest import Start
 from tests.server.epochs import HandMadeEngine

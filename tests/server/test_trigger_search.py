@@ -12,14 +12,15 @@ from datastem.blocks import BLOCK_ROWS
 from datastem.codec import decode, encode
 from datastem.memory import Memory
 from datastem.schema import Column, StreamSchema
-from datastem.stem import DataStem, Segment
+from datastem.segments import RowSegment
+from datastem.stem import DataStem
 from datastem.types import BIGINT
 from psoup.answers.epoch_files import EMPTY
 from psoup.answers.matching import Matcher, MatchFileCache, Work
 from psoup.answers.plan import Plan, Triggers, point_by_rows
 from psoup.store import START
 from querystem.language import bind_query
-from results.known import Known
+from results.match_cache import MatchCache
 
 SCHEMA = StreamSchema("s", (Column("a", BIGINT),))
 BLOCKS = 5
@@ -37,7 +38,7 @@ class Files:
         self.read_blocks: list[int] = []
 
     def read(
-        self, segments: Sequence[Segment], lo: int, hi: int, names: Sequence[str] | None = None
+        self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         self.read_blocks.append(lo // BLOCK_ROWS)
         return rows(lo, hi)
@@ -47,10 +48,11 @@ def test_blocks_without_a_match_are_not_read() -> None:
     files = Files()
     stem = DataStem(Memory(1), files.read)
     segments = [
-        Segment(n * BLOCK_ROWS, (n + 1) * BLOCK_ROWS, 1000 * n, 1000 * n, n) for n in range(BLOCKS)
+        RowSegment(n * BLOCK_ROWS, (n + 1) * BLOCK_ROWS, 1000 * n, 1000 * n, n)
+        for n in range(BLOCKS)
     ]
     stem.cover(BLOCKS * BLOCK_ROWS, segments)
-    known, view = Known(1 << 20), stem.view()
+    known, view = MatchCache(1 << 20), stem.view()
     last = BLOCK_ROWS + 7
     for block in range(1, BLOCKS):
         found = [7] if block == 1 else []

@@ -29,8 +29,7 @@ from datastem.types import parse_type
 from querystem.aggregate import finish, partial
 from querystem.identity import base_query, slides
 from querystem.language import QueryError, bind_query, bind_window, window_text
-from querystem.query import Query
-from querystem.refresh import RefreshEvery
+from querystem.query import Query, RefreshEvery
 from querystem.shape import shape
 from results.window import Bound, TimeWindow, Window
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Int64s, UInt64s
 from psoup.answers.difference.job import Job, WholeReason
 from psoup.answers.plan import Plan
-from results.checksum import Uint64s, row_checksums
-from results.idruns import Int64s
+from results.checksum import row_checksums
 
 T = TypeVar("T")
 # Of a row its id, interval and checksum; of a typed value what stands before it.
@@ -59,7 +59,7 @@ class Chunk:
     rows: pa.RecordBatch
 
     @once
-    def checksums(self) -> Uint64s:
+    def checksums(self) -> UInt64s:
         return row_checksums(
             self.ids, self.visible_from, self.visible_until, self.sort_keys, self.rows
         )

@@ -10,13 +10,13 @@ from enum import Enum, auto
 
 import numpy as np
 
+from datastem.arrays import Int64s
 from psoup.answers.plan import Plan
 from psoup.answers.question import Question
 from psoup.store import Position
 from querystem.identity import slides
-from querystem.refresh import RefreshEvery
+from querystem.query import RefreshEvery
 from results.checksum import DIGEST_BYTES
-from results.idruns import Int64s
 from results.window import TimeWindow, Window
 
 NO_DIGEST = bytes(DIGEST_BYTES)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from datastem.blocks import Int64s, Part
+from datastem.arrays import Int64s, Mask
+from datastem.blocks import Part
+from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.answers.caches import Memo
 from psoup.answers.difference.copier import Chunk, Difference, once
 from psoup.answers.difference.job import (
@@ -31,11 +33,10 @@ from psoup.answers.matching import Matcher, Work
 from psoup.answers.plan import Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
 from querystem.identity import identified
-from querystem.refresh import RefreshEvery
+from querystem.query import RefreshEvery
 from results.checksum import Digest
-from results.idruns import Mask, member
-from results.region import Region
-from results.visibility import FOR_EVER, SINCE_EVER, entered, leaving, visible
+from results.id_sets import member
+from results.region import Region, entered, leaving, visible
 from results.window import TimeWindow
 
 _COLUMNS_BYTES = 200

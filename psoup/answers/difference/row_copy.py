@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part
+from datastem.arrays import Int64s, Mask
+from datastem.blocks import Part
 from psoup.answers.difference.copier import Chunk, Difference, once
 from psoup.answers.difference.job import Claim, Job, Mark, WholeReason
 from psoup.answers.difference.row_sets import KeptTotals, RowChange, RowSet, Total, keyed_change
@@ -22,11 +23,10 @@ from psoup.answers.maker import AnswerMaker
 from psoup.answers.matching import Matcher
 from psoup.answers.plan import Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
+from querystem.ordering import sort_keys
 from querystem.shape import project
-from querystem.sortkeys import sort_keys
-from results.idruns import Mask, member, to_runs
-from results.region import Region
-from results.visibility import entered, held, leaving, visible
+from results.id_sets import member, to_runs
+from results.region import Region, entered, horizon_region, leaving, visible
 from results.window import TimeWindow
 
 # No row of a copy is smaller than this.
@@ -223,7 +223,7 @@ class RowCopier:
         if not isinstance(plan.window, TimeWindow):
             return rows_at(plan, Horizon(mark.now, self._oldest, mark.high), self.maker.memo)
         if plan.keyed is None:
-            return Choice(held(plan.window, now, mark.horizon, self._oldest, mark.high))
+            return Choice(horizon_region(plan.window, now, mark.horizon, self._oldest, mark.high))
         region = self._region(mark)
         rows = plan.keyed.current(mark.high, mark.now, self._cut)
         return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
@@ -233,7 +233,7 @@ class RowCopier:
         now = self.job.target.now
         if now is None or not isinstance(self.plan.window, TimeWindow):
             return NO_ROWS.region
-        return held(self.plan.window, now, mark.horizon, None, mark.high)
+        return horizon_region(self.plan.window, now, mark.horizon, None, mark.high)
 
     @property
     def _oldest(self) -> int | None:

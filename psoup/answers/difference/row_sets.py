@@ -18,8 +18,9 @@ from itertools import groupby
 
 import numpy as np
 
-from datastem.blocks import Int64s, Part
-from datastem.runs import KeyedRows
+from datastem.arrays import Int64s
+from datastem.blocks import Part
+from datastem.keyed_rows import KeyedRows
 from psoup.answers.caches import Memo
 from psoup.answers.evaluate import Selection
 from psoup.answers.folds import Fold
@@ -27,7 +28,7 @@ from psoup.answers.matching import Matcher
 from psoup.answers.plan import Plan
 from psoup.answers.windows import Choice
 from results.checksum import Digest
-from results.idruns import member
+from results.id_sets import member
 from results.region import Region
 
 _NO_IDS = np.empty(0, np.int64)

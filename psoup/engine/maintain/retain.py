@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from datastem.equality import Int64s
+from datastem.arrays import Int64s
 from psoup.engine.jobs import Outcome, SparkJob, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.maintain.merge import with_partition, write_closures

@@ -13,7 +13,8 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import Int64s, Part
+from datastem.arrays import Int64s, UInt16s
+from datastem.blocks import Part
 from psoup.answers import Plan, Question
 from psoup.answers.evaluate import Selection, window_rows
 from psoup.answers.matching import Matcher, Work
@@ -31,8 +32,8 @@ from querystem.index.formula import Factor
 from querystem.language import expression_text, refresh_text
 from querystem.pace import spending
 from querystem.shape import shape
-from results.bitmap import Lows, decode
-from results.ranges import intersect, size
+from results.bitmaps import decode
+from results.id_sets import intersect, size
 
 # Each predicate that is looked at is parsed anew, so that nothing has to be kept for this.
 _LOOKED_AT = 5_000
@@ -139,7 +140,7 @@ def _stored(core: Core, plan: Plan) -> pb.StoredMatches:
     """The stored matches of a plan's predicate, read past the cache, which is for answers. Files
     that are damaged have nothing."""
     message = pb.StoredMatches()
-    matched: dict[int, list[Lows]] = {}
+    matched: dict[int, list[UInt16s]] = {}
     for file in plan.epoch.files_of(plan.stream_id, plan.predicate_id):
         held = core.maker.stored.bitmaps(file, plan.predicate_id, plan.epoch.version)
         for block, bitmap in held:

@@ -36,8 +36,7 @@ from psoup.v1 import psoup_pb2 as pb
 from querystem.language import bind_query
 from querystem.pace import spending
 from querystem.query import Query
-from results.choice import by_time
-from results.region import Region
+from results.region import Region, time_region
 from results.window import TimeWindow
 
 Terms: TypeAlias = pb.InvokeRequest | pb.AskRequest
@@ -310,7 +309,7 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
     if plan.refreshed_at is not None:
         header.refreshed_at.CopyFrom(from_instant(plan.refreshed_at))
     if plan.now is not None and isinstance(plan.window, TimeWindow):
-        _window_ends(header, by_time(plan.window, plan.now, plan.oldest, 0))
+        _window_ends(header, time_region(plan.window, plan.now, plan.oldest, 0))
     return header
 
 

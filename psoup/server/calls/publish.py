@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from datastem.accept import accept, check_ahead
 from datastem.codec import encode
-from datastem.digest import heartbeat_digest
+from datastem.equality import heartbeat_digest
 from datastem.errors import RowError
 from datastem.schema import StreamSchema
 from datastem.types import Kind

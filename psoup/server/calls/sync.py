@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from datastem.arrays import Int64s
 from psoup.answers import Question
 from psoup.answers.difference import Claim, Job, Repair, WholeReason
 from psoup.answers.difference.job import aim, make_job
@@ -22,7 +23,7 @@ from psoup.server.wire.copies import CopySubject, Signed, Unusable
 from psoup.server.wire.values import BadValue, to_micros
 from psoup.store import START, Position
 from psoup.v1 import psoup_pb2 as pb
-from results.idruns import Int64s, from_runs
+from results.id_sets import from_runs
 
 T = TypeVar("T")
 

@@ -20,6 +20,8 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s
+from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.schema import Column
 from datastem.types import TIMESTAMP
 from psoup.answers import Question
@@ -30,8 +32,7 @@ from psoup.store import Position, Store
 from psoup.store.delta.durable import put_if_absent
 from psoup.v1 import psoup_pb2 as pb
 from results.checksum import DIGEST_BYTES
-from results.idruns import Int64s, to_runs
-from results.visibility import FOR_EVER, SINCE_EVER
+from results.id_sets import to_runs
 from results.window import window_to_json
 
 KEY_NAME = "token.key"

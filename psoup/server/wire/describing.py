@@ -22,7 +22,7 @@ from psoup.store.presence import GONE_AFTER
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import refresh_text, stream_sql, window_text
 from querystem.query import Query
-from results.ranges import intersect, size
+from results.id_sets import intersect, size
 
 PAGE = 1000
 # Any predicate will do where only the rest of a query is described; the rest is often the same.

@@ -18,8 +18,7 @@ from datastem.instants import MAX_INSTANT, MIN_INSTANT, SECOND
 from datastem.schema import OP, Column, StreamSchema
 from datastem.types import TEXT, Kind, Type
 from psoup.v1 import psoup_pb2 as pb
-from querystem.pattern import Pattern, pattern_of
-from querystem.query import Query
+from querystem.query import Pattern, Query, pattern_of
 from results.window import Window
 
 _EXACT = decimal.Context(prec=100, traps=[decimal.InvalidOperation])

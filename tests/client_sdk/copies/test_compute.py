@@ -19,8 +19,7 @@ from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
 from querystem.identity import base_query, slides
 from querystem.language import CreateStream, QueryError, bind_query, bind_window, parse_statement
-from querystem.query import Query
-from querystem.refresh import RefreshEvery
+from querystem.query import Query, RefreshEvery
 from tests.client_sdk.copies.support import wire
 from tests.oracle import naive_answer, naive_rows
 from tests.oracle.comparing import difference

@@ -20,7 +20,7 @@ from querystem.expressions import (
     Scalar,
 )
 from querystem.language import CreateStream, bind_query, parse_statement, window_text
-from querystem.language.words import write_name
+from querystem.language.names import write_name
 from querystem.query import Aggregate, Grouping, Query, SortKey, aggregate_name, key_name
 from results.window import UNBOUNDED
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from datastem.types import BIGINT, DOUBLE, Type
 from querystem.expressions import TRUE, ColumnRef, Expression, columns_of
 from querystem.language import QueryError, UnknownStream, bind_query, prepare
-from querystem.language.aggregates import AGGREGATES
+from querystem.language.functions import AGGREGATES
 from querystem.query import Aggregate, Function, Query, SortKey, aggregate_name, key_name
 from tests.querystem.language.support import TRADES, bind, lookup, show_query
 

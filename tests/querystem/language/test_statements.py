@@ -10,7 +10,7 @@ from datastem.instants import DAY, HOUR, MINUTE, SECOND
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, decimal_type
 from querystem.language import CreateStream, DropStream, QueryError, parse_statement, stream_sql
-from querystem.language.words import RESERVED
+from querystem.language.names import RESERVED
 from tests.querystem.language.support import schema_of
 
 TYPES = [BOOLEAN, BIGINT, DOUBLE, decimal_type(10, 2), decimal_type(38, 38), TEXT, TIMESTAMP, DATE]

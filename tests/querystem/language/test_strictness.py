@@ -21,9 +21,9 @@ from querystem.language import (
 )
 from querystem.language.bind import _HANDLERS
 from querystem.language.dialect import PAIRS, PSoupTokenizer
+from querystem.language.names import RESERVED
 from querystem.language.parse import parse_query
 from querystem.language.tree import consume
-from querystem.language.words import RESERVED
 from tests.querystem.language.support import TRADES, TRADES_SQL, bind, schema_of
 
 QUERIES = [

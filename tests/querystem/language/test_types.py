@@ -13,7 +13,7 @@ from querystem.expressions import Op, from_json, to_json
 from querystem.kernel import evaluate
 from querystem.kernel.cast import CASTS
 from querystem.language import NotYet, QueryError, TypeProblem
-from querystem.language.casts import can_cast
+from querystem.language.coerce import can_cast
 from querystem.language.functions import EXTRACT_UNITS, FUNCTIONS, TRUNC_UNITS
 from tests.querystem.language.support import TRADES, bind, value, where
 

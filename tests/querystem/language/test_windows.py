@@ -13,7 +13,7 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import DOUBLE, TEXT
 from querystem.language import QueryError, WindowProblem, bind_window, window_text
 from querystem.language.durations import write_duration
-from querystem.language.moments import read_timestamp
+from querystem.language.literals import read_timestamp
 from results.window import (
     UNBOUNDED,
     Bound,

@@ -1,0 +1,185 @@
+"""Keyed rows in sorted runs: found by key and time without touching the rest.
+
+Everything here is immutable. The order within a key is (ts, row_id).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int8s, Int64s, Mask
+from datastem.codec import HISTORY_COLUMNS
+from datastem.instants import FOR_EVER, SINCE_EVER
+
+
+@dataclass(frozen=True)
+class KeyedRows:
+    """Rows of a keyed stream: the digest of each one's key, its ts, its id and its operation."""
+
+    keys: Int64s
+    ts: Int64s
+    ids: Int64s
+    ops: Int8s
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch | pa.Table) -> KeyedRows:
+        """The keyed rows of stem rows, in their order."""
+        columns = (rows.column(name) for name in HISTORY_COLUMNS)
+        keys, ts, ids, ops = (column.to_numpy(zero_copy_only=False) for column in columns)
+        return cls(keys, ts.astype("datetime64[us]").view(np.int64), ids, ops)
+
+    @classmethod
+    def joined(cls, parts: Sequence[KeyedRows]) -> KeyedRows:
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([_NO_IDS, *(part.keys for part in parts)]),
+            np.concatenate([_NO_IDS, *(part.ts for part in parts)]),
+            np.concatenate([_NO_IDS, *(part.ids for part in parts)]),
+            np.concatenate([_NO_OPS, *(part.ops for part in parts)]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.ts.nbytes + self.ids.nbytes + self.ops.nbytes
+
+    @cached_property
+    def last_id(self) -> int:
+        return int(self.ids.max()) if len(self) else -1
+
+    @cached_property
+    def first_ts(self) -> int:
+        return int(self.ts.min()) if len(self) else FOR_EVER
+
+    @cached_property
+    def last_ts(self) -> int:
+        return int(self.ts.max()) if len(self) else SINCE_EVER
+
+    def take(self, places: Int64s | Mask | slice) -> KeyedRows:
+        return KeyedRows(self.keys[places], self.ts[places], self.ids[places], self.ops[places])
+
+    def sorted(self) -> KeyedRows:
+        """These rows in the order of (key, ts, row_id)."""
+        return self.take(np.lexsort((self.ids, self.ts, self.keys)))
+
+    # ---- for sorted rows only
+
+    def ends(self) -> Int64s:
+        """The end of each row: the ts of the next row of its key, FOR_EVER without one."""
+        ends = np.full(len(self), FOR_EVER, np.int64)
+        same = self.keys[1:] == self.keys[:-1]
+        ends[:-1][same] = self.ts[1:][same]
+        return ends
+
+    def last_of_each(self) -> KeyedRows:
+        """The last row of each key."""
+        last = np.ones(len(self), np.bool_)
+        last[:-1] = self.keys[1:] != self.keys[:-1]
+        return self.take(last)
+
+    def of_keys(self, keys: Int64s) -> KeyedRows:
+        """The rows of these keys, which ascend."""
+        first = np.searchsorted(self.keys, keys, "left")
+        lengths = np.searchsorted(self.keys, keys, "right") - first
+        before = np.cumsum(lengths) - lengths
+        return self.take(np.arange(int(lengths.sum())) + np.repeat(first - before, lengths))
+
+    def find(self, others: KeyedRows) -> tuple[Int64s, Int64s, Int64s]:
+        """For each of the others three places: where the rows of its key begin here, where those of
+        them begin that have a greater ts, and where they end."""
+        first = np.searchsorted(self.keys, others.keys, "left")
+        stop = np.searchsorted(self.keys, others.keys, "right")
+        low, high = first.copy(), stop.copy()
+        # A binary search for all of them at once; those that are decided drop out.
+        doubt = np.flatnonzero(low < high)
+        while len(doubt):
+            middle = (low[doubt] + high[doubt]) // 2
+            after = self.ts[middle] > others.ts[doubt]
+            high[doubt[after]] = middle[after]
+            low[doubt[~after]] = middle[~after] + 1
+            doubt = doubt[low[doubt] < high[doubt]]
+        return first, low, stop
+
+
+_NO_IDS: Int64s = np.empty(0, np.int64)
+_NO_OPS: Int8s = np.empty(0, np.int8)
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRuns:
+    """Keyed rows in sorted runs; ids ascend from run to run.
+
+    Each run is at least twice the size of the next: runs are merged as a binary counter carries,
+    so there are few of them and each row is moved a logarithmic number of times.
+    """
+
+    runs: tuple[KeyedRows, ...] = ()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.runs))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(run.nbytes for run in self.runs)
+
+    def append(self, rows: KeyedRows) -> SortedRuns:
+        """The runs with further rows, whose ids are greater than all that are here."""
+        if not len(rows):
+            return self
+        runs, new = list(self.runs), [rows]
+        while runs and len(runs[-1]) < 2 * sum(map(len, new)):
+            new.insert(0, runs.pop())
+        return SortedRuns((*runs, KeyedRows.joined(new).sorted()))
+
+    def whole(self) -> KeyedRows:
+        """All rows, sorted."""
+        rows = KeyedRows.joined(self.runs)
+        return rows.sorted() if len(self.runs) > 1 else rows
+
+    def pruned(self, cut: int) -> SortedRuns:
+        """The runs without the rows that have ended by the instant `cut`."""
+        whole = self.whole()
+        kept = whole.ends() > cut
+        return (
+            SortedRuns((whole if kept.all() else whole.take(kept),)) if kept.any() else SortedRuns()
+        )
+
+    def last_of_each(self, high: int, instant: int) -> KeyedRows:
+        """The last row of each key among those with an id below `high` and a ts up to `instant`."""
+        found = []
+        for run in self.runs:
+            if run.last_ts > instant or run.last_id >= high:
+                run = run.take((run.ts <= instant) & (run.ids < high))
+            found.append(run.last_of_each())
+        if len(found) == 1:
+            return found[0]
+        return KeyedRows.joined(found).sorted().last_of_each()
+
+    def between(self, low: int, high: int) -> KeyedRows:
+        """The rows with ids in `[low, high)`, in no order."""
+        runs = (run for run in self.runs if run.last_id >= low)
+        return KeyedRows.joined([run.take((run.ids >= low) & (run.ids < high)) for run in runs])
+
+    def of_keys(self, keys: Int64s) -> SortedRuns:
+        """The rows of these keys, which ascend."""
+        return SortedRuns(tuple(run.of_keys(keys) for run in self.runs))
+
+    def ends(self, rows: KeyedRows) -> Int64s:
+        """The end of each of these rows, all of which are here; FOR_EVER where it has none."""
+        ends = np.full(len(rows), FOR_EVER, np.int64)
+        for run in self.runs:
+            first, place, stop = run.find(rows)
+            before = np.maximum(place - 1, 0)
+            level = (place > first) & (run.ts[before] == rows.ts) & (run.ids[before] > rows.ids)
+            ends[level] = rows.ts[level]
+            after = (place < stop) & ~level
+            ends[after] = np.minimum(ends[after], run.ts[place[after]])
+        return ends

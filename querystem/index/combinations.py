@@ -1,0 +1,173 @@
+"""Distinct combinations of key values, found by hash.
+
+Key values are columns of int64, or Arrow strings for TEXT. The search is exact: when combinations
+are built no two of them share a code (else another seed is tried), and each row that is looked up
+is compared with the combination that was found.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datastem.arrays import Array, Int64s, Mask, UInt8s, UInt64s
+from datastem.types import Kind, Type
+
+KeyColumn = Any
+
+# Only so many bytes of a text are part of its code.
+LONGEST_TEXT = 256
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+_WORD_BYTES = 8
+
+
+def column_of(values: Sequence[Any], type_: Type) -> KeyColumn:
+    if type_.kind is Kind.TEXT:
+        return pa.array(values, pa.string())
+    return np.array(values, np.int64)
+
+
+def take(column: KeyColumn, places: Array) -> KeyColumn:
+    return column.take(pa.array(places)) if isinstance(column, pa.Array) else column.take(places)
+
+
+def concat(columns: Sequence[KeyColumn]) -> KeyColumn:
+    if isinstance(columns[0], pa.Array):
+        return pa.concat_arrays(columns)
+    return np.concatenate(columns)
+
+
+def equal(left: KeyColumn, right: KeyColumn) -> Mask:
+    """A mask of the rows whose values are equal; NULL equals nothing."""
+    if isinstance(left, pa.Array):
+        same: Mask = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
+        return same
+    return np.asarray(left == right)
+
+
+def codes_of(columns: Sequence[KeyColumn], seed: int) -> UInt64s:
+    """The code of each row: a hash of its values in all columns."""
+    codes = np.full(len(columns[0]), seed, np.uint64)
+    for column in columns:
+        if isinstance(column, pa.Array):
+            _mix_texts(codes, column)
+        else:
+            _mix(codes, column.view(np.uint64))
+    return codes
+
+
+def _mix(codes: UInt64s, words: UInt64s) -> None:
+    codes ^= words
+    codes *= _FACTOR
+    codes ^= codes >> _HALF
+    codes *= _FACTOR
+
+
+def _mix_texts(codes: UInt64s, texts: pa.Array) -> None:
+    """Mixes texts into the codes, eight bytes at a time of all texts that are that long."""
+    begins, lengths, content = _bytes_of(texts)
+    _mix(codes, lengths.view(np.uint64))
+    at_each_byte = np.ndarray(len(content) - _WORD_BYTES + 1, "<u8", content, strides=(1,))
+    for place in range(0, min(int(lengths.max(initial=0)), LONGEST_TEXT), _WORD_BYTES):
+        rows = np.flatnonzero(lengths > place)
+        missing = np.maximum(_WORD_BYTES - (lengths[rows] - place), 0)
+        words = at_each_byte[begins[rows] + place]
+        words &= np.uint64(2**64 - 1) >> (8 * missing).astype(np.uint64)
+        mixed = codes[rows]
+        _mix(mixed, words)
+        codes[rows] = mixed
+
+
+def _bytes_of(texts: pa.Array) -> tuple[Int64s, Int64s, UInt8s]:
+    """Where each text begins in the bytes, its length, and the bytes, with room after the last."""
+    _, offsets, content = texts.buffers()
+    if not len(texts) or offsets is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(_WORD_BYTES, np.uint8)
+    edges = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    edges = edges.astype(np.int64)
+    held = np.zeros(edges[-1] - edges[0] + _WORD_BYTES, np.uint8)
+    if content is not None:
+        held[:-_WORD_BYTES] = np.frombuffer(content, np.uint8)[edges[0] : edges[-1]]
+    return edges[:-1] - edges[0], np.diff(edges), held
+
+
+# A random seed, so that nobody outside can tell which values would collide.
+_SEED = secrets.randbits(63)
+
+
+class Combinations:
+    """Distinct combinations of values: number i has the values `columns[...][i]`. Immutable."""
+
+    def __init__(self, columns: Sequence[KeyColumn], codes: UInt64s, seed: int) -> None:
+        """Takes columns without repeats, in the order of their codes by `seed`, all distinct."""
+        self.columns = columns
+        self.seed = seed
+        self._codes = codes
+        bits = min(len(codes).bit_length() + 1, 32)
+        self._shift = np.uint64(64 - bits)
+        buckets = np.arange(2**bits + 1, dtype=np.uint64)
+        self._buckets = np.searchsorted(codes >> self._shift, buckets).astype(np.int32)
+
+    @classmethod
+    def of(cls, columns: Sequence[KeyColumn]) -> tuple[Combinations, Int64s]:
+        """The combinations of columns with repeats, and the place of each row's combination."""
+        for seed in itertools.count(_SEED):
+            codes, first, places = np.unique(
+                codes_of(columns, seed), return_index=True, return_inverse=True
+            )
+            distinct = [take(column, first) for column in columns]
+            if all(map(_same, distinct, columns, itertools.repeat(places))):
+                return cls(distinct, codes, seed), places
+        raise AssertionError
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def find(self, columns: Sequence[KeyColumn], codes: UInt64s) -> tuple[Int64s, Int64s]:
+        """The rows of `columns` that have a combination, and the place of each one's combination.
+
+        `codes` are those of the columns by `seed`. A row with a NULL text has no combination.
+        """
+        rows, places = self._candidates(codes)
+        for mine, column in zip(self.columns, columns, strict=True):
+            same = equal(take(mine, places), take(column, rows))
+            if not same.all():
+                rows, places = rows[same], places[same]
+        return rows, places
+
+    def _candidates(self, codes: UInt64s) -> tuple[Int64s, Int64s]:
+        """The rows whose code is here, and its place.
+
+        Most codes are the first of their bucket; the others are looked for behind it, all at once.
+        The code behind an empty bucket is of another bucket, and so another code.
+        """
+        bucket = (codes >> self._shift).view(np.int64)
+        found = self._buckets.take(bucket)
+        hit = self._codes.take(found, mode="clip") == codes
+        left = np.flatnonzero(~hit)
+        ends = self._buckets.take(bucket[left] + 1)
+        places = found[left] + 1
+        while len(left):
+            more = places < ends
+            left, places, ends = left[more], places[more], ends[more]
+            same = self._codes[places] == codes[left]
+            found[left[same]] = places[same]
+            hit[left[same]] = True
+            left, places, ends = left[~same], places[~same] + 1, ends[~same]
+        rows = np.flatnonzero(hit)
+        return rows, found[rows].astype(np.int64)
+
+    def _check(self) -> None:
+        assert (np.diff(self._codes.astype(object)) > 0).all()
+        assert (codes_of(self.columns, self.seed) == self._codes).all()
+
+
+def _same(distinct: KeyColumn, column: KeyColumn, places: Int64s) -> bool:
+    return bool(equal(take(distinct, places), column).all())

@@ -1,0 +1,204 @@
+"""Predicates that fix operands by equality, and many of them as the columns of a segment.
+
+A segment is built once and only loses predicates. New predicates come in new segments, which are
+merged as they become alike in size: so each predicate is moved a number of times that follows the
+logarithm of their count.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from datastem.arrays import Int64s
+from datastem.types import Kind
+from querystem.expressions import Expression
+from querystem.index.batch import EVERYTHING, bounds_of, is_wide, point_of
+from querystem.index.combinations import LONGEST_TEXT, Combinations, KeyColumn, concat, take
+from querystem.index.formula import ALWAYS, Every, Formula, Interval, Member, Some, every
+
+# A predicate with more combinations of values stays with the bitmaps.
+_MOST = 32
+KeyValue = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class FixedConjunction:
+    """A conjunction in three parts: operands that are `fixed` to one of some values, `ranges` with
+    the least and the greatest key of an operand, and the `residual` condition."""
+
+    fixed: dict[Expression, tuple[KeyValue, ...]]
+    ranges: dict[Expression, tuple[int, int]]
+    residual: Formula
+
+    def combinations(self, order: tuple[Expression, ...]) -> list[tuple[KeyValue, ...]]:
+        """All combinations of the fixed operands' values; `order` is that of the operands."""
+        return list(itertools.product(*[self.fixed[operand] for operand in order]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """All the values an operand may have, ascending."""
+
+    operand: Expression
+    keys: tuple[KeyValue, ...]
+
+
+def split_conjunction(formula: Formula) -> FixedConjunction | None:
+    """The parts of a formula that fixes an operand; None where it fixes none.
+
+    The order of the formula's parts makes no difference.
+    """
+    parts = formula.parts if isinstance(formula, Every) else (formula,)
+    points = [_points(part) for part in parts]
+    fixed = _fixed([each for each in points if each is not None])
+    ranges: dict[Expression, tuple[int, int]] = {}
+    residual: list[Formula] = []
+    for part, found in zip(parts, points, strict=True):
+        if found is not None and fixed.get(found.operand) == found.keys:
+            continue
+        match part:
+            case Interval(operand, _, _) if not is_wide(operand.type):
+                bounds = bounds_of(part)
+                if bounds != EVERYTHING:
+                    ranges[operand] = bounds
+                    continue
+        residual.append(part)
+    if not fixed:
+        return None
+    return FixedConjunction(fixed, ranges, every(residual) if residual else ALWAYS)
+
+
+def _fixed(points: list[_Points]) -> dict[Expression, tuple[KeyValue, ...]]:
+    """As many operands as their combinations allow, those with few values first."""
+    fixed: dict[Expression, tuple[KeyValue, ...]] = {}
+    combinations = 1
+    for each in sorted(points, key=lambda each: (len(each.keys), repr(each.operand), each.keys)):
+        if each.operand not in fixed and combinations * len(each.keys) <= _MOST:
+            fixed[each.operand] = each.keys
+            combinations *= len(each.keys)
+    return fixed
+
+
+def _points(part: Formula) -> _Points | None:
+    """The values that a part allows one operand, if the part says nothing else."""
+    points = [_point(each) for each in (part.parts if isinstance(part, Some) else (part,))]
+    operands = {point[0] for point in points if point is not None}
+    if None in points or len(operands) != 1:
+        return None
+    keys = {point[1] for point in points if point is not None}
+    return _Points(operands.pop(), tuple(sorted(keys)))
+
+
+def _point(part: Formula) -> tuple[Expression, KeyValue] | None:
+    match part:
+        case Member(operand, value) if len(value.encode()) <= LONGEST_TEXT:
+            return operand, value
+        case Interval(operand, _, _) if operand.type.kind is not Kind.TEXT:
+            key = point_of(part)
+            return None if key is None else (operand, key)
+    return None
+
+
+KeyRange = tuple[Int64s, Int64s]
+NO_RESIDUAL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Hashed predicates as columns: an entry for each predicate and combination of its values.
+
+    `fixed` has a column for each fixed operand, `ranges` the least and the greatest key of others,
+    `residual` the number of a residual condition or `NO_RESIDUAL`. Equal ids stand together.
+    """
+
+    ids: Int64s
+    fixed: list[KeyColumn]
+    ranges: dict[Expression, KeyRange]
+    residual: Int64s
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, places: Int64s) -> Entries:
+        return Entries(
+            self.ids[places],
+            [take(column, places) for column in self.fixed],
+            {operand: (lo[places], hi[places]) for operand, (lo, hi) in self.ranges.items()},
+            self.residual[places],
+        )
+
+
+def join_entries(parts: Sequence[Entries]) -> Entries:
+    operands = dict.fromkeys(operand for part in parts for operand in part.ranges)
+    return Entries(
+        np.concatenate([part.ids for part in parts]),
+        [concat(columns) for columns in zip(*[part.fixed for part in parts], strict=True)],
+        {operand: _join_range(parts, operand) for operand in operands},
+        np.concatenate([part.residual for part in parts]),
+    )
+
+
+def _join_range(parts: Sequence[Entries], operand: Expression) -> KeyRange:
+    sides = [part.ranges.get(operand) or _unbounded(len(part)) for part in parts]
+    return np.concatenate([lo for lo, _ in sides]), np.concatenate([hi for _, hi in sides])
+
+
+def _unbounded(count: int) -> KeyRange:
+    return np.full(count, EVERYTHING[0]), np.full(count, EVERYTHING[1])
+
+
+class HashedSegment:
+    """Entries that are found by their combination; a slot is the place of an entry.
+
+    Entries ascend by predicate. Combination c has the slots `slots[begins[c]:begins[c + 1]]`.
+    `live` predicates are left; the others' slots are `dead`.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        entries = entries.take(np.argsort(entries.ids, kind="stable"))
+        self.ids, self.residual = entries.ids, entries.residual
+        self.ranges = entries.ranges
+        self.combinations, places = Combinations.of(entries.fixed)
+        self.place = places.astype(np.int32)
+        self.slots = np.argsort(self.place, kind="stable").astype(np.int32)
+        counts = np.bincount(self.place, minlength=len(self.combinations))
+        self.begins = np.append(0, np.cumsum(counts))
+        self.has_residual = bool((self.residual != NO_RESIDUAL).any())
+        self.repeats = bool((self.ids[1:] == self.ids[:-1]).any())
+        self.has_dead = False
+        self.dead = np.zeros(len(self.ids), np.bool_)
+        self.live = len(np.unique(self.ids)) if self.repeats else len(self.ids)
+
+    def find(self, id_: int) -> Int64s:
+        """The slots of a predicate, if it is here."""
+        first, last = np.searchsorted(self.ids, [id_, id_ + 1])
+        slots = np.arange(first, last)
+        return slots[~self.dead[slots]]
+
+    def remove(self, slots: Int64s) -> None:
+        """Removes a predicate, given all its slots."""
+        self.dead[slots] = True
+        self.live -= 1
+        self.has_dead = True
+
+    def entries(self) -> Entries:
+        """The entries that are left."""
+        whole = Entries(
+            self.ids,
+            [take(column, self.place) for column in self.combinations.columns],
+            self.ranges,
+            self.residual,
+        )
+        return whole.take(np.flatnonzero(~self.dead)) if self.has_dead else whole
+
+    def _check(self) -> None:
+        self.combinations._check()
+        assert (np.diff(self.ids) >= 0).all()
+        assert self.live == len(np.unique(self.ids[~self.dead])) > 0
+        assert (np.sort(self.slots) == np.arange(len(self.ids))).all()
+        for place, slot in enumerate(self.slots):
+            assert self.begins[self.place[slot]] <= place < self.begins[self.place[slot] + 1]

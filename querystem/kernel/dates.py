@@ -1,0 +1,108 @@
+"""EXTRACT and DATE_TRUNC, in UTC, for any day the language has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from datastem.arrays import Array
+from datastem.instants import DAY, HOUR, MINUTE, SECOND
+from datastem.types import TIMESTAMP, Kind, Type
+from querystem.kernel.vector import Vector
+
+# Weeks begin on Monday; 1970-01-01 was a Thursday.
+_MONDAY = 3
+
+_SPANS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": SECOND,
+    "minute": MINUTE,
+    "hour": HOUR,
+    "day": DAY,
+}
+
+
+def micros_of(operand: Vector) -> Array:
+    """A TIMESTAMP's microseconds, or those of a DATE's midnight."""
+    micros: Array = operand.values * DAY if operand.type.kind is Kind.DATE else operand.values
+    return micros
+
+
+def days_of(operand: Vector) -> Array:
+    days: Array = operand.values if operand.type.kind is Kind.DATE else operand.values // DAY
+    return days
+
+
+def date_trunc(unit: str, operand: Vector) -> Vector:
+    """The beginning of the unit that each moment is in; raises ValueError for an unknown unit."""
+    if unit in _SPANS:
+        micros = micros_of(operand)
+        return Vector(TIMESTAMP, micros - micros % _SPANS[unit], operand.valid)
+    if unit not in _DAY_TRUNCS:
+        raise ValueError(f"date_trunc has no unit {unit!r}")
+    return Vector(TIMESTAMP, _DAY_TRUNCS[unit](days_of(operand)) * DAY, operand.valid)
+
+
+def extract(unit: str, type_: Type, operand: Vector) -> Vector:
+    """A field of each moment, such as its hour; raises ValueError for an unknown unit."""
+    if unit in _DAY_FIELDS:
+        values = _DAY_FIELDS[unit](days_of(operand))
+    elif unit in _TIME_FIELDS:
+        values = _TIME_FIELDS[unit](micros_of(operand))
+    else:
+        raise ValueError(f"extract has no unit {unit!r}")
+    dtype = np.float64 if type_.kind is Kind.DOUBLE else np.int64
+    return Vector(type_, values.astype(dtype), operand.valid)
+
+
+def _months(days: Array) -> Array:
+    """The months since January 1970."""
+    return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+
+
+def _first_day(months: Array) -> Array:
+    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+
+
+def _week(days: Array) -> Array:
+    """The Monday of the week."""
+    monday: Array = days - (days + _MONDAY) % 7
+    return monday
+
+
+def _year(days: Array) -> Array:
+    return _months(days) // 12 + 1970
+
+
+def _day_of_year(days: Array) -> Array:
+    before: Array = days - _first_day(_months(days) // 12 * 12)
+    return before + 1
+
+
+def _iso_week(days: Array) -> Array:
+    """The number of the week: a week belongs to the year of its Thursday."""
+    return (_day_of_year(_week(days) + 3) - 1) // 7 + 1
+
+
+_DAY_TRUNCS: dict[str, Callable[[Array], Array]] = {
+    "week": _week,
+    "month": lambda days: _first_day(_months(days)),
+    "quarter": lambda days: _first_day(_months(days) // 3 * 3),
+    "year": lambda days: _first_day(_months(days) // 12 * 12),
+}
+_DAY_FIELDS: dict[str, Callable[[Array], Array]] = {
+    "year": _year,
+    "quarter": lambda days: _months(days) % 12 // 3 + 1,
+    "month": lambda days: _months(days) % 12 + 1,
+    "week": _iso_week,
+    "day": lambda days: days - _first_day(_months(days)) + 1,
+    "doy": _day_of_year,
+    "dow": lambda days: (days + _MONDAY + 1) % 7,
+}
+_TIME_FIELDS: dict[str, Callable[[Array], Array]] = {
+    "hour": lambda micros: micros // HOUR % 24,
+    "minute": lambda micros: micros // MINUTE % 60,
+    "second": lambda micros: micros % MINUTE / SECOND,
+}

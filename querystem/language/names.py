@@ -1,0 +1,117 @@
+"""Names of streams and columns, and the names of types."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from itertools import islice
+
+from datastem.types import Kind, Type, decimal_type
+from querystem.language.errors import BindProblem, Span, TypeProblem
+
+MAX_NAME = 64
+_MOST_COMPARED = 2000
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# A name spelled like one of these must be written in double quotes.
+RESERVED = words(
+    """
+    all and any as between by case cast cross distinct div else end escape except exists false from
+    full group having ilike in inner intersect interval is join left like limit not null offset on
+    or order outer over right select then true union using when where with
+    begin now range refresh rows slide unbounded window
+    """
+)
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def read_name(text: str, span: Span, quoted: bool) -> str:
+    """The name that a text stands for, in lower case; raises BindProblem where it can't be a name."""
+    name = text if quoted else text.lower()
+    if not quoted and name in RESERVED:
+        raise BindProblem(
+            f"{text} is a word of the language, not a name",
+            span,
+            hint=f'to use it as a name, write "{name}" in double quotes',
+        )
+    if not _NAME.fullmatch(name):
+        raise BindProblem(
+            f"{text!r} is not a name",
+            span,
+            hint="a name begins with a letter a-z, then letters, digits and _; all lower case",
+        )
+    if len(name) > MAX_NAME:
+        raise BindProblem(
+            f"the name has {len(name)} characters", span, hint=f"names have at most {MAX_NAME}"
+        )
+    return name
+
+
+def write_name(name: str) -> str:
+    return f'"{name}"' if name in RESERVED else name
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The known name that `name` may have been meant for; not all of very many are compared."""
+    if len(name) > MAX_NAME:
+        return None
+    some = sorted(islice(known, _MOST_COMPARED))
+    return next(iter(difflib.get_close_matches(name, some, 1, likeness)), None)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """A hint with the nearest known name, or with all of them where they are few."""
+    names = sorted(known)
+    if near := nearest(name, names):
+        return f"did you mean {near}?"
+    return "known are " + ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+
+
+_TYPE = re.compile(
+    r"([a-z_][a-z0-9_]*)\s*(?:\(\s*(\d{1,4})\s*(?:,\s*(\d{1,4})\s*)?\))?", re.IGNORECASE
+)
+_SEVEN = "the types are BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s), TEXT, TIMESTAMP, DATE"
+_OTHER_TYPES = {
+    "BIGINT": "int integer smallint tinyint int2 int4 int8 int16 int32 int64 long serial",
+    "DOUBLE": "float real float4 float8 float64 double_precision",
+    "DECIMAL(p,s)": "numeric number dec money",
+    "TEXT": "varchar char string character nvarchar str clob json uuid",
+    "BOOLEAN": "bool bit",
+    "TIMESTAMP": "datetime timestamptz time timestamp_ntz timestamp_ltz",
+}
+_OURS = {other: ours for ours, others in _OTHER_TYPES.items() for other in others.split()}
+
+
+def read_type(text: str, span: Span) -> Type:
+    """The type that a text stands for; raises TypeProblem, with the type to write instead."""
+    match = _TYPE.fullmatch(text.strip())
+    name = (match[1] if match else text.partition("(")[0].strip()).upper()
+    if match and name == Kind.DECIMAL.value:
+        return _decimal(match[2], match[3], span)
+    if match and name in Kind.__members__ and match[2] is None:
+        return Type(Kind[name])
+    ours = name if name in Kind.__members__ else _OURS.get(name.lower(), "")
+    hint = f"write {ours}" if ours else _SEVEN
+    raise TypeProblem(
+        f"{' '.join(text.split())[:60]} is not a type", span, hint=hint, reason="BAD_TYPE"
+    )
+
+
+def _decimal(precision: str | None, scale: str | None, span: Span) -> Type:
+    if precision is None:
+        raise TypeProblem(
+            "DECIMAL needs a precision and a scale",
+            span,
+            hint="write DECIMAL(10,2)",
+            reason="BAD_TYPE",
+        )
+    try:
+        return decimal_type(int(precision), int(scale or 0))
+    except ValueError as problem:
+        raise TypeProblem(str(problem), span, reason="BAD_TYPE") from None

@@ -1,0 +1,118 @@
+"""Sets of row ids: as sorted disjoint ranges, as runs for the wire, as ascending arrays.
+
+A range `(lo, hi)` is half-open. Runs are a list of counts: how many ids to skip, how many to take,
+again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from datastem.arrays import Int64s, Mask
+
+Range = tuple[int, int]
+
+
+# ---- ranges
+
+
+def union(ranges: Iterable[Range]) -> list[Range]:
+    """The ids of all the ranges, as few ranges as can be; empty ranges are left out."""
+    merged: list[Range] = []
+    for lo, hi in sorted(ranges):
+        if lo >= hi:
+            continue
+        if merged and lo <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], hi)
+        else:
+            merged.append((lo, hi))
+    return merged
+
+
+def subtract(lo: int, hi: int, ranges: Iterable[Range]) -> list[Range]:
+    """The ids of `[lo, hi)` that are in none of the ranges, which must be as `union` gives them."""
+    rest: list[Range] = []
+    for other_lo, other_hi in ranges:
+        if other_hi <= lo:
+            continue
+        if other_lo >= hi:
+            break
+        if other_lo > lo:
+            rest.append((lo, other_lo))
+        lo = max(lo, other_hi)
+    if lo < hi:
+        rest.append((lo, hi))
+    return rest
+
+
+def intersect(lo: int, hi: int, ranges: Iterable[Range]) -> list[Range]:
+    """The ids of `[lo, hi)` that are in the ranges."""
+    return [(max(lo, a), min(hi, b)) for a, b in ranges if max(lo, a) < min(hi, b)]
+
+
+def size(ranges: Iterable[Range]) -> int:
+    """How many ids are in disjoint ranges."""
+    return sum(hi - lo for lo, hi in ranges)
+
+
+# ---- runs
+
+
+def to_runs(ids: Int64s) -> list[int]:
+    """The runs of ids from 0 upwards that ascend, each once."""
+    if not len(ids):
+        return []
+    breaks = np.flatnonzero(ids[1:] != ids[:-1] + 1) + 1
+    starts = ids[np.concatenate([[0], breaks])]
+    stops = ids[np.concatenate([breaks, [len(ids)]]) - 1] + 1
+    skips = starts - np.concatenate([[0], stops[:-1]])
+    runs: list[int] = np.column_stack([skips, stops - starts]).ravel().tolist()
+    return runs
+
+
+def from_runs(runs: Sequence[int], limit: int) -> Int64s:
+    """The ids of runs, ascending.
+
+    Raises ValueError where `runs` is no list of runs, or has more than `limit` ids.
+    """
+    if len(runs) % 2 or any(number < 1 for number in runs[1:]):
+        raise ValueError("runs are pairs of numbers from 1 upwards, but for the first")
+    # Doubles can't overflow; they are exact enough to refuse what int64 does not hold.
+    lengths = np.array(runs[1::2], np.uint64).astype(np.float64)
+    if lengths.sum() > limit:
+        raise ValueError(f"more than {limit:,} ids")
+    stops = np.cumsum(np.array(runs, np.float64))
+    if len(stops) and stops[-1] >= 2.0**63:
+        raise ValueError("ids are less than 2^63")
+    counts = np.array(runs, np.int64)
+    ends, taken = np.cumsum(counts)[1::2], counts[1::2]
+    places = np.cumsum(taken)
+    total = int(places[-1]) if len(places) else 0
+    ids: Int64s = np.arange(total) + np.repeat(ends - places, taken)
+    return ids
+
+
+# ---- ascending arrays
+
+
+def member(ids: Int64s, among: Int64s) -> Mask:
+    """A mask of `ids`: true for those that are in `among`, which ascends."""
+    if not len(among):
+        return np.zeros(len(ids), np.bool_)
+    places = np.searchsorted(among, ids)
+    places[places == len(among)] = 0
+    found: Mask = among[places] == ids
+    return found
+
+
+def common_ids(some: Int64s, others: Int64s) -> Int64s:
+    """The ids that are in both; each of the two ascends, and so does the result."""
+    if len(some) > len(others):
+        some, others = others, some
+    if not len(some):
+        return some
+    places = np.minimum(others.searchsorted(some), len(others) - 1)
+    found: Int64s = some[others[places] == some]
+    return found
