@@ -44,8 +44,9 @@ def read_commit(store: Store, version: int, state: State) -> tuple[list[Entry], 
     """What `Replica.apply` takes of a commit. `state` is the one before it."""
     entries = store.log.read(version)
     file = store.log.file(version) if entries else None
-    rows = decode_rows(entries, state, file.path if file else "")
-    return entries, rows, store.log.size(version)
+    if file is None:
+        return entries, {}, 0
+    return entries, decode_rows(entries, state, file.path), file.size
 
 
 def read_epoch(store: Store) -> tuple[State, EpochView]:
@@ -141,7 +142,9 @@ class Replica:
         """Whether a view says other things about lost rows than are held in memory: rows are lost
         that were there, or there that were lost."""
         seen = [hole for hole in self._lost if hole.row_lo < _high(view, hole.stream_id)]
-        return {*self.epoch.epoch.losses.holes, *seen} != {*view.epoch.losses.holes}
+        old, new = self.epoch.epoch.losses, view.epoch.losses
+        given_up = set(old.accepted) != set(new.accepted)
+        return given_up or {*old.holes, *seen} != set(new.holes)
 
     def replace(self, old: Replica) -> None:
         """Takes over what an older replica has found out of keyed streams; the rest is forgotten.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -241,10 +240,6 @@ def _end(ledger: Ledger, hole: Hole) -> None:
     """Ends a hole whose rows are back. Queries that came meanwhile are matched over them by
     back-fill."""
     log.warning("%s is whole again; its rows are back", hole.file)
-    ledger.state.losses = ledger.state.losses.only(partial(_is_not, hole))
+    ledger.state.losses = ledger.state.losses.only(lambda other: other != hole)
     ledger.histories.forget(hole.stream_id)
     forget_matches(ledger, hole.stream_id, hole.row_hi)
-
-
-def _is_not(one: Hole, other: Hole) -> bool:
-    return one != other

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
-import multiprocessing
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -24,8 +25,7 @@ def old(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def open_store(root: Path) -> None:
-    Store.open(root)
+OPEN = "import sys; from psoup.store import Store; Store.open(sys.argv[1]); print('opened')"
 
 
 def without_hash(commit: Path) -> None:
@@ -78,13 +78,9 @@ def test_the_upgrade_itself_can_not_be_overlooked(old: Path) -> None:
 
 
 def test_two_that_open_at_once_upgrade_it_once(old: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    openers = [context.Process(target=open_store, args=(old,)) for _ in range(2)]
-    for opener in openers:
-        opener.start()
-    for opener in openers:
-        opener.join()
-    assert [opener.exitcode for opener in openers] == [0, 0]
+    command = [sys.executable, "-c", OPEN, str(old)]
+    openers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [opener.communicate()[0] for opener in openers] == ["opened\n"] * 2
     store = Store.open(old)
     events = [
         entry.event

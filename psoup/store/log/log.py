@@ -119,11 +119,6 @@ class Log:
             raise LogTrimmed(f"version {version} of the log is gone")
         return commit.added[0] if commit.added else None
 
-    def size(self, version: int) -> int:
-        """The bytes of a commit's file; 0 where it has none, or is gone."""
-        commit = self.folder.read_commit(version)
-        return sum(file.size for file in commit.added) if commit is not None else 0
-
     def read(self, version: int, *, payloads: bool = True) -> list[Entry]:
         """The events of one commit. Raises LogTrimmed where they are no longer in the log, and
         CorruptStore; rows that are lost have no payload."""
