@@ -56,9 +56,7 @@ class CopyFile:
     """A file of copies, or one in memory where `path` is None, which is gone when it is closed."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
-        """Opens the file, or makes it. Raises CopyError where that can't be, or it is something
-        else.
-        """
+        """Opens the file, or makes it. Raises CopyError where it can't, or is something else."""
         self.path = None if path is None else Path(path)
         self._left_open = self._has_log()
         self._met_damage = False
@@ -108,13 +106,15 @@ class CopyFile:
         A log that is there after closing belongs to a process that still runs: then no file was
         left open.
         """
-        if self._met_damage or (self._left_open and not self._has_log()):
-            with (
-                contextlib.suppress(sqlite3.Error),
-                contextlib.closing(sqlite3.connect(self.path or _MEMORY)) as connection,
-            ):
-                connection.execute(_DOUBT)
-                connection.commit()
+        left = self._left_open and not self._has_log()
+        if self.path is None or not (left or self._met_damage):
+            return
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(sqlite3.connect(self.path)) as connection,
+        ):
+            connection.execute(_DOUBT)
+            connection.commit()
 
     def _has_log(self) -> bool:
         """Looks for SQLite's log, which goes when the last process closes the file in order."""

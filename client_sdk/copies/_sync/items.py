@@ -138,11 +138,12 @@ class Item:
         """Reads every row where that is due, and finds out what is to be repaired."""
         with self.file.reading() as connection:
             record = catalog.by_id(connection, self.declaration.copy_id)
-            if self.verified or record is None or record.base is None:
+            base = None if record is None else record.base
+            if self.verified or record is None or base is None:
                 return
-            if not is_due(record, self._now()):
+            if not is_due(record, self._now()) and tables.exists(connection, base.table):
                 return
-            _, self.repair = verify(connection, record.base)
+            _, self.repair = verify(connection, base)
         self.verified = True
         if not self.repair.needed:
             self._note_verified()

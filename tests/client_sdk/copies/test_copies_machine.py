@@ -39,6 +39,9 @@ UNKNOWN = -1
 News = tuple[int, str, list[Any]]
 news = st.tuples(st.integers(0, 1), st.sampled_from(NAMES), st.lists(row, min_size=1, max_size=8))
 
+# A transfer that was begun is of no use then, and another target is chosen.
+NEW_TARGET = frozenset({pb.SYNC_REASON_TARGET_GONE, pb.SYNC_REASON_OTHER_REGISTRATION})
+
 
 @dataclass
 class Kept:
@@ -268,7 +271,7 @@ class Offline(World):
         one = next(one for one in self.all.values() if self._handle(one) == item.handle)
         resumed = item.token in one.resumes
         begun = part.HasField("begin") and not part.begin.continued and not resumed
-        gone = part.begin.reason == pb.SYNC_REASON_TARGET_GONE
+        gone = part.begin.reason in NEW_TARGET
         if begun or gone:
             one.target_clock = self.clock
         if part.HasField("resume"):

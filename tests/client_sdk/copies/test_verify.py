@@ -98,6 +98,13 @@ def test_a_row_that_is_lost_is_noticed_by_its_sync(store: InsideStore, kept: Cop
     check(store, kept)
 
 
+def test_a_table_that_is_gone_comes_whole(store: InsideStore, kept: Copies) -> None:
+    with kept._file.writing() as connection:
+        connection.execute(f"DROP TABLE {rows_table(kept, 'rows')}")
+    assert kept.sync(store.client)["rows"].whole
+    check(store, kept)
+
+
 def test_a_sync_that_notices_reads_everything(store: InsideStore, kept: Copies) -> None:
     """So what it could not have noticed is repaired with what it has."""
     flip(kept)
