@@ -22,15 +22,15 @@ from psoup.answers.epoch_files import EMPTY, EpochView, StemFiles, StemReader, o
 from psoup.answers.keyed_history import KeyedStream
 from psoup.store import (
     CorruptStore,
-    CreateStream,
     Data,
-    DropStream,
     Entry,
     Hole,
     Losses,
     Snapshot,
     State,
     Store,
+    StreamCreated,
+    StreamEnded,
 )
 from psoup.store.log.decoding import DecodedRows, decode_rows
 
@@ -190,9 +190,9 @@ class Replica:
 
     def _apply_rows(self, entry: Entry, rows: DecodedRows) -> None:
         match entry.event:
-            case CreateStream(stream_id, schema):
+            case StreamCreated(stream_id, schema):
                 self._open_stem(stream_id, schema)
-            case DropStream(stream_id):
+            case StreamEnded(stream_id):
                 self.stems.pop(stream_id).forget()
                 del self._files[stream_id]
                 self._readers.pop(stream_id).forget()

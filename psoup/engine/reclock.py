@@ -28,7 +28,17 @@ from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.lock import EngineLock
 from psoup.engine.recover import open_ledger
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
-from psoup.store import CorruptStore, CreateStream, Data, Entry, Event, Jump, Position, Store, Tick
+from psoup.store import (
+    CorruptStore,
+    Data,
+    Entry,
+    Event,
+    Jump,
+    Position,
+    Store,
+    StreamCreated,
+    Tick,
+)
 from psoup.store.delta.durable import remove
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
@@ -200,7 +210,7 @@ def _entries_until(
     entries: Iterable[Entry], version: int, schemas: dict[int, StreamSchema], clock: int
 ) -> Iterator[Entry]:
     for entry in entries:
-        if isinstance(entry.event, CreateStream):
+        if isinstance(entry.event, StreamCreated):
             schemas[entry.event.stream_id] = entry.event.schema
         yield replace(
             entry,

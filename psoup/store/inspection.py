@@ -16,7 +16,7 @@ from psoup.store.errors import Conflict, CorruptStore, LogTrimmed
 from psoup.store.format import read_identity
 from psoup.store.layout import ENGINE_TABLES
 from psoup.store.log.decoding import rows_of
-from psoup.store.log.events import Accept, CreateStream, Data, Entry
+from psoup.store.log.events import Accept, Data, Entry, StreamCreated
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Hole, Losses, Lost
 from psoup.store.store import Store
@@ -116,7 +116,7 @@ def _damaged_events(store: Store, epoch: Epoch) -> Iterator[Damage]:
             return
         for entry in entries:
             event = entry.event
-            if isinstance(event, CreateStream):
+            if isinstance(event, StreamCreated):
                 schemas[event.stream_id] = event.schema
             elif isinstance(event, Data) and event.rows and file is not None:
                 schema = schemas[event.stream_id]

@@ -10,10 +10,10 @@ from psoup.errors import ClockUnconfirmed, SequenceGap, SequenceReused, StreamEx
 from psoup.lookup import find_stream
 from psoup.store import (
     AcceptedBatch,
-    CreateStream,
     Data,
-    DropStream,
     Position,
+    StreamCreated,
+    StreamEnded,
     StreamState,
 )
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
@@ -36,7 +36,7 @@ class Define:
                 hint="drop it first, or choose another name",
             )
         stream_id = draft.state.next_stream_id
-        position = draft.append(self.tenant, self.owner, CreateStream(stream_id, self.schema))
+        position = draft.append(self.tenant, self.owner, StreamCreated(stream_id, self.schema))
         return draft.state.streams[stream_id], position
 
 
@@ -52,7 +52,7 @@ class Drop:
 
     def propose(self, draft: CommitDraft) -> tuple[StreamState, Position]:
         stream = find_stream(draft.state, self.tenant, self.name)
-        return stream, draft.append(self.tenant, self.owner, DropStream(stream.id))
+        return stream, draft.append(self.tenant, self.owner, StreamEnded(stream.id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP
 from psoup.store import (
     Conflict,
-    CreateStream,
     Data,
-    DropStream,
     Entry,
     Event,
     Position,
     Register,
     State,
     Store,
+    StreamCreated,
+    StreamEnded,
     Trigger,
     Unregister,
 )
@@ -64,11 +64,11 @@ class Author:
 
     def create(self, schema: StreamSchema) -> int:
         stream_id = self.state.next_stream_id
-        self.append(CreateStream(stream_id, schema))
+        self.append(StreamCreated(stream_id, schema))
         return stream_id
 
     def drop(self, stream_id: int) -> Position:
-        return self.append(DropStream(stream_id))
+        return self.append(StreamEnded(stream_id))
 
     def register(
         self, stream_id: int, where: Expression, trigger: Trigger | None = None

@@ -14,10 +14,10 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
 from psoup.server.follower import Follower
 from psoup.server.settings import Settings
-from psoup.store import CreateStream, Entry, Position, Store
+from psoup.store import Entry, Position, Store, StreamCreated
 
 ENTRY = Entry(
-    Position(1, 0), 5, "main", "main", CreateStream(1, StreamSchema("s", (Column("a", BIGINT),)))
+    Position(1, 0), 5, "main", "main", StreamCreated(1, StreamSchema("s", (Column("a", BIGINT),)))
 )
 
 

@@ -18,8 +18,8 @@ from datastem.codec import decode, query_view
 from datastem.instants import from_micros, to_micros
 from datastem.schema import StreamSchema
 from psoup.server.wire.values import from_instant, to_instant
-from psoup.store import CreateStream as CreateEvent
 from psoup.store import Data, Entry, Store
+from psoup.store import StreamCreated as CreateEvent
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import CreateStream, bind_query, parse_statement
 from querystem.query import Query, RefreshEvery

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
 from psoup.store import (
-    CreateStream,
     Data,
-    DropStream,
     Entry,
     Epoch,
     Event,
@@ -27,6 +25,8 @@ from psoup.store import (
     RegisterMany,
     State,
     Store,
+    StreamCreated,
+    StreamEnded,
     StreamMark,
     Touched,
     Trigger,
@@ -76,7 +76,7 @@ def entries(events: list[Event], version: int = 1) -> list[Entry]:
 
 
 EVENTS: list[Event] = [
-    CreateStream(1, SCHEMA),
+    StreamCreated(1, SCHEMA),
     register(1, 1, 1, "a", "mine"),
     data(1, 0, 3, "p", 1),
     register(2, 1, 1, "a", ""),
@@ -84,8 +84,8 @@ EVENTS: list[Event] = [
     data(1, 3, 0),
     Unregister((1).to_bytes(16)),
     Unregister((3).to_bytes(16)),
-    CreateStream(2, StreamSchema("gone", (Column("x", BIGINT),))),
-    DropStream(2),
+    StreamCreated(2, StreamSchema("gone", (Column("x", BIGINT),))),
+    StreamEnded(2),
     data(1, 3, 2, "p", 2),
     many((10, 1, "a", ""), (11, 3, "c", "k1"), (12, 4, "d", "k2"), (13, 3, "c", "")),
     Unregister((12).to_bytes(16)),

@@ -11,7 +11,7 @@ import pyarrow as pa
 from datastem.codec import decode
 from datastem.errors import DecodeError
 from datastem.schema import StreamSchema
-from psoup.store.log.events import CreateStream, Data, Entry
+from psoup.store.log.events import Data, Entry, StreamCreated
 from psoup.store.state.losses import Hole
 from psoup.store.state.state import State
 
@@ -30,7 +30,7 @@ def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> Decod
     rows: DecodedRows = {}
     for entry in entries:
         event = entry.event
-        if isinstance(event, CreateStream):
+        if isinstance(event, StreamCreated):
             created[event.stream_id] = event.schema
         elif isinstance(event, Data) and event.rows:
             schema = created.get(event.stream_id) or state.streams[event.stream_id].schema

@@ -20,13 +20,17 @@ from psoup.store.state.losses import Lost
 
 
 @dataclass(frozen=True, slots=True)
-class CreateStream:
+class StreamCreated:
+    """A stream was created, with the id that names it from here on."""
+
     stream_id: int
     schema: StreamSchema
 
 
 @dataclass(frozen=True, slots=True)
-class DropStream:
+class StreamEnded:
+    """A stream was dropped."""
+
     stream_id: int
 
 
@@ -41,8 +45,8 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """`query` and `parameters` are JSON. `key` is the predicate's normal form, also JSON; `query`
-    is the rest of the bound form."""
+    """A query was registered. `query` and `parameters` are JSON. `key` is the predicate's normal
+    form, also JSON; `query` is the rest of the bound form."""
 
     handle: bytes
     client_key: str
@@ -72,6 +76,8 @@ class RegisterMany:
 
 @dataclass(frozen=True, slots=True)
 class Unregister:
+    """A registration was ended by its client."""
+
     handle: bytes
 
 
@@ -154,8 +160,8 @@ class Data:
 
 
 Event = (
-    CreateStream
-    | DropStream
+    StreamCreated
+    | StreamEnded
     | Register
     | RegisterMany
     | Unregister
@@ -234,9 +240,9 @@ def _columns(event: Event) -> dict[str, Any]:
             return {"kind": "data"} | {
                 field.name: getattr(event, field.name) for field in fields(event)
             }
-        case CreateStream(stream_id, schema):
+        case StreamCreated(stream_id, schema):
             return _definition("create", stream_id, schema=schema.to_json())
-        case DropStream(stream_id):
+        case StreamEnded(stream_id):
             return _definition("drop", stream_id)
         case Unregister(handle) | Renew(handle) | Expire(handle):
             return _definition(type(event).__name__.lower(), None, handle=handle.hex())
@@ -280,9 +286,9 @@ def _event(row: Mapping[str, Any]) -> Event:
             return Data(**values)
         case "create":
             body = json.loads(row["body"])
-            return CreateStream(stream_id, StreamSchema.from_json(body["schema"]))
+            return StreamCreated(stream_id, StreamSchema.from_json(body["schema"]))
         case "drop":
-            return DropStream(stream_id)
+            return StreamEnded(stream_id)
         case "unregister" | "renew" | "expire" as kind:
             return _BY_HANDLE[kind](bytes.fromhex(json.loads(row["body"])["handle"]))
         case "tick":

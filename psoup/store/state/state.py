@@ -19,15 +19,15 @@ from datastem.schema import StreamSchema
 from psoup.store.log.events import (
     Accept,
     Confirm,
-    CreateStream,
     Data,
-    DropStream,
     Entry,
     Expire,
     Jump,
     Register,
     RegisterMany,
     Renew,
+    StreamCreated,
+    StreamEnded,
     Tick,
     Unregister,
     Upgrade,
@@ -167,9 +167,9 @@ class State:
                 self.jumps = self.jumps.add(event)
             case Confirm(number):
                 self.jumps = self.jumps.confirm(number)
-            case CreateStream(stream_id, schema):
+            case StreamCreated(stream_id, schema):
                 self._create(entry, stream_id, schema, touched)
-            case DropStream(stream_id):
+            case StreamEnded(stream_id):
                 stream = self.streams[stream_id]
                 self.streams[stream_id] = replace(stream, dropped=True)
                 del self.stream_names[stream.tenant, stream.schema.name]
