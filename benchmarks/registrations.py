@@ -21,8 +21,7 @@ from benchmarks.timing import timed
 from client_sdk import Client
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.engine.step import take_step
-from psoup.engine.stretch import next_stretch
+from psoup.engine.step import next_stretch, take_step
 from psoup.store import Entry, Position, RegisterMany, Store
 from querystem.language import CreateStream, bind_query, parse_statement
 from tests.system.processes import Process, RunningStore

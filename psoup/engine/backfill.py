@@ -27,6 +27,9 @@ _SAY_EVERY = 5.0
 
 
 class Backfill:
+    """Matches new queries with old rows; it knows how large slices are and how far passes have
+    come."""
+
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
         self._spark = spark
         self._settings = settings
@@ -36,7 +39,7 @@ class Backfill:
         self._said = time.monotonic()
 
     def pending(self, ledger: Ledger) -> dict[int, int]:
-        """The rows still to go through, by stream."""
+        """The number of rows still to go through, by stream."""
         streams = ledger.state.streams
         rows = {
             stream_id: ledger.coverage.pending(stream_id, ledger.floor(stream_id))
@@ -46,7 +49,8 @@ class Backfill:
         return {stream_id: count for stream_id, count in rows.items() if count}
 
     def advance(self, ledger: Ledger) -> bool:
-        """One slice of the stream with least to do, and its epoch. False: nothing was pending."""
+        """Takes one slice of the stream with least to do, and publishes its epoch; False where
+        nothing was pending."""
         pending = self.pending(ledger)
         if not pending:
             return False
@@ -69,7 +73,8 @@ class Backfill:
         return True
 
     def _slices(self, ledger: Ledger, stream_id: int, bands: list[Band]) -> list[Slice]:
-        """The bands cut into tasks at the edges of blocks, without those that can match nothing."""
+        """Cuts the bands into tasks at the edges of blocks, and leaves out those that can match
+        nothing."""
         files = sorted(
             (file for file in ledger.files(stem_name(stream_id)) if file.low),
             key=lambda file: file.low["_row_id"],

@@ -59,7 +59,7 @@ class Cohorts:
         return coverage
 
     def table(self) -> pa.Table:
-        """The fewest rows that `load` reads back as this."""
+        """The fewest rows that `load` reads back as these cohorts."""
         rows = [
             _row(stream_id, cohort, None)
             for stream_id, cohorts in self._streams.items()
@@ -74,7 +74,8 @@ class Cohorts:
         return list(self._streams)
 
     def start(self, stream_id: int, cohort: Cohort) -> pa.Table:
-        """A new cohort, with ids above all before; the row to append to the table."""
+        """Adds a cohort, whose ids are above all before, and returns the row to append to the
+        table."""
         cohorts = [*self.cohorts(stream_id), cohort]
         self._streams[stream_id] = _joined(cohorts)
         return pa.Table.from_pylist([_row(stream_id, cohort, None)], schema=COVERAGE)
@@ -148,7 +149,7 @@ def _row(stream_id: int, cohort: Cohort, row_hi: int | None) -> dict[str, int | 
 
 
 def _joined(cohorts: Iterable[Cohort]) -> list[Cohort]:
-    """Neighbours that came equally far as one. Ids between them belong to other streams."""
+    """Joins neighbours that came equally far. Ids between them belong to other streams."""
     joined: list[Cohort] = []
     for cohort in cohorts:
         if joined and joined[-1].row_lo == cohort.row_lo:
@@ -158,8 +159,7 @@ def _joined(cohorts: Iterable[Cohort]) -> list[Cohort]:
 
 
 def _lowest(rows: list[Cohort]) -> list[Cohort]:
-    """Cuts `rows` into ranges of predicate ids, each with the least row_lo of the rows that contain
-    it."""
+    """Cuts `rows` into ranges of predicate ids, each with the least row_lo of its rows."""
     cuts = sorted({cut for row in rows for cut in (row.lo, row.hi)})
     pieces = []
     for lo, hi in pairwise(cuts):

@@ -21,8 +21,7 @@ from psoup.engine.maintain import Maintenance
 from psoup.engine.mend import mend
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.engine.step import take_step
-from psoup.engine.stretch import next_stretch
+from psoup.engine.step import next_stretch, take_step
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
 from psoup.store.log.position import Position
@@ -34,9 +33,10 @@ _RETRY_AFTER = 0.5
 
 
 class Engine:
-    """`start`, then `stop`; in between a failure shows in `check` and in every wait.
+    """The loop over the log, in a thread of its own. A failure shows in `check` and in every wait
+    between `start` and `stop`.
 
-    Thread safety: rounds run in a thread of their own; the methods here may be called from any.
+    Thread safety: the methods here may be called from any thread.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Engine:
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
 
     def start(self) -> None:
-        """The lock is taken if it isn't held yet. Raises SecondEngine where the store has an
-        engine."""
+        """Starts the loop, and takes the lock if it isn't held yet. Raises SecondEngine where the
+        store has an engine."""
         self._lock.acquire()
         try:
             self._ledger: Ledger = open_ledger(self._store)
@@ -127,8 +127,9 @@ class Engine:
         return self._store.log.latest_version(version) > version
 
     def _round(self) -> bool:
-        """Tried again from the last epoch where something fails, for as often as the settings say,
-        and after each damaged file that was mended. False: nothing was left to do."""
+        """Does one round, and again from the last epoch where something fails: as often as the
+        settings say, and after each damaged file that was mended. False where nothing was left to
+        do."""
         attempt = 0
         while True:
             try:
@@ -150,7 +151,7 @@ class Engine:
                 attempt += 1
 
     def _try(self) -> bool:
-        """One step, slice and chore."""
+        """Does one step, one slice of back-fill and one chore."""
         ledger = self._ledger
         news = next_stretch(self._store.log.folder, ledger.epoch.log_version, self._settings)
         if news.end > ledger.epoch.log_version:

@@ -41,7 +41,8 @@ def stream_of(name: str) -> int:
 
 
 class Ledger:
-    """`tables` holds every table's files at the version last committed, stems included."""
+    """The tables as the engine has written them: `tables` holds every table's files at the version
+    last committed, stems included."""
 
     def __init__(
         self,
@@ -93,8 +94,8 @@ class Ledger:
         operation: str,
         data_change: bool = True,
     ) -> None:
-        """One commit for each table, with the files it adds and removes. After a failure any of
-        them may be there: no epoch names them."""
+        """Makes one commit for each table, with the files it adds and removes. After a failure any
+        of them may be there: no epoch names them."""
         together(
             partial(self.commit, name, *files, operation=operation, data_change=data_change)
             for name, files in changes.items()
@@ -154,7 +155,7 @@ class Ledger:
         self.epochs_version += 1
 
     def _marks(self) -> dict[int, StreamMark]:
-        """A dropped stream is named as long as it has files."""
+        """The mark of every stream; a dropped one is named as long as it has files."""
         marks = {}
         for stream_id, stream in self.state.streams.items():
             snapshot = self.tables.get(stem_name(stream_id))

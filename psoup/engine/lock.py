@@ -34,10 +34,8 @@ class EngineLock:
         self._beating: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Nothing to do where this object has it already.
-
-        Raises SecondEngine where another process, or another engine in this one, has it.
-        """
+        """Takes the lock, unless this object has it already. Raises SecondEngine where another
+        process, or another engine in this one, has it."""
         if self._descriptor is not None:
             return
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -57,7 +55,7 @@ class EngineLock:
         self._beating.start()
 
     def release(self) -> None:
-        """Leaves the file empty, so that servers know at once."""
+        """Frees the lock and leaves the file empty, so that servers know at once."""
         if self._descriptor is None or self._beating is None:
             return
         self._ending.set()
@@ -80,7 +78,7 @@ class EngineLock:
 
 
 def _locked(descriptor: int) -> bool:
-    """Tries for a moment: a server that upgrades a store looks whether an engine has it."""
+    """Tries to lock for a moment: a server that upgrades a store may be looking for an engine."""
     for _ in range(_TRIES):
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -40,7 +40,7 @@ def probe(index: QueryStem, stream_id: int, rows: pa.RecordBatch) -> pa.Table:
 
 
 def runs(values: Int64s) -> Iterator[tuple[int, int]]:
-    """[first, last) of each run of equal values."""
+    """Yields [first, last) of each run of equal values."""
     if len(values):
         edges = np.flatnonzero(np.diff(values)) + 1
         yield from zip([0, *edges.tolist()], [*edges.tolist(), len(values)], strict=True)
@@ -74,7 +74,7 @@ def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
 
 
 def _probe(index: QueryStem, ids: Int64s, rows: pa.RecordBatch) -> Matches:
-    """Rows are numbered by the low bits of their ids."""
+    """Probes the rows of one block, numbered by the low bits of their ids."""
     lows = ids & BLOCK_MASK
     first = int(lows[0])
     found = index.probe(query_view(rows), first)

@@ -160,7 +160,8 @@ class LivePredicates:
         return self._live.setdefault(stream_id, PredicateTexts())
 
     def _added(self, version: int) -> Snapshot | None:
-        """The files that came since; None where others went, or where nothing is known yet."""
+        """The files that came since the version known; None where others went, or where nothing is
+        known yet."""
         if not 0 <= self._version < version:
             return None
         added = Snapshot(self._version)
@@ -215,7 +216,7 @@ class LivePredicates:
                     stem.remove(predicate)
 
     def _forget(self, stream_id: int) -> None:
-        """Back-fill asks for ever other subsets of a stream; the oldest make room."""
+        """Drops the oldest subsets of a stream: back-fill asks for ever other ones."""
         subsets = [key for key in self._stems if key[0] == stream_id and key[1] != EVERY]
         for key in subsets[:-_SUBSETS]:
             del self._stems[key]

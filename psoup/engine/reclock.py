@@ -126,7 +126,7 @@ def _set_stem(ledger: Ledger, stream: StreamState, clock: int) -> None:
 
 
 def _set_closures(ledger: Ledger, stream: StreamState, clock: int) -> None:
-    """Ends of rows are instants of the stream, so those of event time stay."""
+    """Sets closures back. Ends of rows are instants of the stream, so those of event time stay."""
     if stream.schema.ordered_by or not stream.schema.key:
         return
     store, name = ledger.store, "closures"
@@ -192,7 +192,8 @@ def _check_tail(store: Store, tail: Iterable[int]) -> None:
 
 
 def _append_again(ledger: Ledger, tail: Iterable[int], clock: int) -> int:
-    """The version of the log that the new epoch has consumed: the tail stands behind it."""
+    """Appends the tail of the log once more; returns the version that the new epoch has consumed,
+    behind which the tail stands."""
     log, sync = ledger.store.log, ledger.store.sync
     consumed = version = log.folder.latest_version() + 1
     files = log.folder.snapshot().files.values()
@@ -222,7 +223,7 @@ def _entries_until(
 
 
 def _event_until(entry: Entry, schemas: dict[int, StreamSchema], clock: int) -> Event:
-    """A jump that is taken back leaves a tick in its place."""
+    """The event as it is appended again; a jump that is taken back leaves a tick in its place."""
     match entry.event:
         case Jump(_, to) if to > clock:
             return Tick()
@@ -244,7 +245,7 @@ def _least(instant: int | None, clock: int) -> int | None:
 
 
 def _set_state(state: State, clock: int) -> None:
-    """Only what an epoch says itself; the rest is in the tables."""
+    """Sets back what only the epoch says; the rest is in the tables."""
     state.clock = min(state.clock, clock)
     state.jumps = state.jumps.until(clock)
     state.leases.outages = outages_until(state.leases.outages, clock)

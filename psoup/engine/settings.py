@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Times are seconds, sizes bytes.
+    """The settings of an engine. Times are seconds, sizes bytes.
 
     The defaults keep a store with one busy stream at a handful of files per segment and let a
     request run for half the grace.

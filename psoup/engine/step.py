@@ -1,4 +1,4 @@
-"""One step: the new events of the log, made rows, matches and an epoch.
+"""One step: a stretch of the log with new events, made rows, matches and an epoch.
 
 Both halves of the symmetric join meet here: new rows are matched with every predicate there is at
 the end of the step, and the step's new predicates start a cohort at the first of its rows. What
@@ -7,6 +7,8 @@ lies below is back-fill.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +20,8 @@ from psoup.engine.histories import closure_rows
 from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
 from psoup.engine.settings import EngineSettings
-from psoup.engine.stretch import Stretch, split_into_tasks
-from psoup.engine.worker import CLOSURE_BOUNDS, Intake, fresh, write_segments
+from psoup.engine.worker import CLOSURE_BOUNDS, Intake, LogFile, Task, fresh, write_segments
+from psoup.store.delta import DeltaFolder
 from psoup.store.delta.files import DataFile
 from psoup.store.layout import COVERAGE
 from psoup.store.log.events import Data, Entry
@@ -27,6 +29,41 @@ from psoup.store.log.log import read_events
 from psoup.store.state.losses import Hole
 from psoup.store.state.state import Touched
 from psoup.store.tables import changed_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The files of the log's commits up to version `end`, in their order."""
+
+    end: int
+    files: tuple[LogFile, ...] = ()
+
+
+def next_stretch(log: DeltaFolder, version: int, settings: EngineSettings) -> Stretch:
+    """The stretch that one step may take after `version`; it ends there where nothing is new."""
+    files: list[LogFile] = []
+    size, last = 0, version + settings.step_commits
+    for number in range(version + 1, last + 1):
+        commit = log.read_commit(number)
+        if commit is None:
+            return Stretch(number - 1, tuple(files))
+        size += sum(file.size for file in commit.added)
+        if size > settings.step_bytes and number > version + 1:
+            return Stretch(number - 1, tuple(files))
+        files += [LogFile(number, file) for file in commit.added]
+    return Stretch(last, tuple(files))
+
+
+def split_into_tasks(files: Sequence[LogFile], parallelism: int, task_bytes: int) -> list[Task]:
+    """Splits log files into at most `parallelism` tasks of about equal size."""
+    total = sum(file.size for file in files)
+    count = min(parallelism, 1 + total // task_bytes)
+    parts: list[list[LogFile]] = [[] for _ in range(count)]
+    before = 0
+    for file in files:
+        parts[min(count - 1, before * count // max(total, 1))].append(file)
+        before += file.size
+    return [tuple(part) for part in parts if part]
 
 
 def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: EngineSettings) -> None:

@@ -22,7 +22,6 @@ from psoup.engine import pieces
 from psoup.engine.jobs import Outcome, SparkJob, Written
 from psoup.engine.ledger import stem_name
 from psoup.engine.predicates import Ranges, predicates_of
-from psoup.engine.stretch import Task
 from psoup.store.delta.durable import WRITERS
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader, row_groups
@@ -47,6 +46,22 @@ class Slice:
     lo: int
     hi: int
     files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """The file of one commit of the log."""
+
+    version: int
+    file: DataFile
+
+    @property
+    def size(self) -> int:
+        return self.file.size
+
+
+# Neighbours in the log, so that their rows are one run of ids in each stream.
+Task = tuple[LogFile, ...]
 
 
 @dataclass(frozen=True, slots=True)

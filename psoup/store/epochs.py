@@ -87,7 +87,7 @@ class Epochs:
         return self.folder.latest_version(version) == version
 
     def append(self, version: int, epoch: Epoch) -> None:
-        """Commits at exactly `version`. Raises Conflict where a second engine was faster."""
+        """Commits an epoch at exactly `version`. Raises Conflict where another engine did."""
         table = pa.Table.from_pylist([_row(epoch)], schema=EPOCHS)
         written = write_data_file(self.folder.root, table, bounds=["epoch"], sync=self._sync)
         old = self.folder.read_commit(version - self._keep) if version > self._keep else None

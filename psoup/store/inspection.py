@@ -130,7 +130,7 @@ def _damaged_events(store: Store, epoch: Epoch) -> Iterator[Damage]:
 
 def mend(root: Path) -> Iterator[str]:
     """Puts right every commit, and every file a sound commit names, in which one bit was turned
-    over; the paths of those."""
+    over; yields their paths."""
     try:
         checked = read_identity(root).get("checked", {})
     except CorruptStore:

@@ -36,8 +36,8 @@ GONE_AFTER = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ClockRepair:
-    """Stamps past `clock` become `clock`; the log is taken up to `log_version`, and the store goes
-    on as `incarnation`."""
+    """A repair that sets stamps past `clock` to `clock`. The log is taken up to `log_version`, and
+    the store goes on as `incarnation`."""
 
     clock: int
     log_version: int

@@ -76,7 +76,7 @@ class Store:
         return DeltaFolder(self.root / name, self.checked.get(name, 0))
 
     def stem(self, stream_id: int) -> DeltaFolder:
-        """The rows of one stream. The engine makes it with the stream's first epoch."""
+        """The table of a stream's rows. The engine makes it with the stream's first epoch."""
         return self.table(f"stems/{stream_id}")
 
     def create_stem(self, stream_id: int, schema: StreamSchema) -> DeltaFolder:
@@ -93,7 +93,7 @@ class Store:
         return Snapshot(0) if mark is None else self.stem(stream_id).snapshot(mark.version)
 
     def state(self, epoch: Epoch) -> State:
-        """The fold of everything the epoch has consumed, from the tables alone."""
+        """Folds everything that the epoch has consumed, from the tables alone."""
 
         def read(name: str) -> pa.Table:
             snapshot, repeated = self.snapshot(epoch, name), REPEATED.get(name, ())
@@ -106,7 +106,8 @@ class Store:
 
 
 def _check_new(root: Path) -> None:
-    """The log is the first table that is made: where another one is there, it was lost."""
+    """Raises CorruptStore where the log was lost: it is the first table that is made, so no other
+    can be there without it."""
     others = [name for name in TABLES if name != "log" and DeltaFolder(root / name).exists]
     if others and not DeltaFolder(root / "log").exists:
         raise CorruptStore(

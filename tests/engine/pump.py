@@ -10,8 +10,7 @@ from psoup.engine.backfill import Backfill
 from psoup.engine.maintain import Maintenance
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.engine.step import take_step
-from psoup.engine.stretch import next_stretch
+from psoup.engine.step import next_stretch, take_step
 from psoup.store import Store
 
 QUIET = EngineSettings(housekeeping=0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from psoup.engine.settings import EngineSettings
-from psoup.engine.stretch import Stretch, next_stretch, split_into_tasks
+from psoup.engine.step import Stretch, next_stretch, split_into_tasks
 from psoup.store import Store
 from tests.engine.author import READINGS, Author, readings
 

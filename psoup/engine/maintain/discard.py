@@ -136,7 +136,7 @@ def _drafts_naming(files: Iterable[Path], folder: DeltaFolder) -> Iterator[Path]
 
 
 def _others(root: Path, files: set[str]) -> Iterator[Path]:
-    """Data files, and drafts of commits, that are not among `files`."""
+    """Yields data files, and drafts of commits, that are not among `files`."""
     for folder, _, names in os.walk(root):
         for name in names:
             path = Path(folder) / name

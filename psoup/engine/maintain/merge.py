@@ -65,7 +65,8 @@ class Merge:
         return bool(chosen)
 
     def _due(self, ledger: Ledger) -> Iterator[FileRun]:
-        """Looks at a table again when it has had enough commits to make a difference."""
+        """Yields the runs that are due. A table is looked at again when it has had enough commits
+        to make a difference."""
         for name in [*SEGMENTED, *(name for name in ledger.tables if name.startswith(STEM))]:
             version = ledger.tables[name].version
             if version - self._seen.get(name, -1) >= self._settings.merge_files:

@@ -42,7 +42,7 @@ class Checkpoints:
         self._pointer = commits.log / "_last_checkpoint"
 
     def newest(self) -> int:
-        """The newest one's version as Delta's pointer to it says; 0 where there is none."""
+        """The version of the newest checkpoint, as Delta's pointer says; 0 where there is none."""
         try:
             content = self._pointer.read_bytes()
         except FileNotFoundError:
@@ -53,7 +53,7 @@ class Checkpoints:
             return max(self._commits.listing().base, 0)
 
     def before(self, version: int) -> Iterator[int]:
-        """Their versions up to and including `version`, newest first."""
+        """The versions of checkpoints up to and including `version`, newest first."""
         pointed = self.newest()
         if 0 < pointed <= version:
             yield pointed
@@ -62,7 +62,7 @@ class Checkpoints:
                 yield found
 
     def base(self, version: int) -> Snapshot | None:
-        """The snapshot of the newest one up to `version` that can be read."""
+        """The snapshot of the newest checkpoint up to `version` that can be read."""
         for found in self.before(version):
             try:
                 return self.read(found)
@@ -71,7 +71,7 @@ class Checkpoints:
         return None
 
     def read(self, version: int) -> Snapshot:
-        """Raises CorruptStore where it is missing or damaged."""
+        """Reads a checkpoint. Raises CorruptStore where it is missing or damaged."""
         return Snapshot(version, self._files(version, self._column(version, "add")))
 
     def _files(self, version: int, adds: list[dict[str, Any]]) -> dict[str, DataFile]:
@@ -148,8 +148,8 @@ class Checkpoints:
         replace_file(check, json.dumps(_check_of(content)).encode())
 
     def drop_behind(self, version: int) -> None:
-        """Commits and checkpoints behind the last but one checkpoint up to `version` go, but for
-        those of the last ten minutes. It lists the whole folder."""
+        """Removes commits and checkpoints behind the last but one checkpoint up to `version`, but
+        for those of the last ten minutes. It lists the whole folder."""
         listing = self._commits.listing()
         kept = [found for found in listing.checkpoints if found <= version][-2:]
         if len(kept) < 2:

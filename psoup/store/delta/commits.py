@@ -82,6 +82,8 @@ class Listing:
 
 
 class Commits:
+    """The commit files of one table."""
+
     def __init__(self, log: Path, checked: int = 0) -> None:
         """`checked` is the version from which on commits bear a hash."""
         self.log = log
@@ -116,7 +118,7 @@ class Commits:
     # ---- the end
 
     def ends_at(self, version: int) -> bool:
-        """A quick look: nothing is seen after `version`, which is there."""
+        """True where a quick look sees nothing after `version`, which is there."""
         return not any(self.has(version + step) for step in _AHEAD)
 
     def end(self, at_least: int = 0) -> int:

@@ -109,8 +109,8 @@ def remove(paths: Iterable[Path]) -> None:
 
 
 def together(calls: Iterable[Callable[[], T]]) -> list[T]:
-    """Makes them in threads, so that their syncs are waited for at once; all have ended when it
-    returns or raises the first failure."""
+    """Runs the writes in threads, so that their syncs are waited for at once. All of them have
+    ended when it returns or raises the first failure."""
     waiting = list(calls)
     if len(waiting) < 2:
         return [call() for call in waiting]

@@ -26,9 +26,9 @@ _INSTANTS = frozenset({"_ts", "_stamp"})
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """`path` is relative to the table's folder. `low` and `high` bound the columns that were
-    asked for when it was written; instants are microseconds. `checks` is None for a file of
-    format 1."""
+    """A Parquet file of a table. `path` is relative to the table's folder. `low` and `high` bound
+    the columns that were asked for when it was written; instants are microseconds. `checks` is None
+    for a file of format 1."""
 
     path: str
     size: int
@@ -66,7 +66,8 @@ def write_data_file(
 
 
 def _parquet(content: pa.Table, row_group_rows: int, cuts: Sequence[int]) -> pa.Buffer:
-    """Made in memory: checksums are of what was to be written, not of what a disk gave back."""
+    """Makes the file in memory: checksums are of what was to be written, not of what a disk gave
+    back."""
     options = {"compression": "snappy", "write_page_checksum": True, **_encodings(content.schema)}
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, content.schema, **options) as writer:

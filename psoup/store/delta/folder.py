@@ -31,6 +31,8 @@ _REMEMBERED = f"interval {REMEMBERED_MINUTES} minutes"
 
 
 class DeltaFolder:
+    """A Delta table in a folder."""
+
     def __init__(self, root: Path, checked: int = 0) -> None:
         """`checked` is the version from which on the table has checksums: 0 but for one that
         format 1 began."""
@@ -104,10 +106,8 @@ class DeltaFolder:
         return found
 
     def redescribed(self) -> str | None:
-        """The description that a commit after the newest checkpoint has given, if one has.
-
-        It looks at all of them.
-        """
+        """The description that a commit after the newest checkpoint has given; None where none has.
+        It looks at all of these commits."""
         listing = self._commits.listing()
         found = (self._described(version) for version in sorted(listing.commits, reverse=True))
         return next((one for one in found if one is not None), None)
@@ -210,12 +210,12 @@ class DeltaFolder:
         self._checkpoints.write(self.snapshot(version))
 
     def drop_commits(self, version: int | None = None) -> None:
-        """Commits that two checkpoints stand for leave Delta's log, but for those of the last ten
-        minutes. It lists the whole folder."""
+        """Removes the commits that two checkpoints stand for from Delta's log, but for those of the
+        last ten minutes. It lists the whole folder."""
         self._checkpoints.drop_behind(self.latest_version() if version is None else version)
 
     def mend(self) -> None:
-        """Takes away checkpoints that can't be read. For the table's one writer."""
+        """Takes away checkpoints that can't be read. Only the table's one writer may call it."""
         self._checkpoints.mend()
 
     def path_of(self, file: DataFile) -> Path:

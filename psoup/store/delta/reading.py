@@ -33,7 +33,7 @@ def table_name(root: Path) -> str:
 
 
 def reader(root: Path, file: DataFile) -> DataReader:
-    """The reader of a file of the table in this folder."""
+    """Makes the reader of a file of the table in folder `root`."""
     return DataReader(root / file.path, file, f"{table_name(root)}/{file.path}")
 
 
@@ -46,10 +46,11 @@ class DataFileGone(FileNotFoundError):
 
 
 class DataReader:
-    """One data file. Raises DataFileGone where it is not there, CorruptStore where it is damaged.
+    """Reads one data file. Raises DataFileGone where it is not there, CorruptStore where it is
+    damaged.
 
-    `metadata` and everything after it look at the footer's checksum first, and at that of each
-    page that is read; `whole` looks at that of the file.
+    `metadata` and everything after it look at the footer's checksum first, and at that of each page
+    that is read; `whole` looks at that of the file.
     """
 
     def __init__(self, path: Path, file: DataFile, name: str) -> None:

@@ -90,7 +90,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Ends a registration nobody has asked for. Appended only where that is so."""
+    """A registration ended that nobody had asked for. It is appended only where that is so."""
 
     handle: bytes
 

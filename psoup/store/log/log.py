@@ -32,6 +32,8 @@ HEADER_COLUMNS = [name for name in LOG.names if name != "payload"]
 
 
 class Log:
+    """The log of a store, which any number of processes append to."""
+
     def __init__(self, folder: DeltaFolder, *, sync: bool = True) -> None:
         self.folder = folder
         self._sync = sync
@@ -40,13 +42,12 @@ class Log:
         self._proved = 0
 
     def append(self, version: int, entries: Sequence[Entry]) -> int:
-        """Commits the entries as `version`, durably, in a file of so many bytes.
+        """Commits the entries as `version`, durably, and returns the bytes of the file that holds
+        them. Their positions must be (version, 0), (version, 1), ….
 
-        Raises Conflict where that version exists already.
-
-        Their positions must be (version, 0), (version, 1), …. After an OSError they may be there
-        or not: whoever goes on reads the log again, and retries what has an identity. Raises
-        CorruptStore where the log has a hole; nothing is written then.
+        Raises Conflict where that version exists already, and CorruptStore where the log has a
+        hole; nothing is written then. After an OSError the entries may be there or not: whoever
+        goes on reads the log again, and retries what has an identity.
         """
         if self._damage is not None:
             raise self._damage
@@ -69,7 +70,7 @@ class Log:
         return written.size
 
     def _holds(self, version: int, file: DataFile) -> bool:
-        """A commit can fail after it became visible: when its folder can't be synced."""
+        """True where a failed commit is there all the same: its folder could not be synced."""
         commit = self.folder.read_commit(version)
         return commit is not None and file in commit.added
 
@@ -129,11 +130,11 @@ class Log:
 
 
 def read_events(root: Path, file: DataFile, version: int, *, payloads: bool = True) -> list[Entry]:
-    """The events in one file of the log in folder `root`; without the rows of data for those who
-    need only the headers.
+    """Reads the events in one file of the log in folder `root`; without the rows of data where
+    `payloads` is False.
 
-    Where nothing but rows is damaged their events come without a payload. Raises CorruptStore
-    where anything else is: what comes after can't be understood without it.
+    Where nothing but rows is damaged their events come without a payload. Raises CorruptStore where
+    anything else is: what comes after can't be understood without it.
     """
     source = reader(root, file)
     try:

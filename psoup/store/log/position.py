@@ -14,7 +14,8 @@ _WIRE = struct.Struct(">8sq")
 
 
 class Position(NamedTuple):
-    """The event at `ordinal` of the log commit `version`. Ordered as the log is."""
+    """The place of an event: `ordinal` in the log commit `version`. Positions are ordered as the
+    log is."""
 
     version: int
     ordinal: int
@@ -34,7 +35,7 @@ START = Position(0, 0)
 
 
 class PositionCodec:
-    """Positions as opaque bytes that only the store which made them accepts."""
+    """Writes positions as opaque bytes that only the store which made them accepts."""
 
     def __init__(self, identity: bytes) -> None:
         self.mark = hashlib.blake2b(identity, digest_size=8).digest()
@@ -43,7 +44,7 @@ class PositionCodec:
         return _WIRE.pack(self.mark, position.packed)
 
     def decode(self, token: bytes) -> Position:
-        """Raises ForeignPosition for bytes that this store did not make."""
+        """Reads a position. Raises ForeignPosition for bytes that this store did not make."""
         if len(token) != _WIRE.size:
             raise ForeignPosition("that is no position: pass on the bytes of an earlier answer")
         mark, packed = _WIRE.unpack(token)

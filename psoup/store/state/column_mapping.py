@@ -41,7 +41,7 @@ class ColumnMapping(MutableMapping[K, V]):
 
     @abstractmethod
     def _row_of(self, key: K) -> int:
-        """-1 for a key that is not here."""
+        """The row of a key; -1 for a key that is not here."""
 
     @abstractmethod
     def _key_at(self, row: int) -> K: ...
@@ -55,7 +55,7 @@ class ColumnMapping(MutableMapping[K, V]):
 
     @abstractmethod
     def _hashes_at(self, row: int) -> Iterator[tuple[HashIndex, int]]:
-        """The indexes a row is in, and under which hash."""
+        """Yields the indexes that a row is in, and its hash in each."""
 
     @abstractmethod
     def _index_all(self, begin: int, end: int) -> None:
@@ -114,11 +114,12 @@ class ColumnMapping(MutableMapping[K, V]):
         return sum(column.nbytes for column in self._columns.values()) + indexes
 
     def rows(self) -> Int64s:
-        """The numbers of the rows there are: valid until the next change."""
+        """The numbers of the live rows, valid until the next change."""
         return np.flatnonzero(self._alive.values)
 
     def extend(self, table: pa.Table) -> None:
-        """Rows with new keys, different ones; the table has at least the columns here."""
+        """Adds the rows of a table that has at least the columns here. Their keys must be new and
+        different."""
         begin = len(self._alive)
         for name, column in self._columns.items():
             column.extend(table.column(name))

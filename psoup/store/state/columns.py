@@ -38,8 +38,8 @@ class GrowingColumn(Protocol):
 
 
 class NumberColumn:
-    """Integers of one numpy type, the first of `room`; what lies ahead is not touched, so that it
-    takes no memory."""
+    """Integers of one numpy type: the first `len` of `room`. What lies beyond is not touched, so
+    that it takes no memory."""
 
     def __init__(self, dtype: Any = np.int64) -> None:
         self.room = np.empty(_LEAST, dtype)
@@ -100,7 +100,7 @@ class TextColumn:
         return self._bytes.nbytes + self._ends.nbytes
 
     def slice(self, begin: int, end: int) -> pa.Array:
-        """The texts of neighbouring rows: a view of the moment."""
+        """The texts of neighbouring rows, as a view of the moment."""
         buffers = [pa.py_buffer(self._ends.values), pa.py_buffer(self._bytes.values)]
         return pa.Array.from_buffers(pa.large_string(), end - begin, [None, *buffers], 0, begin)
 
@@ -140,7 +140,7 @@ class InternedColumn:
 
     @property
     def codes(self) -> Any:
-        """Equal for equal texts; valid until the next `keep`."""
+        """Numbers of the texts, equal for equal texts; valid until the next `keep`."""
         return self._codes.values
 
     @property
@@ -151,7 +151,7 @@ class InternedColumn:
         return self._texts[self._codes[row]]
 
     def code_of(self, value: str) -> int:
-        """-1 for a text that is not here."""
+        """The number of a text; -1 for a text that is not here."""
         rows = (row for row in self._index.candidates(hash_of(value)) if self._texts[row] == value)
         return next(rows, -1)
 
@@ -167,7 +167,7 @@ class InternedColumn:
             self._codes.extend(codes[encoded.indices.to_numpy()])
 
     def take(self, rows: Int64s) -> pa.Array:
-        """Dictionary-encoded, with only the texts that occur."""
+        """The texts of some rows, dictionary-encoded with only the texts that occur."""
         used, codes = np.unique(self.codes[rows], return_inverse=True)
         texts = self._texts.take(used.astype(np.int64)).cast(pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), texts)
@@ -187,7 +187,7 @@ class InternedColumn:
         return code
 
     def _intern(self, distinct: pa.Array) -> Any:
-        """The codes of texts that differ from each other."""
+        """The numbers of texts that differ from each other; new ones get the next numbers."""
         codes = np.empty(len(distinct), np.int32)
         for begin in range(0, len(distinct), _CHUNK):
             part = distinct.slice(begin, _CHUNK)
@@ -202,7 +202,7 @@ class InternedColumn:
 
 
 class HandleColumn:
-    """16 bytes each, as two numbers in the order of the bytes."""
+    """Handles of 16 bytes, each as two numbers in the order of the bytes."""
 
     def __init__(self) -> None:
         self.high = NumberColumn(np.uint64)
@@ -236,13 +236,13 @@ class HandleColumn:
 
 
 def handle_halves(values: Any) -> Any:
-    """Handles, as Arrow's binary, as pairs of numbers."""
+    """Turns handles, an Arrow array of binary, into pairs of numbers."""
     parts = [_layout(chunk, np.int32)[1].view(">u8") for chunk in _chunks(values)]
     return np.concatenate([np.empty(0, ">u8"), *parts]).astype(np.uint64).reshape(-1, 2)
 
 
 def with_constants(table: pa.Table, same: Mapping[str, str | int]) -> pa.Table:
-    """The table with more columns, each of one value."""
+    """Adds columns to a table, each with one value in all rows."""
     none = pa.array(np.zeros(table.num_rows, np.int32))
     for name, value in same.items():
         column = pa.DictionaryArray.from_arrays(none, pa.array([value]))

@@ -22,7 +22,7 @@ _GONE = (1 << 64) - 1
 
 
 def hash_of(key: Hashable) -> int:
-    """32 bits, the same for equal keys within this process only."""
+    """A hash of 32 bits, equal for equal keys within this process only."""
     return hash(key) & _LOW
 
 
@@ -31,6 +31,8 @@ def hashes_of(keys: Iterable[Hashable]) -> UInt32s:
 
 
 class HashIndex:
+    """A hash table from 32-bit hashes to row numbers."""
+
     def __init__(self) -> None:
         self._slots = np.zeros(_LEAST, np.uint64)
         self._filled = 0
@@ -44,7 +46,7 @@ class HashIndex:
         return self._slots.nbytes
 
     def candidates(self, hash_: int) -> Iterator[int]:
-        """The rows under a hash."""
+        """Yields the rows under a hash."""
         slots, mask = self._slots, len(self._slots) - 1
         at = hash_ & mask
         while slot := int(slots[at]):
@@ -82,12 +84,12 @@ class HashIndex:
         self._filled += 1
 
     def insert_all(self, hashes: UInt32s, rows: Int64s) -> None:
-        """The rows must be different ones, and not be here yet."""
+        """Adds rows, which must differ and not be here yet."""
         self._reserve(len(rows))
         self._place(hashes.astype(np.uint64) << 32 | (rows + 1).astype(np.uint64))
 
     def remove(self, hash_: int, row: int) -> None:
-        """The row must be there, under that hash."""
+        """Removes a row, which must be there under that hash."""
         slots, mask = self._slots, len(self._slots) - 1
         wanted = hash_ << 32 | (row + 1)
         at = hash_ & mask

@@ -48,7 +48,8 @@ class JumpRecord:
 
 @dataclass(frozen=True, slots=True)
 class Jumps:
-    """`records` are in the order of the log; `made` and `total` count all there ever were."""
+    """The jumps of the log, in its order; `made` and `total` also count those no longer in
+    `records`."""
 
     records: tuple[JumpRecord, ...] = ()
     made: int = 0

@@ -58,7 +58,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """`accepted` are the rows whose loss the operator has accepted, holes or not."""
+    """The holes, and the rows whose loss the operator has `accepted`, be they of a hole or not."""
 
     holes: tuple[Hole, ...] = ()
     accepted: tuple[Lost, ...] = ()

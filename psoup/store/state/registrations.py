@@ -52,7 +52,7 @@ class Registration:
 
     @property
     def since(self) -> int:
-        """When its lease began, the last time."""
+        """The instant at which the lease began, the last time."""
         return max(self.contact, self.stamp)
 
     @property
@@ -62,9 +62,10 @@ class Registration:
 
 
 class Registrations(ColumnMapping[bytes, Registration]):
-    """Registrations come in the order of (position, handle), which `page` relies on.
+    """The registrations of a state by handle, in the order of (position, handle), which `page`
+    relies on.
 
-    TextColumn, owners and query forms that repeat are stored once.
+    Texts, owners and query forms that repeat are stored once.
     """
 
     def __init__(self) -> None:
@@ -93,14 +94,14 @@ class Registrations(ColumnMapping[bytes, Registration]):
         )
 
     def find(self, tenant: str, owner: str, client_key: str) -> bytes | None:
-        """The handle of the owner's registration with that key."""
+        """The handle of the owner's registration with a client key; None where there is none."""
         for row in self._by_key.candidates(hash_of((tenant, owner, client_key))):
             if self._key_parts(row) == (tenant, owner, client_key):
                 return self._handles[row]
         return None
 
     def find_all(self, tenant: str, owner: str, client_keys: pa.Array) -> dict[int, bytes]:
-        """The handles of those of the keys that are taken, by their place."""
+        """The handles of the registrations with these client keys, by the place of the key."""
         codes = self._tenants.code_of(tenant), self._owners.code_of(owner)
         same_key = same_texts(self._client_keys, client_keys)
 
@@ -143,9 +144,10 @@ class Registrations(ColumnMapping[bytes, Registration]):
     def page(
         self, tenant: str, owner: str, after: tuple[int, bytes], limit: int
     ) -> list[Registration]:
-        """The next after (packed position, handle), at most `limit`; an empty owner is everyone.
+        """The next registrations after (packed position, handle), at most `limit`; an empty owner
+        is everyone.
 
-        Costs what is looked at: the page, and those of others in between.
+        It costs what is looked at: the page, and registrations of others in between.
         """
         wanted = self._tenants.code_of(tenant), self._owners.code_of(owner) if owner else None
         found: list[int] = []

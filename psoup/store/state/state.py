@@ -50,7 +50,7 @@ from psoup.store.state.registrations import Registration, Registrations
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """`high` is the next row id; `reached` the greatest ts of rows and heartbeats.
+    """A stream: `high` is its next row id, `reached` the greatest ts of its rows and heartbeats.
 
     A dropped stream keeps its place, so that registrations over it can say what became of them.
     """
@@ -129,18 +129,19 @@ class State:
 
     @property
     def columns(self) -> tuple[Registrations, Predicates]:
-        """The registrations and predicates with all they can do; a draft's can do less."""
+        """The registrations and predicates of a state that is no draft, which can do more."""
         assert isinstance(self.registrations, Registrations), "this is a draft"
         assert isinstance(self.predicates, Predicates)
         return self.registrations, self.predicates
 
     def find_stream(self, tenant: str, name: str) -> StreamState | None:
-        """The live stream of that name."""
+        """The live stream of a name; None where there is none."""
         stream_id = self.stream_names.get((tenant, name))
         return None if stream_id is None else self.streams[stream_id]
 
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
-        """Entries must come in log order, each once."""
+        """Applies an entry, and notes in `touched` what it changed. Entries must come in log order,
+        each once."""
         many, touched = touched, touched or Touched()
         self.leases.pass_time(self.clock, entry.stamp, isinstance(entry.event, Jump))
         match entry.event:
@@ -234,7 +235,7 @@ class State:
         touched.predicates |= registration.predicates
 
     def _share(self, predicate: Predicate) -> None:
-        """One more registration has this predicate, which may be new."""
+        """Counts one more registration of a predicate, which may be new."""
         if predicate.id in self.predicates:
             self.predicates.count_one(predicate.id, 1)
         else:
