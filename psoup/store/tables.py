@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Mask
 from datastem.schema import StreamSchema
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.delta.reading import reader
@@ -19,7 +20,6 @@ from psoup.store.epochs import Epoch
 from psoup.store.layout import CATALOG, LEASES, PREDICATES, PUBLISHERS, REGISTRATIONS
 from psoup.store.log.position import Position
 from psoup.store.state.columns import handle_halves, with_constants
-from psoup.store.state.hash_index import Bools
 from psoup.store.state.leases import Expired
 from psoup.store.state.state import AcceptedBatch, State, StreamState, Touched
 
@@ -61,7 +61,7 @@ def newest(table: pa.Table, keys: Iterable[str]) -> pa.Table:
     return table if last.all() else table.filter(pa.array(last))
 
 
-def _last(table: pa.Table, keys: list[str]) -> Bools:
+def _last(table: pa.Table, keys: list[str]) -> Mask:
     """Marks the rows that are the newest of their key."""
     last = ~_shared(_marks(table, keys))
     (others,) = np.nonzero(~last)
@@ -84,7 +84,7 @@ def _marks(table: pa.Table, keys: list[str]) -> Any:
     return np.zeros(table.num_rows, np.int64)
 
 
-def _shared(marks: Any) -> Bools:
+def _shared(marks: Any) -> Mask:
     """Marks the numbers that occur more than once: few of those of a large table."""
     order = np.argsort(marks)
     same = np.concatenate([[False], marks[order][1:] == marks[order][:-1], [False]])

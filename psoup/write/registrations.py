@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s
 from psoup.errors import BadRequest, KeyTaken
 from psoup.lookup import find_registration
 from psoup.store import (
@@ -23,7 +24,6 @@ from psoup.store import (
 )
 from psoup.store.log.events import MANY
 from psoup.store.state.columns import HANDLE_BYTES
-from psoup.store.state.hash_index import Int64s
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
 from querystem.query import Query, RefreshOn
 

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.store.state.hash_index import Bools, HashIndex, Int64s, hash_of, hashes_of
+from datastem.arrays import Int64s, Mask
+from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
 
 HASHES = st.sampled_from([0, 1, 2, 15, 16, 17, 2**32 - 1, 2**32 - 2, 12345])
 OPERATIONS = st.lists(
@@ -45,8 +46,8 @@ def _check_find(index: HashIndex, model: dict[int, int]) -> None:
     keys = np.array([*model, 10**6], np.int64)
     hashes = np.array([*model.values(), 16], np.uint32)
 
-    def same(places: Int64s, rows: Int64s) -> Bools:
-        equal: Bools = keys[places] == rows
+    def same(places: Int64s, rows: Int64s) -> Mask:
+        equal: Mask = keys[places] == rows
         return equal
 
     assert index.find(hashes, same).tolist() == [*model, -1]

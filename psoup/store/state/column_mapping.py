@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s
 from psoup.store.state.columns import GrowingColumn, NumberColumn
-from psoup.store.state.hash_index import HashIndex, Int64s
+from psoup.store.state.hash_index import HashIndex
 
 K = TypeVar("K")
 V = TypeVar("V")

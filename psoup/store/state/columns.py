@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psoup.store.state.hash_index import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
+from datastem.arrays import Int64s, Mask, UInt32s
+from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
 
 HANDLE_BYTES = 16
 _LEAST = 16
@@ -260,7 +261,7 @@ def same_texts(texts: TextColumn, wanted: pa.Array) -> Any:
     """Makes the comparison that `HashIndex.find` asks for: are the texts in these rows the wanted
     ones?"""
 
-    def same(places: Int64s, rows: Int64s) -> Bools:
+    def same(places: Int64s, rows: Int64s) -> Mask:
         wide = wanted.take(pa.array(places)).cast(pa.large_string())
         equal = pc.equal(texts.take(rows), wide).to_numpy(zero_copy_only=False)
         return np.asarray(equal, np.bool_)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from psoup.store.state.hash_index import Int64s
+from datastem.arrays import Int64s
 from psoup.store.state.predicates import Predicate, Predicates
 from psoup.store.state.registrations import Registration, Registrations
 

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-UInt32s = np.ndarray[Any, np.dtype[np.uint32]]
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
+from datastem.arrays import Int64s, Mask, UInt32s
 
 _LEAST = 16
 _LOW = (1 << 32) - 1
@@ -54,7 +52,7 @@ class HashIndex:
                 yield (slot & _LOW) - 1
             at = (at + 1) & mask
 
-    def find(self, hashes: UInt32s, same: Callable[[Int64s, Int64s], Bools]) -> Int64s:
+    def find(self, hashes: UInt32s, same: Callable[[Int64s, Int64s], Mask]) -> Int64s:
         """The row of each key, -1 where there is none.
 
         `same(places, rows)` tells which of the rows are those of the keys at these places.

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from datastem.arrays import Int64s
 from datastem.instants import MINUTE
 from psoup.store.state.drafts import Overlay
-from psoup.store.state.hash_index import Int64s
 
 # So much of the time between two stamps counts at most.
 QUIET = 10 * MINUTE

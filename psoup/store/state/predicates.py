@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s, Mask, UInt32s
 from psoup.store.state.column_mapping import ColumnMapping
 from psoup.store.state.columns import InternedColumn, NumberColumn, TextColumn, same_texts
-from psoup.store.state.hash_index import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
+from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
 
 _MIX = 2654435761
 _CHUNK = 1 << 16
@@ -55,8 +56,8 @@ class Predicates(ColumnMapping[int, Predicate]):
         """The ids of the predicates with these keys, -1 where there is none."""
         same_key = same_texts(self._keys, keys)
 
-        def same(places: Int64s, rows: Int64s) -> Bools:
-            equal: Bools = same_key(places, rows) & (self._streams.values[rows] == stream_id)
+        def same(places: Int64s, rows: Int64s) -> Mask:
+            equal: Mask = same_key(places, rows) & (self._streams.values[rows] == stream_id)
             return equal
 
         rows = self._by_key.find(_key_hashes([stream_id] * len(keys), keys), same)

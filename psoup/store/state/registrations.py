@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem.arrays import Int64s, Mask, UInt32s
 from psoup.store.log.position import Position
 from psoup.store.state.column_mapping import ColumnMapping
 from psoup.store.state.columns import (
@@ -21,7 +22,7 @@ from psoup.store.state.columns import (
     handle_halves,
     same_texts,
 )
-from psoup.store.state.hash_index import Bools, HashIndex, Int64s, UInt32s, hash_of, hashes_of
+from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
 
 _CHUNK = 1 << 16
 
@@ -105,9 +106,9 @@ class Registrations(ColumnMapping[bytes, Registration]):
         codes = self._tenants.code_of(tenant), self._owners.code_of(owner)
         same_key = same_texts(self._client_keys, client_keys)
 
-        def same(places: Int64s, rows: Int64s) -> Bools:
+        def same(places: Int64s, rows: Int64s) -> Mask:
             mine = (self._tenants.codes[rows] == codes[0]) & (self._owners.codes[rows] == codes[1])
-            equal: Bools = mine & same_key(places, rows)
+            equal: Mask = mine & same_key(places, rows)
             return equal
 
         keys = ((tenant, owner, key) for key in client_keys.to_pylist())
@@ -118,9 +119,9 @@ class Registrations(ColumnMapping[bytes, Registration]):
         """The rows of registrations by handle, -1 where there is none."""
         halves = handle_halves(handles)
 
-        def same(places: Int64s, rows: Int64s) -> Bools:
+        def same(places: Int64s, rows: Int64s) -> Mask:
             high, low = self._handles.high.values[rows], self._handles.low.values[rows]
-            equal: Bools = (high == halves[places, 0]) & (low == halves[places, 1])
+            equal: Mask = (high == halves[places, 0]) & (low == halves[places, 1])
             return equal
 
         return self._by_handle.find(_handle_hashes(halves[:, 0], halves[:, 1]), same)
