@@ -1,4 +1,4 @@
-"""What was found out for earlier answers, within a budget: one cache that all others are made of.
+"""One cache with a budget, which all others are made of: it holds what earlier answers found out.
 
 Rows and predicates never change, so whatever is remembered of them stays true. It may be dropped to
 save memory, and is then read or computed again.

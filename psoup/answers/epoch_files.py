@@ -50,7 +50,7 @@ MatchFiles = Mapping[tuple[int, int], Sequence[DataFile]]
 
 @dataclass(frozen=True, slots=True)
 class EpochView:
-    """What an epoch names: the files of rows and of matches, and which rows the matches cover.
+    """A view names the files of an epoch, of rows and of matches, and the rows the matches cover.
 
     Immutable: an answer keeps the view it began with.
     """

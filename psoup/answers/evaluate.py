@@ -75,7 +75,7 @@ def evaluate_at_once(plan: Plan, matcher: MatchSource, memo: Memo) -> Answer | N
 
 
 def _is_plain(plan: Plan) -> bool:
-    """Whether window and instant alone tell the rows, and the query does little with them."""
+    """Tells whether window and instant alone tell the rows, and the query does little with them."""
     elsewhere = plan.keyed or plan.limits or plan.triggers or isinstance(plan.window, CountWindow)
     return not elsewhere and plan.query.weight <= _QUICK_WEIGHT
 
@@ -120,7 +120,8 @@ class Selection:
         return [_gather(group, columns) for group in groups]
 
     def matched(self, picked: Picked | None = None) -> pa.RecordBatch:
-        """What `shape` and `identified` take: the matching rows in any order, or their groups."""
+        """The matching rows in any order, or their groups, as `shape` and `identified` take
+        them."""
         grouping = self.plan.query.grouping
         if grouping is None:
             return self.gather(self.picked() if picked is None else picked)

@@ -62,8 +62,8 @@ class KeyedStream:
         return history
 
     def remembered(self, key: Hashable, find: Callable[[], Found]) -> Found:
-        """What `find` gives, or gave for this key just before: a transfer asks for equal rows for
-        each of its pieces, and so do clients that come together."""
+        """The rows that `find` gives, or gave for this key just before: a transfer asks for equal
+        rows for each of its pieces, and so do clients that come together."""
         return self._found.find(key, find, lambda _: 1)
 
     def forget(self) -> None:

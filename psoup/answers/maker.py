@@ -63,7 +63,7 @@ class AnswerMaker:
         return refreshed(plan, point_by_rows(plan, triggers, plan.now, matcher))
 
     def matcher(self, plan: Plan, work: Work) -> Matcher:
-        """What tells which rows match the query of a plan."""
+        """The matcher that tells which rows match the query of a plan."""
         subject = plan.predicate_id, plan.stream_id, plan.query.where
         return Matcher(*subject, plan.epoch, self.known, self.stored, work)
 

@@ -259,7 +259,8 @@ class Matcher:
         return max(_LEAST_STEP, _STEP_WEIGHT // self._weight)
 
     def lacks(self, block: int, high: int) -> bool:
-        """Whether no row of a block below `high` matches, if that can be said without its rows."""
+        """Tells whether no row of a block below `high` matches, if that can be said without its
+        rows."""
         if self.where == TRUE:
             return False
         lo, hi = block << BLOCK_BITS, min((block + 1) << BLOCK_BITS, high)

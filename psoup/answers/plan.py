@@ -56,7 +56,7 @@ class Triggers:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one answer is made of.
+    """A plan holds all that one answer is made of.
 
     `now` is None where the stream has no NOW yet, so that no row is in the answer. `window` may be
     another than the query's. Rows with a ts below `oldest` are not retained, or where the stream is

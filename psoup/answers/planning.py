@@ -166,7 +166,7 @@ def _losses(plan: Plan, view: View, question: Question) -> tuple[str, ...]:
 
 
 def _spoils(plan: Plan, hole: Hole, ahead: bool) -> bool:
-    """Whether an answer may be another than it would be with the rows of the hole.
+    """Tells whether an answer may be another than it would be with the rows of the hole.
 
     Which rows of a stream are current, the last, or the ones that refresh, depends on all its rows.
     """

@@ -42,7 +42,7 @@ class BoundText:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be answered. `window` may be another than the query's.
+    """A question is what is to be answered. `window` may be another than the query's.
 
     The answer is as of the instant `as_of`, or of now: as it was known then, or with `known_today`
     as the rows that have come since make it. `unrefreshed` asks for it as of now although the query
@@ -125,7 +125,7 @@ def known_reading(memo: Memo, texts: StoredTexts) -> Reading | None:
 
 
 def read_texts(memo: Memo, texts: StoredTexts) -> Reading:
-    """In any thread. Raises QueryError for a window that is none."""
+    """Reads texts, in any thread. Raises QueryError for a window that is none."""
     query = read_query(memo, texts.form, texts.predicate_key)
     if not texts.window:
         return Reading(query, query.window)

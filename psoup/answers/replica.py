@@ -41,7 +41,7 @@ Segments: TypeAlias = dict[int, list[RowSegment]]
 
 
 def read_commit(store: Store, version: int, state: State) -> tuple[list[Entry], DecodedRows, int]:
-    """What `Replica.apply` takes of a commit. `state` is the one before it."""
+    """Reads a commit as `Replica.apply` takes it. `state` is the one before the commit."""
     entries = store.log.read(version)
     file = store.log.file(version) if entries else None
     if file is None:
@@ -63,7 +63,8 @@ class Replica:
     """
 
     def __init__(self, store: Store, memory: Memory, state: State, version: int) -> None:
-        """At an epoch's state and log version; `show` with the epoch's view gives it the rows."""
+        """Begins at an epoch's state and log version; `show` with the epoch's view brings the
+        rows."""
         self.state = state
         self.version = version
         self.epoch = EMPTY
@@ -105,7 +106,7 @@ class Replica:
         self.version = version
 
     def is_behind(self, other: Replica) -> bool:
-        """Whether the other one has seen a commit or an epoch that this one has not."""
+        """Tells whether the other one has seen a commit or an epoch that this one has not."""
         older = self.epoch.number < other.epoch.number
         return older or self.version < other.version
 
@@ -139,8 +140,8 @@ class Replica:
         return told
 
     def is_outdated(self, view: EpochView) -> bool:
-        """Whether a view says other things about lost rows than are held in memory: rows are lost
-        that were there, or there that were lost."""
+        """Tells whether a view says other things about lost rows than are held in memory: rows are
+        lost that were there, or there that were lost."""
         seen = [hole for hole in self._lost if hole.row_lo < _high(view, hole.stream_id)]
         old, new = self.epoch.epoch.losses, view.epoch.losses
         given_up = set(old.accepted) != set(new.accepted)
@@ -174,7 +175,7 @@ class Replica:
         return seen is not None and seen.version == snapshot.version
 
     def _check(self, version: int, entries: Sequence[Entry]) -> None:
-        """Whether the rows of each stream begin where those before them end."""
+        """Tells whether the rows of each stream begin where those before them end."""
         highs: dict[int, int] = {}
         for event in (entry.event for entry in entries):
             if not isinstance(event, Data) or not event.rows:

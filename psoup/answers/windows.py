@@ -116,7 +116,7 @@ def _newest_runs(stem: StemView, past: Region, count: int) -> list[TimedRows]:
 
 
 def _rows_after(runs: Sequence[TimedRows], instant: int, count: int) -> bool:
-    """Whether at least `count` rows of the runs are later than the instant."""
+    """Tells whether at least `count` rows of the runs are later than the instant."""
     if sum(len(run.ts) for run in runs if run.high > instant) < count:
         return False
     return count <= sum(
@@ -273,7 +273,8 @@ def _seen(memo: Memo, subject: Hashable) -> FoldedRun[Newest] | None:
 
 
 def _holds_seen(region: Region, seen: FoldedRun[Newest]) -> bool:
-    """Whether a region has all the rows that were seen, but for some that left the retention."""
+    """Tells whether a region has all the rows that were seen, but for some that left the
+    retention."""
     within = seen.stop <= region.hi and seen.high < region.until[0]
     return within and seen.low <= _begin(region)
 

@@ -180,7 +180,7 @@ def weight(method: str, message: bytes) -> tuple[int, int]:
 
 
 def _has(message: bytes, number: int) -> bool:
-    """Whether one of the first fields of a message has that number, which is one of bytes."""
+    """Tells whether one of the first fields of a message has that number, which is one of bytes."""
     at, wanted = 0, number << 3 | 2
     try:
         for _ in range(_MOST_FIELDS):

@@ -27,7 +27,10 @@ T = TypeVar("T")
 
 
 class Core:
-    """`clock` is the machine's by default; a function alone is a clock that is never wrong."""
+    """Everything a server runs on, wired together.
+
+    `clock` is the machine's by default; a function alone is a clock that is never wrong.
+    """
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ W = TypeVar("W", bound=Waiting)
 
 
 def rank_of(caller: Share, ticket: int) -> Rank:
-    """Where a turn stands among those of its tenant."""
+    """The rank of a turn among those of its tenant."""
     return caller.served // _STEP, ticket
 
 

@@ -45,7 +45,7 @@ class _Waiting:
 
 
 class Room:
-    """`limit` bytes; what is larger has the room alone. For one event loop."""
+    """Room of `limit` bytes; a request that is larger has the room alone. For one event loop."""
 
     def __init__(self, memory: Memory, limit: int, patience: float) -> None:
         self._memory = memory
@@ -55,7 +55,7 @@ class Room:
         self.used = 0
 
     def hold(self, peer: str) -> Hold:
-        """Nothing yet, of a request of that connection."""
+        """A hold for a request of a connection, which has no room yet."""
         return Hold(self, peer)
 
     async def take(self, nbytes: int, peer: str) -> None:
@@ -106,7 +106,8 @@ class Room:
             self._grant()
 
     def _grant(self) -> None:
-        """In turns by connection; the next one is never passed over, however large it is."""
+        """Gives room to requests in turns by connection; the next is never passed over, however
+        large."""
         while self._waiting:
             peer, queue = next(iter(self._waiting.items()))
             head = queue[0]
@@ -165,7 +166,8 @@ HOLD: ContextVar[Hold | None] = ContextVar("hold", default=None)
 
 
 async def tidy_up() -> None:
-    """Until cancelled. Does nothing while nothing large was allocated or freed."""
+    """Gives memory back, until cancelled; does nothing while nothing large was allocated or
+    freed."""
     trim, seen = _malloc_trim(), (0, 0)
     while True:
         await asyncio.sleep(_SECONDS)

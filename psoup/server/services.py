@@ -47,7 +47,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Psoup"].full_name
 
 
 def _caller(request: Any, context: Context) -> Caller:
-    """Whose turn it is that the call computes in. The batches of a PublishStream name their own
+    """The caller that a call computes for. The batches of a PublishStream name their own
     tenants."""
     asked = request.sync if isinstance(request, pb.WatchRequest) else request
     left = context.time_remaining()
@@ -231,7 +231,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
 
 
 def add_service(service: PsoupService, server: Any) -> None:
-    """Answers may be messages or their bytes; everything else is as it is generated."""
+    """Adds the service to a gRPC server, with answers that may be messages or their bytes."""
     psoup_pb2_grpc.add_PsoupServicer_to_server(service, server)
     answers: dict[str, tuple[Callable[..., Any], Callable[[bytes], Any]]] = {
         "Invoke": (service.Invoke, pb.InvokeRequest.FromString),

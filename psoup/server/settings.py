@@ -1,4 +1,7 @@
-"""What can be set, and its limits. Every limit is enforced with its value in the message."""
+"""The settings of a server, and the limits on names and texts that they bound.
+
+Every limit is enforced with its value in the message.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`durability` is "fsync", or "none" to give up what a power cut would take.
+    """The settings of a server. `durability` is "fsync", or "none" to give up what a power cut
+    takes.
 
     Times are seconds. `memory` bounds blocks of rows, matches and requests under way together; a
     request waits for room as long as `patience`. Rows are refused while the engine has more than
@@ -62,7 +66,8 @@ class Settings:
 
 
 def default_name(name: str, field: str, settings: Settings) -> str:
-    """An empty tenant or owner is `main`."""
+    """The name, or `main` for an empty tenant or owner. Raises BadRequest for one that is too
+    long."""
     check_name(name, field, settings)
     return name or MAIN
 

@@ -159,7 +159,7 @@ def code_of(error: Exception) -> grpc.StatusCode:
 
 
 def detail_of(error: Exception, store_id: str) -> pb.ErrorDetail:
-    """What went wrong, for programs. `store_id` tells a client whose answer it is."""
+    """The detail of an error, for programs. `store_id` tells a client whose answer it is."""
     detail = _detail(error)
     detail.store_id = store_id
     return detail

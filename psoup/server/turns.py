@@ -36,7 +36,8 @@ class Cut(Exception):
 
 
 class Turns:
-    """At most `slots` run at once, one of them for first chunks only. For one event loop.
+    """Hands out turns: at most `slots` run at once, one of them for first chunks only. For one
+    event loop.
 
     `chunks` counts those that have ended. `_lock` is held for a moment only, never by work.
     """

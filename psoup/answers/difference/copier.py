@@ -1,4 +1,4 @@
-"""What a copier finds out about a job: a difference, and the rows to send in chunks."""
+"""Copiers tell the difference that a job makes, and give the rows to send in chunks."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class once(Generic[T]):  # noqa: N801
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of a copy, by ascending id. An instant is SINCE_EVER or FOR_EVER where there is
-    none."""
+    """A chunk holds some rows of a copy, by ascending id. An instant is SINCE_EVER or FOR_EVER
+    where there is none."""
 
     ids: Int64s
     visible_from: Int64s
@@ -66,7 +66,7 @@ class Chunk:
 
     @once
     def sizes(self) -> Int64s:
-        """About how many bytes each row takes in a message, in whichever encoding is larger."""
+        """The bytes that each row takes in a message, roughly, in whichever encoding is larger."""
         width = _ROW_BYTES + sum(_width(column.type) for column in self.rows.columns)
         sizes = np.full(len(self.ids), width, np.int64)
         texts = [column for column in self.rows.columns if _is_text(column.type)]

@@ -62,7 +62,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the client has: the copy, if any, and of `target` what has an id below `next_id`.
+    """A claim is what the client has: the copy, if any, and the rows of `target` below `next_id`.
 
     Removals come before rows: while they are sent, `next_id` is −n, and the removed ids below n
     have been sent.
@@ -83,7 +83,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a client says of damage: the rows to send again, and if it can tell, all it has
+    """A client's word about damage: the rows to send again, and if it can tell, all it has
     whole."""
 
     resend: Int64s
@@ -113,7 +113,7 @@ class Job:
 
     @property
     def continued(self) -> bool:
-        """Whether some of the target has been sent."""
+        """Tells whether some of the target has been sent."""
         return self.claim.target is not None and self.claim.next_id != 0
 
     def unsent(self, removed: Int64s) -> Int64s:
@@ -141,7 +141,7 @@ class Job:
 
 
 def by_rows(plan: Plan) -> bool:
-    """Whether a copy of the answer is a copy of rows that come and go by themselves.
+    """Tells whether a copy of the answer is a copy of rows that come and go by themselves.
 
     Not where the answer stays as of a refresh point; nor where SLIDE decides which rows of a key
     are current, since then rows end by time alone.
@@ -152,12 +152,12 @@ def by_rows(plan: Plan) -> bool:
 
 
 def by_clock(plan: Plan) -> bool:
-    """Whether NOW goes on by itself."""
+    """Tells whether NOW goes on by itself."""
     return plan.schema.ordered_by is None
 
 
 def enters_by_time(window: Window) -> bool:
-    """Whether rows that are there already may enter later."""
+    """Tells whether rows that are there already may enter later."""
     if not isinstance(window, TimeWindow):
         return False
     gap = window.end is not None and window.end.relative and window.end.offset < 1

@@ -265,8 +265,8 @@ def next_change(plan: Plan, region: Region, mark: Mark, memo: Memo) -> int | Non
 
 
 def _leaves(plan: Plan, ts: int) -> int:
-    """When a row leaves: by the window, where NOW moves; by the retention, unless a key keeps
-    it."""
+    """The instant at which a row leaves: by the window, where NOW moves; by the retention, unless a
+    key keeps it."""
     if ts == FOR_EVER:
         return ts
     least = np.array([ts])

@@ -75,7 +75,7 @@ class RowCopier:
         return self.renewed(self.plan, fresh).difference()
 
     def _is_smaller_whole(self, kept: int, removed: Int64s) -> bool:
-        """Whether the rows that need not be sent are less than what tells which are gone."""
+        """Tells whether the rows that need not be sent are less than what tells which are gone."""
         row = _LEAST_ROW + 8 * len(self.plan.query.outputs)
         return _RUN_BYTES * len(to_runs(removed)) > kept * row + _COLUMNS_BYTES
 
@@ -247,7 +247,7 @@ class RowCopier:
 
     @property
     def _forgotten(self) -> bool:
-        """Whether rows of the copy may have ended and been forgotten since."""
+        """Tells whether rows of the copy may have ended and been forgotten since."""
         copy = self.job.claim.copy
         if self.plan.keyed is None or copy is None or copy.now is None or self._cut is None:
             return False

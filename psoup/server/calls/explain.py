@@ -84,7 +84,7 @@ def _complete(
     others: pa.Array,
     stages: Stages,
 ) -> None:
-    """`others` are the keys of the predicates to compare with."""
+    """Fills in what takes long. `others` are the keys of the predicates to compare with."""
     message.run.CopyFrom(_run(core, plan, stages))
     message.factors.extend(_factors(plan.query.where, others.to_pylist()))
     message.stored.CopyFrom(_stored(core, plan))

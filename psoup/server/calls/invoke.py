@@ -143,7 +143,7 @@ async def _stream(
 
 
 class _Messages:
-    """Looks one ahead, so that the last one is known to be the last."""
+    """The messages of an answer, made one ahead, so that the last is known to be the last."""
 
     def __init__(self, source: Iterator[Message]) -> None:
         self._source = source
@@ -151,8 +151,8 @@ class _Messages:
         self._first = self._next(1)
 
     async def stream(self, core: Core) -> AsyncIterator[Message]:
-        """While some are sent the next are made: a few at once, since each visit to a thread
-        costs as much as making one."""
+        """Yields the messages. While some are sent the next are made: a few at once, since each
+        visit to a thread costs as much as making one."""
         ready = self._first
         while ready:
             made = None
@@ -203,7 +203,8 @@ def _bind(
 
 
 def written_out(query: Query) -> Query:
-    """With the texts it is kept as, so that nobody has to write them on the event loop."""
+    """The query, with its stored texts written already, so that nobody writes them on the event
+    loop."""
     spending()(len(query.predicate_key) + len(query.form))
     return query
 
@@ -237,7 +238,7 @@ def _show(position: Position) -> str:
 async def _answer(
     core: Core, request: Terms, question: Question, deadline: Deadline
 ) -> tuple[Plan, Answer, _Messages]:
-    """Again each time the engine moves, for whoever waits for it."""
+    """Plans and computes; again each time the engine moves, for whoever waits for the engine."""
     plan: Plan
 
     def attempt() -> Awaitable[tuple[Plan, Answer, _Messages]]:

@@ -91,7 +91,7 @@ async def _reserve(core: Core, request: pb.PublishRequest, schema: StreamSchema)
 
 
 async def measured(core: Core, arrow: bytes) -> Measured:
-    """What an Arrow batch says of itself. Raises RowError."""
+    """Measures an Arrow batch by what it says of itself. Raises RowError."""
     limits = core.settings.batch
     if len(arrow) <= _SMALL_BYTES:
         return measure(arrow, limits)

@@ -37,7 +37,7 @@ _UNLIMITED = 1 << 62
 async def sync(
     core: Core, request: pb.SyncRequest, seconds: float | None
 ) -> AsyncIterator[pb.SyncPart]:
-    """`seconds` is what is left of the call's own deadline, if it has one."""
+    """Brings copies up to date. `seconds` is what is left of the call's deadline, if it has one."""
     call = SyncCall(core, request)
     async for part in call.parts(Deadline.after(seconds, core.settings.wait)):
         yield part
@@ -45,7 +45,7 @@ async def sync(
 
 @dataclass(frozen=True, slots=True)
 class ItemRead:
-    """What takes long to read of an item: its texts, and ids, of which a few bytes may name
+    """All that takes long to read of an item: its texts, and ids, of which a few bytes may name
     many."""
 
     question: Question
@@ -177,7 +177,8 @@ class SyncCall:
         return make_job(read.question, plan, claim, reason, read.repair, self._away)
 
     def _anew(self, job: Job) -> Job:
-        """Where not all items can have the position that was begun, none is held to it."""
+        """Aims an item at now: not all items can have the position that was begun, so none is held
+        to it."""
         if job.claim.target is None:
             return job
         plan = self._core.maker.plan(self._core.follower.view, job.question)
@@ -194,7 +195,7 @@ def _staying(job: Job) -> Job:
 
 
 def _caught(work: Callable[..., T], *given: Any) -> T | Exception:
-    """What the work gives, or the error that the item is refused with."""
+    """Returns what the work gives, or the error that the item is refused with."""
     try:
         return work(*given)
     except FAMILIES as error:
@@ -259,7 +260,7 @@ def _signed(core: Core, token: bytes) -> Signed | Unusable | None:
 def _claim(
     item: pb.SyncItem, signed: Signed | Unusable | None, subject: CopySubject
 ) -> tuple[Claim, WholeReason]:
-    """What the client has, and if that is nothing why."""
+    """The claim of the client, and where that is nothing the reason."""
     if signed is None:
         return Claim(), WholeReason.FIRST
     if item.whole:

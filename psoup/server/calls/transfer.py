@@ -137,7 +137,7 @@ class Transfer:
         return self._resume(0)
 
     def is_behind(self) -> bool:
-        """Whether there may be something new: rows, a later NOW of theirs, or time enough."""
+        """Tells whether there may be something new: rows, a later NOW of theirs, or time enough."""
         state, target = self.core.follower.state, self.job.target
         registration = state.registrations.get(self.item.handle)
         if registration is None:
@@ -152,18 +152,19 @@ class Transfer:
         return self._is_late()
 
     def _is_late(self) -> bool:
-        """Whether time alone may have changed the answer."""
+        """Tells whether time alone may have changed the answer."""
         until = self.found.good_until if self.found else None
         return until is not None and self.core.follower.now >= until
 
     def _same_now(self, plan: Plan) -> bool:
-        """Whether NOW is where the client thinks it is, or does not matter to it."""
+        """Tells whether NOW is where the client thinks it is, or does not matter to it."""
         copy = self.job.claim.copy
         told = copy is not None and copy.now == self.job.target.now
         return told or by_clock(plan) or not by_rows(plan)
 
     def _open(self, plan: Plan, budget: Budget) -> tuple[Copier, Difference, Piece | None]:
-        """With the first piece, unless what is removed comes before it and takes of the budget."""
+        """Finds the difference, and its first piece unless removals come before it and take of the
+        budget."""
         kind = RowCopier if by_rows(plan) else ResultCopier
         copier = kind(self.core.maker, plan, self.job)
         found = copier.difference()

@@ -25,7 +25,8 @@ _LEAST_CONTACT, _MOST_CONTACT = 1.0, 60.0
 
 
 async def watch(core: Core, request: pb.WatchRequest) -> AsyncIterator[pb.SyncPart]:
-    """Until `rounds` are done, no item is left, or the server stops. Raises as Sync does."""
+    """Watches until `rounds` are done, no item is left, or the server stops. Raises as Sync
+    does."""
     every = _seconds(request, "every", _LEAST_EVERY, _LEAST_EVERY)
     beat = _seconds(request, "beat", _LEAST_BEAT, _DEFAULT_BEAT)
     watcher = Watcher(core, request.sync)
@@ -99,7 +100,7 @@ class Watcher:
         return max(_LEAST_CONTACT, min(_MOST_CONTACT, shortest / _SECOND / 3))
 
     async def pause(self, least: float, most: float) -> None:
-        """Until something is due, not before one instant nor after the other."""
+        """Waits until something is due, not before the instant `least` nor after `most`."""
         while not self._core.closing:
             clock = time.monotonic()
             due = any(self._is_due(one) for one in self.items.values())
@@ -134,7 +135,8 @@ class Watcher:
         return request
 
     def _go_on(self, due: list[int], call: SyncCall) -> None:
-        """From the tokens of this round; an item that was refused is done with."""
+        """Makes the next round go on from the tokens of this one. An item that was refused is done
+        with."""
         for place, index in enumerate(due):
             transfer = call.transfers.get(place)
             if transfer is None:

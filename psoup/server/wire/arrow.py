@@ -37,8 +37,9 @@ _TAG = bytes([pb.InvokeResponse.DESCRIPTOR.fields_by_name["arrow"].number << 3 |
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What an IPC stream says of itself: its buffers unpacked, its rows, and whether some of its
-    values are in dictionaries, which a few bytes may repeat any number of times."""
+    """The measures of an IPC stream, by what it says of itself: its buffers unpacked, its rows, and
+    whether some of its values are in dictionaries, which a few bytes may repeat any number of
+    times."""
 
     nbytes: int
     rows: int
@@ -129,7 +130,7 @@ def _length(metadata: memoryview, batch: int) -> int:
 
 
 def _buffers(metadata: memoryview, batch: int) -> list[tuple[int, int]]:
-    """Where the buffers of a batch lie in its body, those of nested columns too."""
+    """The places of a batch's buffers in its body, those of nested columns too."""
     buffers_at = _field(metadata, batch, 2)
     if not buffers_at:
         return []
@@ -143,7 +144,7 @@ def _u32(data: memoryview, at: int) -> int:
 
 
 def _field(data: memoryview, table: int, number: int) -> int:
-    """Where a table's field lies, or 0 where it is left out."""
+    """The place of a table's field, or 0 where it is left out."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     slot = 4 + 2 * number
     if slot + 2 > struct.unpack_from("<H", data, vtable)[0]:
@@ -208,7 +209,7 @@ def _cut(content: Sequence[Any], limit: int, framed: bool) -> Iterator[bytes]:
 
 
 def _prefix(size: int) -> bytes:
-    """What stands before so many bytes of Arrow in an InvokeResponse."""
+    """The bytes that stand before `size` bytes of Arrow in an InvokeResponse."""
     varint = bytearray(_TAG)
     while size > 0x7F:
         varint.append(size & 0x7F | 0x80)
@@ -238,7 +239,7 @@ def _width(columns: tuple[Column, ...]) -> int | None:
 
 
 def _slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
-    """Of about `limit` bytes on average. No rows, no slices."""
+    """Slices of about `limit` bytes on average. No rows give no slices."""
     if not rows.num_rows:
         return
     count = -(-int(rows.nbytes) // limit)

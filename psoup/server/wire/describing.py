@@ -98,7 +98,7 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
 def page_of(
     core: Core, tenant: str, request: pb.ListRegistrationsRequest
 ) -> tuple[list[Registration], str]:
-    """In the order of registering. The token is where the page before ended."""
+    """A page of registrations, in the order they were made, and the token of the next page."""
     if request.page_size < 0:
         raise BadRequest("page_size is negative", field="page_size", got=str(request.page_size))
     limit = min(request.page_size or PAGE, PAGE)
