@@ -1,21 +1,21 @@
 """Two marks of an answer, what a client has and what it is to have: what changed in between.
 
-A `Mark` says what a copy of an answer is. A `Job` goes from one mark to another, and a `Copier`
+A `Mark` says what a copy of an answer is. A `CopyJob` goes from one mark to another, and a `Copier`
 tells the difference: of answers that consist of rows (`row_copy`), or of results that only
 computing tells (`result_copy`).
 """
 
-from psoup.answers.difference.copier import Chunk, Copier, Difference
-from psoup.answers.difference.job import Claim, Job, Mark, Repair, WholeReason
+from psoup.answers.difference.copier import Copier, CopyChunk, Difference
+from psoup.answers.difference.job import Claim, CopyJob, Mark, Repair, WholeReason
 from psoup.answers.difference.result_copy import ResultCopier
 from psoup.answers.difference.row_copy import RowCopier
 
 __all__ = [
-    "Chunk",
+    "CopyChunk",
     "Claim",
     "Copier",
     "Difference",
-    "Job",
+    "CopyJob",
     "Mark",
     "Repair",
     "ResultCopier",

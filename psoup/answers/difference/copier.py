@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.arrays import Int64s, UInt64s
-from psoup.answers.difference.job import Job, WholeReason
+from psoup.answers.difference.job import CopyJob, WholeReason
 from psoup.answers.plan import Plan
 from results.checksum import row_checksums
 
@@ -48,7 +48,7 @@ class once(Generic[T]):  # noqa: N801
 
 
 @dataclass(frozen=True)
-class Chunk:
+class CopyChunk:
     """A chunk holds some rows of a copy, by ascending id. An instant is SINCE_EVER or FOR_EVER
     where there is none."""
 
@@ -78,9 +78,9 @@ class Chunk:
     def nbytes(self) -> int:
         return int(self.sizes.sum())
 
-    def slice(self, start: int, length: int) -> Chunk:
+    def slice(self, start: int, length: int) -> CopyChunk:
         stop = start + length
-        return Chunk(
+        return CopyChunk(
             self.ids[start:stop],
             self.visible_from[start:stop],
             self.visible_until[start:stop],
@@ -88,9 +88,9 @@ class Chunk:
             self.rows.slice(start, length),
         )
 
-    def take(self, places: Int64s) -> Chunk:
+    def take(self, places: Int64s) -> CopyChunk:
         chosen = pa.array(places)
-        return Chunk(
+        return CopyChunk(
             self.ids[places],
             self.visible_from[places],
             self.visible_until[places],
@@ -98,7 +98,7 @@ class Chunk:
             self.rows.take(chosen),
         )
 
-    def cut(self, limit: int) -> Chunk:
+    def cut(self, limit: int) -> CopyChunk:
         """The first rows, of about `limit` bytes, at least one."""
         some = self.slice(0, max(1, limit // _ROW_BYTES))
         fitting = int(np.searchsorted(np.cumsum(some.sizes), limit, side="right"))
@@ -121,7 +121,7 @@ class Difference:
     than the one asked for, where that could not be done.
     """
 
-    job: Job
+    job: CopyJob
     whole: bool
     reason: WholeReason
     removed: Int64s
@@ -141,10 +141,10 @@ class Copier(Protocol):
 
     def difference(self) -> Difference: ...
 
-    def renewed(self, plan: Plan, job: Job) -> Copier:
+    def renewed(self, plan: Plan, job: CopyJob) -> Copier:
         """A copier for the job of the difference and a plan of now: between two pieces nothing is
         held that can be found again."""
 
-    def piece(self, cursor: int, limit: int) -> Chunk | None:
+    def piece(self, cursor: int, limit: int) -> CopyChunk | None:
         """The lacking rows with ids from `cursor` on: at least one, of about `limit` bytes, by
         ascending id. None where all that were left have passed the retention since."""

@@ -95,7 +95,7 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CopyJob:
     """The way from a client's claim to a target.
 
     `reason` says why the claim is less than the client's token said, where it is. A target that is
@@ -123,19 +123,19 @@ class Job:
         next_id = self.claim.next_id
         return removed[:0] if next_id > 0 else removed[np.searchsorted(removed, -next_id) :]
 
-    def restarted(self, target: Mark) -> Job:
+    def restarted(self, target: Mark) -> CopyJob:
         """The job from the copy towards another target."""
         claim, reason = Claim(self.claim.copy), WholeReason.TARGET_GONE
         return replace(self, claim=claim, target=target, fixed=False, reason=reason, moment=None)
 
-    def later(self, now: int | None, next_id: int) -> Job:
+    def later(self, now: int | None, next_id: int) -> CopyJob:
         """The job with a later NOW, when all rows with ids below `next_id` were sent."""
         target = self.target
         horizon = None if target.horizon is None else _latest(target.horizon, now)
         moved = replace(target, now=_latest(target.now, now), horizon=horizon)
         return replace(self, claim=Claim(self.claim.copy, target, next_id), target=moved)
 
-    def without_copy(self, reason: WholeReason) -> Job:
+    def without_copy(self, reason: WholeReason) -> CopyJob:
         """The job for a client that has nothing."""
         return replace(self, claim=replace(self.claim, copy=None), reason=reason)
 
@@ -171,11 +171,11 @@ def make_job(
     reason: WholeReason,
     repair: Repair,
     away: int | None,
-) -> Job:
+) -> CopyJob:
     """The job of a plan that was just made. `away` is None where the client did not say."""
     fixed = claim.target is not None
     moment = None if fixed or plan.query.refresh is None else plan
-    return Job(question, claim, reason, aim(plan, claim, away), fixed, repair, moment)
+    return CopyJob(question, claim, reason, aim(plan, claim, away), fixed, repair, moment)
 
 
 def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:

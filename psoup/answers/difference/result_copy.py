@@ -16,10 +16,10 @@ from datastem.arrays import Int64s, Mask
 from datastem.blocks import Part
 from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.answers.caches import Memo
-from psoup.answers.difference.copier import Chunk, Difference, once
+from psoup.answers.difference.copier import CopyChunk, Difference, once
 from psoup.answers.difference.job import (
     Claim,
-    Job,
+    CopyJob,
     Mark,
     WholeReason,
     by_clock,
@@ -50,7 +50,7 @@ class _Answer:
     """A computed answer. It is `numbered` where two keys had one number, so that the ids of its
     rows are places and say nothing."""
 
-    chunk: Chunk
+    chunk: CopyChunk
     numbered: bool
 
     @once
@@ -71,9 +71,9 @@ class ResultCopier:
 
     maker: AnswerMaker
     plan: Plan
-    job: Job
+    job: CopyJob
 
-    def renewed(self, plan: Plan, job: Job) -> ResultCopier:
+    def renewed(self, plan: Plan, job: CopyJob) -> ResultCopier:
         return self
 
     def difference(self) -> Difference:
@@ -95,14 +95,14 @@ class ResultCopier:
             self._good_until,
         )
 
-    def piece(self, cursor: int, limit: int) -> Chunk:
+    def piece(self, cursor: int, limit: int) -> CopyChunk:
         start = int(np.searchsorted(self._lacking.ids, cursor))
         return self._lacking.slice(start, len(self._lacking.ids) - start).cut(limit)
 
     # ---- the two answers
 
     @once
-    def _aim(self) -> tuple[Job, _Answer]:
+    def _aim(self) -> tuple[CopyJob, _Answer]:
         """The job and the answer of its target; of now where the target's can't be computed any
         more."""
         job = replace(self.job, target=self.target, moment=None)
@@ -118,7 +118,7 @@ class ResultCopier:
     def _copy(self) -> _Answer | None:
         return self._told(*self._aim)
 
-    def _told(self, job: Job, answer: _Answer) -> _Answer | None:
+    def _told(self, job: CopyJob, answer: _Answer) -> _Answer | None:
         """The answer the client has, if it can be computed."""
         copy = job.claim.copy
         if copy is None or answer.numbered:
@@ -129,7 +129,7 @@ class ResultCopier:
         return before if before.digest == copy.digest and not before.numbered else None
 
     @once
-    def _base(self) -> Chunk | None:
+    def _base(self) -> CopyChunk | None:
         """The answer that the change is told against; None where the whole answer is sent."""
         if self._copy is None:
             return None
@@ -145,7 +145,7 @@ class ResultCopier:
         return base
 
     @once
-    def _lacking(self) -> Chunk:
+    def _lacking(self) -> CopyChunk:
         job, answer = self._aim
         rows, repair = answer.chunk, job.repair
         if self._base is rows and not repair.asked and not job.continued:
@@ -203,7 +203,9 @@ class ResultCopier:
         count = len(found.ids)
         ids = found.ids if found.unique else np.arange(count)
         begin, until = np.full(count, SINCE_EVER), np.full(count, FOR_EVER)
-        return _Answer(Chunk(ids, begin, until, found.sort_keys, found.outputs), not found.unique)
+        return _Answer(
+            CopyChunk(ids, begin, until, found.sort_keys, found.outputs), not found.unique
+        )
 
     def _choice(self, mark: Mark) -> Choice:
         if mark.now is None:
@@ -227,7 +229,7 @@ class ResultCopier:
         return next_change(self.plan, self._choice(target).region, target, self.maker.memo)
 
 
-def _same(rows: Chunk, base: Chunk) -> Mask:
+def _same(rows: CopyChunk, base: CopyChunk) -> Mask:
     """A mask of `rows`: true for those that `base` has, with an equal checksum."""
     if not len(base.ids):
         return np.zeros(len(rows.ids), np.bool_)

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask
 from datastem.blocks import Part
-from psoup.answers.difference.copier import Chunk, Difference, once
-from psoup.answers.difference.job import Claim, Job, Mark, WholeReason
+from psoup.answers.difference.copier import CopyChunk, Difference, once
+from psoup.answers.difference.job import Claim, CopyJob, Mark, WholeReason
 from psoup.answers.difference.row_sets import KeptTotals, RowChange, RowSet, Total, keyed_change
 from psoup.answers.evaluate import Selection, rows_at
 from psoup.answers.maker import AnswerMaker
@@ -44,7 +44,7 @@ class RowCopier:
 
     maker: AnswerMaker
     plan: Plan
-    job: Job
+    job: CopyJob
 
     # ---- the difference
 
@@ -94,11 +94,11 @@ class RowCopier:
 
     # ---- the rows
 
-    def renewed(self, plan: Plan, job: Job) -> RowCopier:
+    def renewed(self, plan: Plan, job: CopyJob) -> RowCopier:
         return RowCopier(self.maker, plan, job)
 
-    def piece(self, cursor: int, limit: int) -> Chunk | None:
-        chunks: list[Chunk] = []
+    def piece(self, cursor: int, limit: int) -> CopyChunk | None:
+        chunks: list[CopyChunk] = []
         left = limit
         for part, places in self._lacking(cursor):
             chosen = places[: max(1, left // _LEAST_ROW)]
@@ -108,7 +108,7 @@ class RowCopier:
                 break
         return _joined(chunks) if chunks else None
 
-    def _chunk(self, part: Part, places: Int64s) -> Chunk:
+    def _chunk(self, part: Part, places: Int64s) -> CopyChunk:
         plan = self.plan
         ids, ts = part.ids[places], part.ts[places]
         rows = self._gathered(part, places)
@@ -120,7 +120,7 @@ class RowCopier:
         else:
             begin, until, slid = ts, leaving(ts, retain), False
         keys = sort_keys(plan.query, rows, moments=slid)
-        return Chunk(ids, begin, until, keys, project(plan.query, rows))
+        return CopyChunk(ids, begin, until, keys, project(plan.query, rows))
 
     def _gathered(self, part: Part, places: Int64s) -> pa.RecordBatch:
         return Selection(self.plan, self._matcher, NO_ROWS, self.maker.memo).gather(
@@ -254,10 +254,10 @@ class RowCopier:
         return copy.now < self._cut
 
 
-def _joined(chunks: list[Chunk]) -> Chunk:
+def _joined(chunks: list[CopyChunk]) -> CopyChunk:
     if len(chunks) == 1:
         return chunks[0]
-    return Chunk(
+    return CopyChunk(
         np.concatenate([one.ids for one in chunks]),
         np.concatenate([one.visible_from for one in chunks]),
         np.concatenate([one.visible_until for one in chunks]),

@@ -21,7 +21,7 @@ from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
 from psoup.server.memory import HOLD
 from psoup.server.settings import check_name, default_name
-from psoup.server.wire.arrow import Measured, measure, read_table
+from psoup.server.wire.arrow import BatchMeasures, measure, read_table
 from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb
@@ -90,7 +90,7 @@ async def _reserve(core: Core, request: pb.PublishRequest, schema: StreamSchema)
     return max(size, found.nbytes)
 
 
-async def measured(core: Core, arrow: bytes) -> Measured:
+async def measured(core: Core, arrow: bytes) -> BatchMeasures:
     """Measures an Arrow batch by what it says of itself. Raises RowError."""
     limits = core.settings.batch
     if len(arrow) <= _SMALL_BYTES:

@@ -10,7 +10,7 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from psoup.answers import Question
-from psoup.answers.difference import Claim, Job, Repair, WholeReason
+from psoup.answers.difference import Claim, CopyJob, Repair, WholeReason
 from psoup.answers.difference.job import aim, make_job
 from psoup.answers.question import RegisteredQuery, StoredTexts, known_reading, read_texts, texts_of
 from psoup.errors import BadRequest
@@ -90,7 +90,7 @@ class SyncCall:
         return max(found, default=START)
 
     async def _item(
-        self, index: int, job: Job | Exception, budget: Budget
+        self, index: int, job: CopyJob | Exception, budget: Budget
     ) -> AsyncIterator[pb.SyncPart]:
         try:
             if isinstance(job, Exception):
@@ -156,27 +156,27 @@ class SyncCall:
 
     # ---- what to aim at
 
-    def _jobs(self, reads: Sequence[ItemRead | Exception]) -> list[Job | Exception]:
+    def _jobs(self, reads: Sequence[ItemRead | Exception]) -> list[CopyJob | Exception]:
         """The jobs of all items, of one moment: nothing here waits."""
         jobs = [
             read if isinstance(read, Exception) else _caught(self._job, index, read)
             for index, read in enumerate(reads)
         ]
-        good = [job for job in jobs if isinstance(job, Job)]
+        good = [job for job in jobs if isinstance(job, CopyJob)]
         if not self._request.one_position or not any(job.claim.target for job in good):
             return jobs
         together = len({job.claim.position for job in good}) == 1
         again = _staying if together else self._anew
-        return [again(job) if isinstance(job, Job) else job for job in jobs]
+        return [again(job) if isinstance(job, CopyJob) else job for job in jobs]
 
-    def _job(self, index: int, read: ItemRead) -> Job:
+    def _job(self, index: int, read: ItemRead) -> CopyJob:
         item, core = self._request.items[index], self._core
         plan = core.maker.plan(core.follower.view, read.question)
         subject = CopySubject.of(item.handle, read.question)
         claim, reason = _claim(item, self._signed[index], subject)
         return make_job(read.question, plan, claim, reason, read.repair, self._away)
 
-    def _anew(self, job: Job) -> Job:
+    def _anew(self, job: CopyJob) -> CopyJob:
         """Aims an item at now: not all items can have the position that was begun, so none is held
         to it."""
         if job.claim.target is None:
@@ -186,7 +186,7 @@ class SyncCall:
         return anew if plan.query.refresh is None else replace(anew, moment=plan)
 
 
-def _staying(job: Job) -> Job:
+def _staying(job: CopyJob) -> CopyJob:
     """A copy that is there already waits for the others."""
     copy = job.claim.copy
     if job.claim.target is not None or copy is None:

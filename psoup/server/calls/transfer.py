@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from psoup.answers import Plan
-from psoup.answers.difference import Claim, Copier, Difference, Job, ResultCopier, RowCopier
+from psoup.answers.difference import Claim, Copier, CopyJob, Difference, ResultCopier, RowCopier
 from psoup.answers.difference.job import by_clock, by_rows
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
@@ -51,7 +51,7 @@ class Transfer:
     core: Core
     encoding: int
     item: pb.SyncItem
-    job: Job
+    job: CopyJob
     token: bytes = b""
     found: Difference | None = None
     done: bool = False

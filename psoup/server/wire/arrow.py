@@ -36,7 +36,7 @@ _TAG = bytes([pb.InvokeResponse.DESCRIPTOR.fields_by_name["arrow"].number << 3 |
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BatchMeasures:
     """The measures of an IPC stream, by what it says of itself: its buffers unpacked, its rows, and
     whether some of its values are in dictionaries, which a few bytes may repeat any number of
     times."""
@@ -46,7 +46,7 @@ class Measured:
     dictionaries: bool
 
 
-def measure(content: bytes, limits: Limits) -> Measured:
+def measure(content: bytes, limits: Limits) -> BatchMeasures:
     """Unpacks nothing. Raises RowError for what is no IPC stream, or past the limits."""
     try:
         found = _measured(content)
@@ -80,7 +80,7 @@ def too_large(what: str, nbytes: int, limit: int) -> RowError:
     )
 
 
-def _measured(content: bytes) -> Measured:
+def _measured(content: bytes) -> BatchMeasures:
     """Compressed buffers begin with the size they unpack to: 64 bits, -1 for not compressed."""
     nbytes, rows, dictionaries = 0, 0, False
     for message in pa.ipc.MessageReader.open_stream(content):
@@ -94,7 +94,7 @@ def _measured(content: bytes) -> Measured:
         nbytes += len(body)
         if _field(metadata, batch, 3) or _OLD_COMPRESSION in message.metadata.to_pybytes():
             nbytes += sum(_unpacked(body, *one) for one in _buffers(metadata, batch))
-    return Measured(nbytes, rows, dictionaries)
+    return BatchMeasures(nbytes, rows, dictionaries)
 
 
 def _unpacked(body: memoryview, offset: int, length: int) -> int:

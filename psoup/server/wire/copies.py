@@ -25,7 +25,7 @@ from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.schema import Column
 from datastem.types import TIMESTAMP
 from psoup.answers import Question
-from psoup.answers.difference import Chunk
+from psoup.answers.difference import CopyChunk
 from psoup.answers.difference.job import NO_DIGEST, Claim, Mark, WholeReason
 from psoup.server.wire.values import to_values
 from psoup.store import Position, Store
@@ -193,7 +193,7 @@ def reason_message(reason: WholeReason) -> pb.SyncReason:
     return cast(pb.SyncReason, pb.SyncReason.Value(f"SYNC_REASON_{reason.name}"))
 
 
-def row_part(chunk: Chunk, columns: Sequence[Column], encoding: int) -> pb.SyncPart:
+def row_part(chunk: CopyChunk, columns: Sequence[Column], encoding: int) -> pb.SyncPart:
     if encoding == pb.ENCODING_ARROW and len(chunk.ids) > _FEW_ROWS:
         return pb.SyncPart(arrow=_arrow(chunk))
     return pb.SyncPart(rows=pb.SyncRows(rows=_typed(chunk, columns)))
@@ -207,7 +207,7 @@ def removed_piece(ids: Int64s, limit: int) -> tuple[pb.SyncPart, int]:
     return pb.SyncPart(removed=pb.Ids(runs=to_runs(ids[:count]))), count
 
 
-def _arrow(chunk: Chunk) -> bytes:
+def _arrow(chunk: CopyChunk) -> bytes:
     names = ["_row_id", "_visible_from", "_visible_until", "_checksum", "_sort_key"]
     columns = [
         pa.array(chunk.ids),
@@ -230,7 +230,7 @@ def _instants(numbers: Int64s, absent: int) -> pa.Array:
     return pa.array(numbers, mask=np.asarray(numbers == absent)).view(TIMESTAMP.arrow)
 
 
-def _typed(chunk: Chunk, columns: Sequence[Column]) -> Iterator[pb.SyncRow]:
+def _typed(chunk: CopyChunk, columns: Sequence[Column]) -> Iterator[pb.SyncRow]:
     values = [to_values(chunk.rows.column(n), c.type) for n, c in enumerate(columns)]
     series = (
         chunk.ids.tolist(),
