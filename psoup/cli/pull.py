@@ -110,7 +110,7 @@ def pull(
     usual = Store(connection.target, connection.tenant, connection.owner, connection.timeout)
     try:
         pulls = _from_file(file, usual, one) if file else (_of_options(_One(**one), usual),)
-        plan = Plan(pulls, once or all(each.schedule is None for each in pulls), connection)
+        plan = PullPlan(pulls, once or all(each.schedule is None for each in pulls), connection)
         if check:
             plan.check()
         else:
@@ -120,7 +120,7 @@ def pull(
 
 
 @dataclass(frozen=True)
-class Plan:
+class PullPlan:
     """What is to be pulled, and whether once or on and on."""
 
     pulls: tuple[Pull, ...]
