@@ -107,7 +107,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             proposal = Drop(tenant, owner, statement.name)
         stream, position = await core.appender.submit(proposal)
         return pb.DefineResponse(
-            stream=stream_message(core, stream),
+            stream=stream_message(core.follower.view, stream),
             position=core.store.positions.encode(position),
             notes=notes,
         )
@@ -119,7 +119,9 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         await core.follower.catch_up()
         names = sorted(key for key in core.follower.state.stream_names if key[0] == tenant)
         streams = [find_stream(core.follower.state, *key) for key in names]
-        return pb.ListStreamsResponse(streams=[stream_message(core, stream) for stream in streams])
+        return pb.ListStreamsResponse(
+            streams=[stream_message(core.follower.view, stream) for stream in streams]
+        )
 
     @unary
     async def DescribeStream(self, request: pb.DescribeStreamRequest) -> pb.Stream:
@@ -127,7 +129,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         tenant = default_name(request.tenant, "tenant", core.settings)
         await core.follower.catch_up()
         stream = find_stream(core.follower.state, tenant, request.name)
-        return stream_message(core, stream)
+        return stream_message(core.follower.view, stream)
 
     @unary
     async def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:
@@ -166,7 +168,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         core = self._core
         tenant = default_name(request.tenant, "tenant", core.settings)
         await core.follower.catch_up()
-        page, token = page_of(core, tenant, request)
+        page, token = page_of(core.follower.state, tenant, request)
         messages = await registration_messages(core, page)
         return pb.ListRegistrationsResponse(registrations=messages, next_page_token=token)
 
@@ -227,7 +229,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         await core.follower.catch_up()
         if request.confirm:
             await core.appender.submit(ConfirmJumps(tuple(request.confirm)))
-        return clock_message(core)
+        return clock_message(core.guard, core.follower.state)
 
 
 def add_service(service: PsoupService, server: Any) -> None:

@@ -20,7 +20,7 @@ from psoup.lookup import find_stream
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
 from psoup.server.memory import HOLD
-from psoup.server.settings import check_name, default_name
+from psoup.server.settings import Settings, check_name, default_name
 from psoup.server.wire.arrow import BatchMeasures, measure, read_table
 from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
@@ -65,7 +65,7 @@ async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) 
 
 
 async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> PublishBatch:
-    _check_identity(core, request)
+    _check_identity(request, core.settings)
     tenant = default_name(request.tenant, "tenant", core.settings)
     stream = find_stream(core.follower.state, tenant, request.stream)
     _check_backlog(core, request)
@@ -132,8 +132,8 @@ def response(core: Core, published: Published) -> pb.PublishResponse:
     )
 
 
-def _check_identity(core: Core, request: pb.PublishRequest) -> None:
-    check_name(request.publisher, "publisher", core.settings)
+def _check_identity(request: pb.PublishRequest, settings: Settings) -> None:
+    check_name(request.publisher, "publisher", settings)
     if bool(request.publisher) == (request.sequence >= 1) and request.sequence >= 0:
         return
     raise BadRequest(

@@ -14,7 +14,7 @@ from psoup.server.calls.invoke import bind, written_out
 from psoup.server.calls.publish import measured
 from psoup.server.core import Core
 from psoup.server.memory import HOLD
-from psoup.server.settings import check_name, check_text, default_name
+from psoup.server.settings import Settings, check_name, check_text, default_name
 from psoup.server.wire.arrow import read_table
 from psoup.server.wire.parameters import (
     rows_columns,
@@ -41,7 +41,7 @@ async def register(
 ) -> tuple[Registered, Query, StreamSchema]:
     """Registers a query, durably; with it comes the schema of the stream it was bound to, which may
     be gone by now. Raises QueryError, ServerError."""
-    tenant, owner, lease = _terms(core, request)
+    tenant, owner, lease = _terms(core.settings, request)
     check_name(request.client_key, "client_key", core.settings)
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
@@ -58,11 +58,11 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
     """Raises QueryError, RowError, ServerError. All rows or none."""
     if request.WhichOneof("table") is None:
         raise BadRequest("RegisterMany needs a table of values", field="table")
-    tenant, owner, lease = _terms(core, request)
+    tenant, owner, lease = _terms(core.settings, request)
     await _reserve(core, request)
 
     def propose(found: TenantStreams) -> RegisterAll | RegisterRows:
-        given = _Given(core, request)
+        given = _Given(core.settings, request)
         limit, sql = core.settings.query_bytes, request.sql
         bound = bind_rows(
             sql, found.lookup, given.columns, given.count, max_text=limit, names=found.names
@@ -98,18 +98,18 @@ def _again_and_again() -> BadRequest:
 
 
 def _terms(
-    core: Core, request: pb.RegisterRequest | pb.RegisterManyRequest
+    settings: Settings, request: pb.RegisterRequest | pb.RegisterManyRequest
 ) -> tuple[str, str, int]:
     """Tenant, owner and lease of a request whose text is not too long."""
-    tenant = default_name(request.tenant, "tenant", core.settings)
-    owner = default_name(request.owner, "owner", core.settings)
-    check_text(request.sql, core.settings)
-    return tenant, owner, _lease(core, request.lease if request.HasField("lease") else None)
+    tenant = default_name(request.tenant, "tenant", settings)
+    owner = default_name(request.owner, "owner", settings)
+    check_text(request.sql, settings)
+    return tenant, owner, _lease(settings, request.lease if request.HasField("lease") else None)
 
 
-def _lease(core: Core, lease: Duration | None) -> int:
+def _lease(settings: Settings, lease: Duration | None) -> int:
     if lease is None:
-        return core.settings.default_lease * SECOND
+        return settings.default_lease * SECOND
     micros = lease.seconds * SECOND + lease.nanos // 1000
     if not 0 < micros <= _MAX_LEASE * SECOND:
         raise BadRequest(
@@ -123,26 +123,26 @@ def _lease(core: Core, lease: Duration | None) -> int:
 class _Given:
     """The table of a RegisterMany: the values of the parameters, and client keys if it has any."""
 
-    def __init__(self, core: Core, request: pb.RegisterManyRequest) -> None:
+    def __init__(self, settings: Settings, request: pb.RegisterManyRequest) -> None:
         """Raises RowError, BadRequest."""
-        limits = core.settings.batch
+        limits = settings.batch
         if request.WhichOneof("table") == "arrow":
             table = read_table(request.arrow, limits)
-            self.count = _checked(core, table.num_rows)
+            self.count = _checked(settings, table.num_rows)
             columns = table_columns(table, limits)
         else:
-            self.count = _checked(core, len(request.rows.rows))
+            self.count = _checked(settings, len(request.rows.rows))
             columns = rows_columns(request.rows, limits)
         keys = columns.pop(_KEY_COLUMN, [None] * self.count)
         self.client_keys = ["" if key is None else str(key) for key in keys]
         self.columns = columns
         for key in self.client_keys:
-            check_name(key, _KEY_COLUMN, core.settings)
+            check_name(key, _KEY_COLUMN, settings)
 
 
-def _checked(core: Core, count: int) -> int:
+def _checked(settings: Settings, count: int) -> int:
     """The count of rows. Raises BadRequest where one call does not take so many."""
-    most = core.settings.registrations_per_call
+    most = settings.registrations_per_call
     if count > most:
         raise BadRequest(
             f"{count:,} registrations; at most {most:,} are taken in one call",

@@ -11,15 +11,17 @@ from importlib.metadata import PackageNotFoundError, version
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
+from psoup.answers import View
 from psoup.answers.question import read_query
 from psoup.errors import BadRequest
 from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.server.wire.parameters import from_json
 from psoup.server.wire.values import columns_message, from_duration, from_instant, pattern_message
-from psoup.store import Hole, Registration, StreamState
-from psoup.store.presence import GONE_AFTER
+from psoup.store import Hole, Registration, State, StreamState
+from psoup.store.presence import GONE_AFTER, PulseWatch
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.clock import ClockGuard
 from querystem.language import refresh_text, stream_sql, window_text
 from querystem.query import Query
 from results.id_sets import intersect, size
@@ -35,8 +37,8 @@ def lease_until(core: Core, handle: bytes) -> Timestamp | None:
     return None if instant is None else from_instant(instant)
 
 
-def stream_message(core: Core, stream: StreamState) -> pb.Stream:
-    schema, now = stream.schema, core.follower.view.now_of(stream)
+def stream_message(view: View, stream: StreamState) -> pb.Stream:
+    schema, now = stream.schema, view.now_of(stream)
     message = pb.Stream(
         name=schema.name,
         id=stream.id,
@@ -96,14 +98,14 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
 
 
 def page_of(
-    core: Core, tenant: str, request: pb.ListRegistrationsRequest
+    state: State, tenant: str, request: pb.ListRegistrationsRequest
 ) -> tuple[list[Registration], str]:
     """A page of registrations, in the order they were made, and the token of the next page."""
     if request.page_size < 0:
         raise BadRequest("page_size is negative", field="page_size", got=str(request.page_size))
     limit = min(request.page_size or PAGE, PAGE)
     after = _place(request.page_token) if request.page_token else (0, b"")
-    registrations, _ = core.follower.state.columns
+    registrations, _ = state.columns
     page = registrations.page(tenant, request.owner, after, limit + 1)
     return page[:limit], _token(page[limit - 1]) if len(page) > limit else ""
 
@@ -122,8 +124,8 @@ def _place(token: str) -> tuple[int, bytes]:
 
 
 def status_message(core: Core) -> pb.StatusResponse:
-    state, epoch = core.follower.state, core.follower.epoch.epoch
-    now = core.follower.now
+    view = core.follower.view
+    state, epoch, now = view.state, view.epoch.epoch, view.now
     rows, age = core.follower.behind()
     message = pb.StatusResponse(
         store_id=core.store.id,
@@ -136,22 +138,22 @@ def status_message(core: Core) -> pb.StatusResponse:
         epoch=epoch.number,
         behind_rows=rows,
         behind=from_duration(age),
-        backfill_rows=_backfill(core),
+        backfill_rows=_backfill(view),
         cache_bytes=core.cache_bytes,
         cache_limit_bytes=core.settings.memory,
         uptime=from_duration(int((time.monotonic() - core.started) * 1e6)),
         limits=_limits(core.settings),
-        clock=clock_message(core),
-        engine=_engine(core, now),
-        holes=[_hole(core, hole) for hole in core.follower.losses.holes],
+        clock=clock_message(core.guard, state),
+        engine=_engine(core.follower.pulse, now),
+        holes=[_hole(view, hole) for hole in view.losses.holes],
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
     return message
 
 
-def _engine(core: Core, now: int) -> pb.EngineStatus:
-    found = core.follower.pulse.engine
+def _engine(watch: PulseWatch, now: int) -> pb.EngineStatus:
+    found = watch.engine
     if found is None:
         return pb.EngineStatus()
     pulse, age = found
@@ -160,15 +162,15 @@ def _engine(core: Core, now: int) -> pb.EngineStatus:
     return pb.EngineStatus(running=running, host=pulse.host, pid=pulse.pid, seen_at=seen_at)
 
 
-def _hole(core: Core, hole: Hole) -> pb.Hole:
-    stream = core.follower.state.streams[hole.stream_id]
+def _hole(view: View, hole: Hole) -> pb.Hole:
+    stream = view.state.streams[hole.stream_id]
     message = pb.Hole(
         tenant=stream.tenant,
         stream=stream.schema.name,
         first_row_id=hole.row_lo,
         row_count=hole.row_hi - hole.row_lo,
         file=hole.file,
-        accepted=core.follower.losses.is_accepted(hole),
+        accepted=view.losses.is_accepted(hole),
     )
     if hole.ts_lo is not None and hole.ts_hi is not None:
         message.begin.CopyFrom(from_instant(hole.ts_lo))
@@ -185,8 +187,7 @@ def _limits(settings: Settings) -> pb.Limits:
     )
 
 
-def clock_message(core: Core) -> pb.ClockState:
-    guard, state = core.guard, core.follower.state
+def clock_message(guard: ClockGuard, state: State) -> pb.ClockState:
     message = pb.ClockState(
         server=guard.timepiece.name,
         clock=from_instant(guard.timepiece.wall()),
@@ -212,13 +213,13 @@ def clock_message(core: Core) -> pb.ClockState:
     return message
 
 
-def _backfill(core: Core) -> int:
+def _backfill(view: View) -> int:
     """Rows × predicates of the epoch that no coverage reaches."""
     total = 0
-    _, predicates = core.follower.state.columns
-    for stream_id, mark in core.follower.epoch.epoch.streams.items():
+    _, predicates = view.state.columns
+    for stream_id, mark in view.epoch.epoch.streams.items():
         ids = predicates.of_stream(stream_id)
-        covered = core.follower.epoch.covering(stream_id).pairs(ids)
+        covered = view.epoch.covering(stream_id).pairs(ids)
         total += max(0, len(ids) * mark.high - covered)
     return total
 
