@@ -117,14 +117,14 @@ async def read_registration(
 
 def _terms(request: Terms) -> dict[str, Any]:
     """The fields of a question that Invoke and Ask have in common. Raises BadRequest."""
-    today = request.knowledge == pb.KNOWLEDGE_TODAY
-    terms = {"known_today": today, "unrefreshed": request.unrefreshed}
+    terms: dict[str, Any] = {"unrefreshed": request.unrefreshed}
     if not request.HasField("as_of"):
         return terms
     try:
-        return {"as_of": to_instant(request.as_of), **terms}
+        as_of = to_instant(request.as_of)
     except BadValue as bad:
         raise BadRequest(f"as_of {bad}", reason=bad.reason, field="as_of") from None
+    return {"as_of": as_of, "known_today": request.knowledge == pb.KNOWLEDGE_TODAY, **terms}
 
 
 async def _stream(
