@@ -1,4 +1,4 @@
-"""The rows of an answer as a copy keeps them: each with an id, and with its place as bytes."""
+"""Copies of answers: the id of each row, its place as bytes, and the base rows of an answer."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from datastem.arrays import Int64s
 from datastem.equality import canonical
 from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP
-from querystem.expressions import ColumnRef, Expression, columns_of
+from querystem.evaluate import kept_rows, project
+from querystem.expressions import ColumnRef
 from querystem.ordering import sort_keys
 from querystem.query import Output, Query, key_name
-from querystem.shape import chosen, project
 from results.checksum import key_ids
 
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """`outputs` are the answer's rows, by ascending id."""
+    """The rows of an answer by ascending id, with the sort key that is each one's place."""
 
     ids: Int64s
     sort_keys: pa.Array
@@ -28,19 +28,19 @@ class Identified:
 
     @property
     def unique(self) -> bool:
-        """False only where two keys have one number by chance."""
+        """Whether no two rows have one id; two keys have by chance."""
         return bool((self.ids[1:] != self.ids[:-1]).all())
 
 
 def slides(query: Query) -> bool:
-    """Whether the answer consists of the window's rows, so that time alone can tell it."""
+    """Whether the answer consists of the window's rows, so that time alone tells what is in it."""
     limited = query.limit is not None or query.offset
     return query.grouping is None and not query.distinct and not limited
 
 
 def identified(query: Query, rows: pa.RecordBatch) -> Identified:
-    """`rows` as `shape` takes them."""
-    kept = chosen(query, rows)
+    """The rows of the answer with their ids; `rows` are what `evaluate.arrange` takes."""
+    kept = kept_rows(query, rows)
     outputs = project(query, kept)
     ids = _ids(query, kept, outputs)
     order = np.argsort(ids, kind="stable")
@@ -60,17 +60,9 @@ def _ids(query: Query, kept: pa.RecordBatch, outputs: pa.RecordBatch) -> Int64s:
 
 
 def base_query(query: Query, schema: StreamSchema) -> Query:
-    """The rows the query is computed from: `ts`, and the declared columns it reads."""
-    used = {name for one in _read(query) for name in columns_of(one)}
-    names = [c for c in schema.columns if c.name in used and c.name != "ts"]
-    columns = [Output(column.name, ColumnRef(column.name, column.type)) for column in names]
+    """The query of the base rows: the matching rows with `ts` and the declared columns that the
+    query reads, from which `evaluate.answer_of` makes its answer."""
+    columns = [column for column in schema.columns if column.name in query.reads - {"ts"}]
+    outputs = [Output(column.name, ColumnRef(column.name, column.type)) for column in columns]
     ts = Output("ts", ColumnRef("ts", TIMESTAMP))
-    return Query(query.stream, (ts, *columns), query.where, query.window)
-
-
-def _read(query: Query) -> list[Expression]:
-    if query.grouping is not None:
-        arguments = [one.argument for one in query.grouping.aggregates if one.argument is not None]
-        return [*query.grouping.keys, *arguments]
-    outputs = [output.expression for output in query.outputs]
-    return [*outputs, *[key.expression for key in query.order_by]]
+    return Query(query.stream, (ts, *outputs), query.where, query.window)

@@ -22,9 +22,9 @@ from psoup.answers.plan import Plan
 from psoup.answers.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
 from psoup.store import Position
 from querystem.aggregate import Partial, finish, merge, partial
+from querystem.evaluate import answer_of, arrange, rows_or_groups
 from querystem.pace import spending
 from querystem.query import Grouping
-from querystem.shape import shape
 from results.window import CountWindow
 
 # So many rows of a part are sent from where they are, not put together with others first.
@@ -110,24 +110,23 @@ class Selection:
         """The query's outputs, in order; from the rows `picked`, where they are found already."""
         query, schema = self.plan.query, self.plan.schema
         if query.grouping is not None:
-            return [shape(query, self.matched(picked))]
+            return [arrange(query, self.matched(picked))]
         picked = self.picked() if picked is None else picked
         if query.shown is None or not in_order(picked):
-            return [shape(query, self.gather(picked))]
+            return [answer_of(query, [self.gather(picked)])]
         columns = columns_shown(schema, query.shown)
         many = sum(len(places) for _, places in picked) > _MANY_ROWS * len(picked) > 0
         groups = [[one] for one in picked] if many else [picked]
         return [_gather(group, columns) for group in groups]
 
     def matched(self, picked: Picked | None = None) -> pa.RecordBatch:
-        """The matching rows in any order, or their groups, as `shape` and `identified` take
+        """The matching rows in any order, or their groups, as `arrange` and `identified` take
         them."""
         grouping = self.plan.query.grouping
-        if grouping is None:
-            return self.gather(self.picked() if picked is None else picked)
-        if picked is None:
+        if grouping is not None and picked is None:
             return finish(grouping, self._folded(grouping))
-        return finish(grouping, partial(grouping, self.gather(picked)))
+        rows = self.gather(self.picked() if picked is None else picked)
+        return rows_or_groups(self.plan.query, [rows])
 
     def _folded(self, grouping: Grouping) -> Partial:
         def of(part: Part, among: Int64s | None = None) -> Partial:

@@ -75,7 +75,7 @@ def comparable(left: Typed, right: Typed, span: Span) -> tuple[Typed, Typed]:
 
 
 def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
-    """The values converted to one common type, as CASE, COALESCE and NULLIF need it, and that type."""
+    """The values converted to one type, as CASE, COALESCE and NULLIF need it, and that type."""
     typed = [value for value in values if not value.open]
     if not typed:
         raise _untyped(span)

@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def read_name(text: str, span: Span, quoted: bool) -> str:
-    """The name that a text stands for, in lower case; raises BindProblem where it can't be a name."""
+    """The name that a text stands for, in lower case; raises BindProblem where it is no name."""
     name = text if quoted else text.lower()
     if not quoted and name in RESERVED:
         raise BindProblem(

@@ -98,7 +98,7 @@ def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _name_parameters(tokens: list[Token]) -> list[Token]:
-    """The tokens with the word in `:limit` as a name in lower case, whatever else the word means."""
+    """The tokens with the word in `:limit` as a name in lower case, whatever else it means."""
     named = tokens[:1]
     for colon, token in zip(tokens, tokens[1:], strict=False):
         if colon.text == ":" and colon.end + 1 == token.start and _may_be_name(token):

@@ -216,7 +216,7 @@ def bind_trigger(
     lookup: Lookup,
     names: Names | None,
 ) -> RefreshOn | None:
-    """The REFRESH ON clause of the query whose `schema` and `binder` these are; None without one."""
+    """The REFRESH ON clause of a query with this `schema` and `binder`; None without one."""
     if parsed is None or parsed.rows is None:
         return None
     rows, alias = bind_stream(parsed.rows, lookup, names)

@@ -38,7 +38,7 @@ Statement = CreateStream | DropStream
 def parse_statement(
     text: str, *, max_columns: int = MAX_COLUMNS, max_text: int = MAX_TEXT
 ) -> Statement:
-    """The definition that a text is; raises QueryError, for a SELECT with the way to register it."""
+    """The definition that a text is; raises QueryError, which says how to register a SELECT."""
     with located(text):
         reader = TokenReader(scan(text, max_text), len(text))
         if reader.take("CREATE"):
@@ -231,7 +231,7 @@ def _drop(reader: TokenReader) -> DropStream:
 
 
 def wrong_statement(reader: TokenReader) -> SyntaxProblem:
-    """The error for a statement that is neither CREATE STREAM, DROP STREAM nor SELECT, with a hint."""
+    """The error for any statement but CREATE STREAM, DROP STREAM and SELECT, with a hint."""
     span, word = reader.span, reader.skip().text.upper()[:60]
     return SyntaxProblem(
         f"{word} is not a statement of the language",

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from client_sdk import Client
 from datastem.instants import from_micros
+from querystem.evaluate import answer_at, answer_of, matching_rows
 from querystem.language import bind_query
-from tests.evaluation import evaluate_parts
 from tests.golden.stream import Moment, Stream, micros
 from tests.oracle import naive_answer
 from tests.oracle.comparing import Values
 from tests.oracle.keyed import Keyed
 from tests.oracle.strategies import to_batch
+from tests.support.keyed import current_rows_in_window
 
 _PATIENCE = 300.0
 
@@ -33,7 +34,11 @@ def ask_pure(stream: Stream, sql: str, at: Moment) -> list[Values]:
         batch = batch.append_column("_op", pa.array([row["_op"] for row in stream.rows]))
     half = batch.num_rows // 2
     parts = [batch.slice(0, half), batch.slice(half)]
-    found = evaluate_parts(query, parts, micros(at), keyed=keyed)
+    if keyed is None:
+        found = answer_at(query, parts, micros(at))
+    else:
+        chosen = current_rows_in_window(query.window, parts, micros(at), None, keyed)
+        found = answer_of(query, matching_rows(query.where, chosen))
     answer = [tuple(row.values()) for row in found.to_pylist()]
     assert answer == naive_answer(query, stream.rows, micros(at), keyed=keyed)
     return answer

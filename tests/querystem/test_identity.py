@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TEXT
+from querystem.evaluate import arrange, matching_rows, rows_in_window, rows_or_groups
 from querystem.expressions import TRUE
 from querystem.identity import base_query, identified, slides
 from querystem.query import Pattern, Query, pattern_of
-from querystem.shape import shape
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow
-from tests.evaluation import choose_rows, matching_rows
 from tests.oracle.queries import queries, timelines
 from tests.oracle.strategies import schemas, to_batch
 
@@ -25,13 +24,14 @@ def test_sorted_by_their_keys_the_rows_are_the_answer(data: st.DataObject) -> No
     schema = data.draw(schemas())
     batch = to_batch(schema, data.draw(timelines(schema)))
     query = data.draw(queries(schema))
-    rows = matching_rows(query, choose_rows(query, [batch], 30))
+    chosen = rows_in_window(query.window, [batch], 30, None, batch.num_rows)
+    rows = rows_or_groups(query, matching_rows(query.where, chosen))
     found = identified(query, rows)
     assert found.unique and (found.ids >= 0).all()
     keys = found.sort_keys.to_pylist()
     order = pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64())
     assert len(set(keys)) == len(keys)
-    assert repr(found.outputs.take(order).to_pylist()) == repr(shape(query, rows).to_pylist())
+    assert repr(found.outputs.take(order).to_pylist()) == repr(arrange(query, rows).to_pylist())
 
 
 @given(st.data())

@@ -26,11 +26,11 @@ from hypothesis.strategies import DataObject
 
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TEXT, Kind
+from querystem.evaluate import answer_at
 from querystem.expressions import TRUE, ColumnRef, Expression
 from querystem.language import bind_query
 from querystem.query import Aggregate, Function, Output, Query
 from results.window import UNBOUNDED, CountWindow
-from tests.evaluation import evaluate_parts
 from tests.oracle.comparing import difference
 from tests.oracle.queries import LAST_TS, queries, timelines, windows_of
 from tests.oracle.strategies import schemas, to_batch
@@ -118,7 +118,7 @@ def test_differential_queries(duck: duckdb.DuckDBPyConnection, data: DataObject)
             sql = translate(query)
         except MeansSomethingElse:
             continue
-        ours = evaluate_parts(query, [batch.slice(0, 5), batch.slice(5)], LAST_TS)
+        ours = answer_at(query, [batch.slice(0, 5), batch.slice(5)], LAST_TS)
         theirs = answer(duck, sql, batch)
         rows = [tuple(row.values()) for row in ours.to_pylist()]
         assert not difference(theirs, rows), sql
@@ -136,7 +136,7 @@ def test_differential_windows_over_counts(
         assert isinstance(window, CountWindow)
         now = data.draw(st.integers(-1, LAST_TS + 2))
         query = Query("s", (Output("row_id", ColumnRef("row_id", BIGINT)),), TRUE, window)
-        ours = evaluate_parts(query, [batch.slice(0, 5), batch.slice(5)], now)
+        ours = answer_at(query, [batch.slice(0, 5), batch.slice(5)], now)
         theirs = [one for (one,) in answer(duck, rows_of(window, now), batch)]
         assert ours["row_id"].to_pylist() == theirs, (window, now)
 
@@ -164,7 +164,7 @@ def test_differential_stddev_of_distinct_values(
     rows = [{"k": k, "v": v, "ts": n, "row_id": n} for n, (k, v) in enumerate(pairs)]
     sql = "SELECT k, stddev(DISTINCT v) AS d, first(DISTINCT v) AS f FROM s GROUP BY k ORDER BY k"
     batch = to_batch(schema, rows)
-    ours = evaluate_parts(bind_query(sql, {"s": schema}.get), [batch], len(rows)).to_pylist()
+    ours = answer_at(bind_query(sql, {"s": schema}.get), [batch], len(rows)).to_pylist()
     theirs = answer(
         duck,
         "SELECT k, stddev_samp(DISTINCT v), first(v ORDER BY ts) FILTER (WHERE v IS NOT NULL)"

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
 from querystem.aggregate import finish, merge, partial
+from querystem.evaluate import answer_of, matching_rows, rows_in_window
 from querystem.query import Query
 from results.window import CountWindow, Window
-from tests.evaluation import choose_rows, evaluate_chosen
 from tests.oracle import naive_answer
 from tests.oracle.comparing import Values, difference
 from tests.oracle.keyed import Keyed
 from tests.oracle.queries import LAST_TS, WINDOW_KINDS, groupings, queries, timelines, windows_of
 from tests.oracle.strategies import schemas, to_batch
+from tests.support.keyed import current_rows_in_window
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
@@ -37,7 +38,7 @@ class Answers:
     def of(self, query: Query, chosen: list[pa.RecordBatch]) -> list[Values]:
         place = tuple(part.column("row_id").to_numpy().tobytes() for part in chosen)
         if place not in self._known:
-            got = evaluate_chosen(query, chosen)
+            got = answer_of(query, matching_rows(query.where, chosen))
             got.validate(full=True)
             self._known[place] = [tuple(row.values()) for row in got.to_pylist()]
         return self._known[place]
@@ -60,7 +61,9 @@ def test_oracle_answers(kind: str, data: DataObject) -> None:
         answers = Answers()
         for window, now in itertools.product(chosen, instants):
             query = replace(drawn, window=window)
-            got = answers.of(query, choose_rows(query, parts, now, retain))
+            oldest = None if retain is None else now - retain + 1
+            held = rows_in_window(window, parts, now, oldest, len(found))
+            got = answers.of(query, held)
             assert not difference(naive_answer(query, found, now, retain), got), (query, now)
 
 
@@ -87,7 +90,7 @@ def test_oracle_answers_over_keyed_streams(kind: str, data: DataObject) -> None:
     for window, now, high in itertools.product(chosen, instants, highs):
         keyed = Keyed(key, high, None if high is None else LAST_TS)
         query = replace(drawn, window=window)
-        got = answers.of(query, choose_rows(query, parts, now, retain, keyed))
+        got = answers.of(query, current_rows_in_window(window, parts, now, retain, keyed))
         assert not difference(naive_answer(query, found, now, retain, keyed), got), (query, now)
 
 

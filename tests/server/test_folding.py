@@ -22,9 +22,9 @@ from psoup.answers.matching import Matcher, MatchFileCache, Work
 from psoup.answers.plan import Plan
 from psoup.store import START
 from querystem.aggregate import partial
+from querystem.evaluate import answer_at
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
 from results.match_cache import MatchCache
-from tests.evaluation import evaluate_parts
 
 ROWS = 3 * 65536 + 30_000
 BATCH = 10_000
@@ -126,7 +126,7 @@ class Bench:
 
     def expected(self, sql: str, window: str, now: int, retain: int | None) -> pa.RecordBatch:
         query = bind_query(f"{sql} {window}", {"s": self.schema}.get)
-        return evaluate_parts(query, [query_view(rows) for rows in self.rows], now, retain)
+        return answer_at(query, [query_view(rows) for rows in self.rows], now, retain)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -16,21 +16,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from client_sdk._exceptions import ErrorDetail, NotComputable, QueryProblem
 from client_sdk._wire.models import Stream
 from client_sdk._wire.values import Column, Scalar, from_value, to_value
 from client_sdk.copies._query.base_rows import ROW_ID
-from datastem.instants import to_micros
+from datastem.instants import FOR_EVER, to_micros
 from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema
 from datastem.types import parse_type
-from querystem.aggregate import finish, partial
+from querystem.evaluate import answer_of, rows_in_window
 from querystem.identity import base_query, slides
 from querystem.language import QueryError, bind_query, bind_window, window_text
 from querystem.query import Query, RefreshEvery
-from querystem.shape import shape
 from results.window import Bound, TimeWindow, Window
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -54,21 +52,20 @@ class Evaluated:
         self._check(rows)
         if slides(self.query) and self.query.refresh is None:
             return rows.select([column.name for column in self.held])
-        batch = _batch(rows if self.window is None else self._refreshed(rows, self.window, now))
-        if self.query.grouping is not None:
-            batch = finish(self.query.grouping, partial(self.query.grouping, batch))
-        return pa.Table.from_batches([shape(self.query, batch)])
+        batch = _batch(rows)
+        if self.window is not None:
+            batch = self._refreshed(batch, self.window, now)
+        return pa.Table.from_batches([answer_of(self.query, [batch])])
 
-    def _refreshed(self, rows: pa.Table, window: TimeWindow, now: datetime | None) -> pa.Table:
+    def _refreshed(
+        self, rows: pa.RecordBatch, window: TimeWindow, now: datetime | None
+    ) -> pa.RecordBatch:
         """Chooses the rows of the window at the last refresh point."""
         if now is None or not isinstance(self.query.refresh, RefreshEvery):
             return rows.slice(0, 0)
-        begin, end = window.at(self.query.refresh.point(to_micros(now)))
-        ts = rows.column("ts").cast(pa.int64())
-        inside = pc.less(ts, end)
-        return rows.filter(
-            inside if begin is None else pc.and_(inside, pc.greater_equal(ts, begin))
-        )
+        point = self.query.refresh.point(to_micros(now))
+        (chosen,) = rows_in_window(window, [rows], point, None, FOR_EVER)
+        return chosen
 
     def _check(self, rows: pa.Table) -> None:
         found = {field.name: field.type for field in rows.schema}

@@ -23,8 +23,8 @@ from psoup.answers.maker import AnswerMaker
 from psoup.answers.matching import Matcher
 from psoup.answers.plan import Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
+from querystem.evaluate import project
 from querystem.ordering import sort_keys
-from querystem.shape import project
 from results.id_sets import member, to_runs
 from results.region import Region, entered, horizon_region, leaving, visible
 from results.window import TimeWindow

@@ -26,12 +26,12 @@ from psoup.server.settings import default_name
 from psoup.server.wire.arrow import arrow_pieces
 from psoup.server.wire.values import from_duration
 from psoup.v1 import psoup_pb2 as pb
+from querystem.evaluate import arrange
 from querystem.expressions import Expression, from_json
 from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
 from querystem.index.formula import Factor
 from querystem.language import expression_text, refresh_text
 from querystem.pace import spending
-from querystem.shape import shape
 from results.bitmaps import decode
 from results.id_sets import intersect, size
 
@@ -210,7 +210,7 @@ def _run(core: Core, plan: Plan, stages: Stages) -> pb.ExplainedRun:
     stages.seconds["match"] = matcher.seconds
     stages.seconds[rest] -= matcher.seconds
     with stages.time("shape"):
-        rows = shape(plan.query, rows)
+        rows = arrange(plan.query, rows)
     with stages.time("encode"):
         encoded = sum(map(len, arrow_pieces([rows], core.settings.piece_bytes)))
     return pb.ExplainedRun(
