@@ -21,7 +21,7 @@ from psoup.write.appender import Appender, GroupLimits
 from psoup.write.clock import ClockGuard
 from psoup.write.leases import LeaseKeeper
 from psoup.write.timepiece import Timepiece, of_clock, this_machine
-from querystem.language import Shapes
+from querystem.language import TemplateCache
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Core:
         self.appender = Appender(store.log, self.follower, self.guard, limits, HOLD.get)
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
         self.maker = AnswerMaker(store, settings.memory, settings.compute_rows)
-        self.shapes = Shapes()
+        self.templates = TemplateCache()
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.turns = Turns(settings.workers)

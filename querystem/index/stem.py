@@ -23,7 +23,7 @@ from querystem.index.hashed_group import HashedGroup
 from querystem.index.hashed_segment import FixedConjunction, KeyValue, split_conjunction
 from querystem.index.matches import Matches, RowLines, RowLists, lines_of, pack
 from querystem.index.probe import probe
-from querystem.index.texts import TextShape, shapes_of
+from querystem.index.stored_templates import TemplateRows, by_template
 
 HASHED_FROM = 128
 UNHASHED_BELOW = HASHED_FROM // 4
@@ -122,12 +122,12 @@ class QueryStem:
         self._parse(predicate_id, where)
 
     def insert_texts(self, ids: Int64s, texts: pa.Array) -> None:
-        """Many predicates, as `expressions.to_json` writes them; none of the ids may be here.
+        """Inserts many predicates from their stored texts; none of the ids may be here.
 
-        Those of a shape that gets hashed are read in columns, without an object for each.
+        Predicates of a template that gets hashed are read in columns, without an object for each.
         """
-        for shape in shapes_of(texts):
-            self._insert_shape(shape, ids)
+        for some in by_template(texts):
+            self._insert_rows(some, ids)
 
     def remove(self, predicate_id: int) -> None:
         """Removes a predicate; raises KeyError where the id is not here."""
@@ -185,19 +185,20 @@ class QueryStem:
         if family.is_large:
             self._hash(family)
 
-    def _insert_shape(self, shape: TextShape, ids: Int64s) -> None:
-        """One by one until the family is hashed, and what is special then."""
-        while len(shape.rows):
-            family = self._family(shape.fixed) if shape.fixed else None
+    def _insert_rows(self, some: TemplateRows, ids: Int64s) -> None:
+        """Inserts predicates of one template: one by one until their family is hashed, the others
+        in columns, and those with special constants one by one again."""
+        while len(some.rows):
+            family = self._family(some.fixed) if some.fixed else None
             if family is not None and family.group is not None:
-                self._columns.update(shape.columns)
-                entries, unread = shape.read(family.fixed, ids)
+                self._columns.update(some.columns)
+                entries, unread = some.read(family.fixed, ids)
                 family.group.insert_many(entries)
-                shape = shape.singly(unread)
+                some = some.one_by_one(unread)
                 continue
-            for row in shape.rows[:HASHED_FROM].tolist():
-                self._parse(int(ids[row]), shape.expression(row))
-            shape = shape.after(HASHED_FROM)
+            for row in some.rows[:HASHED_FROM].tolist():
+                self._parse(int(ids[row]), some.expression(row))
+            some = some.after(HASHED_FROM)
 
     def _family(self, fixed: Collection[Expression]) -> Family:
         key = frozenset(fixed)

@@ -1,11 +1,11 @@
-"""The query language: text to bound queries, windows and definitions.
+"""The query language: a text becomes a bound query, a window or a definition.
 
     scan ─> statements                                            CREATE STREAM, DROP STREAM
-    scan ─> parse (dialect) ─> select ─> templates (filling)      SELECT; rows: many of one text
-                               ├─> outputs, grouping, ordering    its clauses (bind)
-                               ├─> windows                        BEGIN … END …, RANGE, ROWS, …
-                               └─> refreshing                     REFRESH EVERY …, REFRESH ON …
-    shapes ─> filling                                             a SELECT like earlier ones
+    scan ─> parse (dialect) ─> select ─> templates                SELECT, bound and filled in
+                               ├─> clauses (bind)                 FROM … LIMIT, with expressions
+                               └─> windows                        BEGIN … END …, RANGE, ROWS, …
+    template_rows ─> templates                                    one text with many rows of values
+    template_cache ─> templates                                   a text like earlier ones
 
 Everything here raises `QueryError` and nothing else for a text it refuses.
 """
@@ -25,8 +25,6 @@ from querystem.language.errors import (
     UnknownStream,
     WindowProblem,
 )
-from querystem.language.rows import BoundRows, bind_rows
-from querystem.language.shapes import Shapes
 from querystem.language.statements import (
     CreateStream,
     DropStream,
@@ -34,6 +32,8 @@ from querystem.language.statements import (
     parse_statement,
     stream_sql,
 )
+from querystem.language.template_cache import TemplateCache
+from querystem.language.template_rows import BoundRows, bind_rows
 from querystem.language.templates import Template, bind_query, prepare
 from querystem.language.texts import expression_text, refresh_text, window_text
 from querystem.language.windows import bind_window
@@ -48,7 +48,7 @@ __all__ = [
     "NotYet",
     "QueryError",
     "RefreshProblem",
-    "Shapes",
+    "TemplateCache",
     "Span",
     "Statement",
     "SyntaxProblem",

@@ -185,7 +185,7 @@ async def bind(
     A short text that needs no parsing is not worth a thread.
     """
     if not parameters and len(sql) <= _SHORT_TEXT:
-        known = core.shapes.known(found.tenant, sql, found.lookup)
+        known = core.templates.known(found.tenant, sql, found.lookup)
         if known is not None:
             return known, to_json({})
     return await core.in_thread(_bind, core, found, sql, parameters)
@@ -198,7 +198,9 @@ def _bind(
     if values:
         query = bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
     else:
-        query = core.shapes.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
+        query = core.templates.bind(
+            found.tenant, sql, found.lookup, max_text=limit, names=found.names
+        )
     return written_out(query), to_json(values)
 
 

@@ -1,9 +1,9 @@
-"""Texts that differ in their constants only: the first ones are bound, the others filled in.
+"""A cache of templates: texts that differ from earlier ones only in constants are not parsed.
 
-The *shape* of a text is what is left of it without its plain numbers and texts in quotes. Of these
-constants some stand alone beside a column, under WHERE. They are treated as parameters are; every
-other one belongs to what has to be the same. So a text is the same query as when it is bound by
-itself, and whatever could be refused or is out of the ordinary is bound by itself.
+Some constants of a text stand alone beside a column, under WHERE: they are its *holes*, which are
+filled as parameters are. All other constants, and all that stands between the constants, must be
+the same as in an earlier text. So a text gives the same query as when it is bound by itself; a text
+that could be refused, or is out of the ordinary, is bound by itself.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from datastem.types import BIGINT, DOUBLE, TEXT, Kind, Type
-from querystem.expressions import Expression, Literal
+from querystem.expressions import Literal
 from querystem.language.clauses import Lookup, Names
 from querystem.language.errors import QueryError, Span
-from querystem.language.filling import Filler, expression_filler
 from querystem.language.literals import number
 from querystem.language.parse import parse_query
 from querystem.language.scan import MAX_TEXT
-from querystem.language.templates import bind_query, prepare
+from querystem.language.templates import Template, bind_query, prepare
 from querystem.query import Query
 
 _CONSTANT = re.compile(
@@ -43,34 +42,34 @@ _BESIDE = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """A text cut at its constants: `rest` stands before, between and after them."""
+class _CutText:
+    """A text cut at its constants: `between` has the texts before, between and after them."""
 
-    rest: tuple[str, ...]
+    between: tuple[str, ...]
     constants: Sequence[str]
     kinds: tuple[str, ...]
 
     @classmethod
-    def cut(cls, text: str) -> _Text:
+    def of(cls, text: str) -> _CutText:
         parts = _CONSTANT.split(text)
         constants = parts[1::2]
         return cls(tuple(parts[::2]), constants, tuple([_kind(one) for one in constants]))
 
     @property
     def plain(self) -> bool:
-        """Whether the cuts are where the constants are."""
-        whole = " ".join(self.rest)
+        """Whether the text is cut where its constants are: no comment or quoted name misleads."""
+        whole = " ".join(self.between)
         return bool(_PLAIN.fullmatch(whole)) and "--" not in whole and "/*" not in whole
 
     def place(self, number: int) -> int:
-        """Where a constant begins."""
+        """The character of the text at which a constant begins."""
         before = sum(map(len, self.constants[:number]))
-        return before + sum(map(len, self.rest[: number + 1]))
+        return before + sum(map(len, self.between[: number + 1]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
-    """A constant that may be another one; `negative`: there is a minus sign before it."""
+class _Hole:
+    """The place of a constant that may vary; `negative` says that a minus sign is before it."""
 
     number: int
     kind: str
@@ -93,38 +92,40 @@ _NOWHERE = Span(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    slots: tuple[_Slot, ...]
+class _Layout:
+    """Which constants of a text are holes, and which are `fixed`, that is, part of the query."""
+
+    holes: tuple[_Hole, ...]
     fixed: tuple[int, ...]
 
-    def key(self, text: _Text) -> tuple[str, ...]:
+    def key(self, text: _CutText) -> tuple[str, ...]:
         return tuple([text.constants[number] for number in self.fixed])
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
-    """`query` is complete but for its WHERE. `streams` are those that were looked up."""
+class _CachedTemplate:
+    """A template with a parameter in each hole, and the streams that were looked up for it."""
 
-    query: Query
-    where: Filler[Expression]
-    slots: tuple[_Slot, ...]
+    template: Template
+    holes: tuple[_Hole, ...]
     streams: tuple[tuple[str, StreamSchema | None], ...]
 
-    def fill(self, text: _Text, lookup: Lookup) -> Query | None:
-        """None where a stream is another one now."""
+    def fill(self, text: _CutText, lookup: Lookup) -> Query | None:
+        """The query of a text; None where a stream is another one now."""
         for name, schema in self.streams:
             if lookup(name) is not schema:
                 return None
         constants = text.constants
-        return self.query.with_where(self.where({s.name: s.literal(constants) for s in self.slots}))
+        literals = {hole.name: hole.literal(constants) for hole in self.holes}
+        return self.template.fill_constants(literals)
 
 
 @dataclass
-class Shapes:
-    """Binds texts, as `bind_query` does, and remembers at most `most` of what it learns.
+class TemplateCache:
+    """Binds texts as `bind_query` does, and keeps at most `most` entries of what it learns.
 
-    May be used from any thread. What is met for the first time is only noted: most texts are
-    never followed by another of their shape.
+    May be used from any thread. A text of a new kind is only noted at first: most texts are never
+    followed by another of their kind.
     """
 
     most: int = 1024
@@ -135,17 +136,17 @@ class Shapes:
         return len(self._known)
 
     def known(self, scope: Hashable, text: str, lookup: Lookup) -> Query | None:
-        """The query of a text, where that takes no parsing.
+        """The query of a text, if that takes no parsing; else None.
 
-        Equal names must mean the same streams, or none, in one `scope`.
+        Within one `scope` equal names must mean the same streams, or none.
         """
-        cut = _Text.cut(text)
-        shape = self._known.get((scope, cut.rest, cut.kinds))
-        if not isinstance(shape, _Shape):
+        cut = _CutText.of(text)
+        layout = self._known.get((scope, cut.between, cut.kinds))
+        if not isinstance(layout, _Layout):
             return None
-        bound = self._known.get((scope, cut.rest, cut.kinds, shape.key(cut)))
+        cached = self._known.get((scope, cut.between, cut.kinds, layout.key(cut)))
         try:
-            return bound.fill(cut, lookup) if isinstance(bound, _Bound) else None
+            return cached.fill(cut, lookup) if isinstance(cached, _CachedTemplate) else None
         except QueryError:
             return None
 
@@ -158,7 +159,7 @@ class Shapes:
         max_text: int = MAX_TEXT,
         names: Names | None = None,
     ) -> Query:
-        """Raises QueryError, exactly as `bind_query` does."""
+        """The query of a text; raises QueryError, exactly as `bind_query` does."""
         if len(text) > max_text // 4:
             return bind_query(text, lookup, max_text=max_text, names=names)
         known = self.known(scope, text, lookup)
@@ -169,19 +170,19 @@ class Shapes:
         return query
 
     def _learn(self, scope: Hashable, text: str, lookup: Lookup, query: Query) -> None:
-        cut = _Text.cut(text)
-        key = scope, cut.rest, cut.kinds
+        cut = _CutText.of(text)
+        key = scope, cut.between, cut.kinds
         if key not in self._known:
             self._keep(key, None)
             return
-        shape = self._known[key]
-        if shape is None:
-            shape = _shape(text, cut, lookup)
-            self._keep(key, shape)
-        if shape:
-            inner = *key, shape.key(cut)
+        layout = self._known[key]
+        if layout is None:
+            layout = _layout(text, cut, lookup)
+            self._keep(key, layout)
+        if layout:
+            inner = *key, layout.key(cut)
             seen = inner in self._known
-            self._keep(inner, _bound(cut, shape, lookup, query) if seen else None)
+            self._keep(inner, _cached_template(cut, layout, lookup, query) if seen else None)
 
     def _keep(self, key: Hashable, value: Any) -> None:
         with self._lock:
@@ -197,8 +198,8 @@ def _kind(constant: str) -> str:
     return "point" if "." in constant else "whole"
 
 
-def _shape(text: str, cut: _Text, lookup: Lookup) -> _Shape | bool:
-    """False where nothing of the text may vary."""
+def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
+    """The layout of a text; False where none of its constants may vary."""
     if not cut.plain:
         return False
     select = parse_query(text).select
@@ -207,17 +208,17 @@ def _shape(text: str, cut: _Text, lookup: Lookup) -> _Shape | bool:
     if where is None or schema is None:
         return False
     places = {cut.place(at): at for at in range(len(cut.constants))}
-    slots = {}
+    holes = {}
     for node in where.find_all(exp.Literal):
         at = places.get(node.meta.get("start", -1))
-        if at is not None and _alone(node, cut.kinds[at], schema.types):
-            slots[at] = _Slot(at, cut.kinds[at], isinstance(node.parent, exp.Neg))
-    fixed = tuple(at for at in range(len(cut.constants)) if at not in slots)
-    return _Shape(tuple(slots[at] for at in sorted(slots)), fixed) if slots else False
+        if at is not None and _stands_alone(node, cut.kinds[at], schema.types):
+            holes[at] = _Hole(at, cut.kinds[at], isinstance(node.parent, exp.Neg))
+    fixed = tuple(at for at in range(len(cut.constants)) if at not in holes)
+    return _Layout(tuple(holes[at] for at in sorted(holes)), fixed) if holes else False
 
 
-def _alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:
-    """Whether all it meets is a column of a type that gives it none."""
+def _stands_alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:
+    """Whether a constant is compared with a column, and takes no other type from it."""
     side: exp.Expr = node
     if isinstance(node.parent, exp.Neg) and kind != "text":
         side = node.parent
@@ -232,33 +233,32 @@ def _alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:
     return type_ is not None and type_.kind in _BESIDE[kind]
 
 
-def _bound(cut: _Text, shape: _Shape, lookup: Lookup, query: Query) -> _Bound | bool:
-    """False where filling in does not give the query that was bound."""
+def _cached_template(
+    cut: _CutText, layout: _Layout, lookup: Lookup, query: Query
+) -> _CachedTemplate | bool:
+    """The template of a text whose query is known; False where filling it gives another query."""
     streams: dict[str, StreamSchema | None] = {}
-    types = {slot.name: _TYPES[slot.kind] for slot in shape.slots}
+    types = {hole.name: _TYPES[hole.kind] for hole in layout.holes}
 
     def noted(name: str) -> StreamSchema | None:
         streams[name] = lookup(name)
         return streams[name]
 
     try:
-        template = prepare(_written(cut, shape), noted, types)
+        template = prepare(_with_parameters(cut, layout), noted, types)
     except QueryError:
         return False
-    where = expression_filler(template.query.where)
-    # Known once, it is shared by every query that is filled in.
-    assert query.form
-    bound = _Bound(query, where, shape.slots, tuple(streams.items()))
-    return bound if bound.fill(cut, lookup) == query else False
+    cached = _CachedTemplate(template, layout.holes, tuple(streams.items()))
+    return cached if cached.fill(cut, lookup) == query else False
 
 
-def _written(cut: _Text, shape: _Shape) -> str:
-    """The text with parameters in the places that may vary."""
-    rest, slots = list(cut.rest), {slot.number: slot for slot in shape.slots}
+def _with_parameters(cut: _CutText, layout: _Layout) -> str:
+    """The text with a parameter in each hole."""
+    between, holes = list(cut.between), {hole.number: hole for hole in layout.holes}
     written = []
     for at, constant in enumerate(cut.constants):
-        slot = slots.get(at)
-        if slot is not None and slot.negative:
-            rest[at] = rest[at].rstrip().removesuffix("-")
-        written += [rest[at], constant if slot is None else f" :{slot.name} "]
-    return "".join([*written, rest[-1]])
+        hole = holes.get(at)
+        if hole is not None and hole.negative:
+            between[at] = between[at].rstrip().removesuffix("-")
+        written += [between[at], constant if hole is None else f" :{hole.name} "]
+    return "".join([*written, between[-1]])

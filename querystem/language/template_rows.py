@@ -22,7 +22,7 @@ from querystem.language.scan import MAX_TEXT
 from querystem.language.templates import Template, bind_template
 from querystem.query import Query, RefreshOn
 
-Columns = Mapping[str, Sequence[Scalar]]
+ValueColumns = Mapping[str, Sequence[Scalar]]
 Types = tuple[tuple[str, Type | None], ...]
 Places = list[int]
 
@@ -34,8 +34,8 @@ _PLAIN = {bool, float, str, datetime, date}
 class BoundRows:
     """The queries of the rows, in their order, in one of two ways.
 
-    Where they differ in nothing but their predicates they share `form`, and `keys` has the
-    predicate of each; `queries` is empty. Otherwise `form` is None and `queries` has each.
+    Queries that differ in nothing but their predicates share `form`, and `keys` has the predicate
+    of each; `queries` is empty. Otherwise `form` is None and `queries` has each.
     """
 
     form: str | None
@@ -46,7 +46,7 @@ class BoundRows:
 def bind_rows(
     text: str,
     lookup: Lookup,
-    columns: Columns,
+    columns: ValueColumns,
     count: int,
     *,
     max_text: int = MAX_TEXT,
@@ -60,7 +60,7 @@ def bind_rows(
         parsed = parse_query(text, max_text)
         groups = _grouped(columns, count)
     bound = [
-        _Group(template, columns, places)
+        _TypedRows(template, columns, places)
         for rows in groups
         for template, places in _templates(text, parsed, lookup, names, rows)
     ]
@@ -77,10 +77,10 @@ def bind_rows(
     return BoundRows(None, queries=[queries[place] for place in range(count)])
 
 
-class _Group:
-    """Rows whose values have the same types: filled in at once where that can be."""
+class _TypedRows:
+    """Rows whose values have the same types; they are filled in at once where that is possible."""
 
-    def __init__(self, template: Template, columns: Columns, places: Sequence[int]) -> None:
+    def __init__(self, template: Template, columns: ValueColumns, places: Sequence[int]) -> None:
         self.places = places
         self._template = template
         self._columns = {
@@ -113,7 +113,8 @@ class _Group:
 def _templates(
     text: str, parsed: Parsed, lookup: Lookup, names: Names | None, rows: Mapping[Types, Places]
 ) -> Iterator[tuple[Template, Places]]:
-    """The template of rows whose values have the same kinds, or one for each of their types."""
+    """The template of all rows whose values have the same kinds, or one for each combination of
+    their types; each with the places of its rows."""
     for number, (types, places) in enumerate(rows.items()):
         template = bind_template(text, parsed, lookup, dict(types), names)
         if number == 0 and len(rows) > 1 and (loose := template.for_any_decimal()) is not None:
@@ -122,8 +123,8 @@ def _templates(
         yield template, places
 
 
-def _grouped(columns: Columns, count: int) -> Iterable[Mapping[Types, Places]]:
-    """The rows' places by the types of their values, for each combination of kinds."""
+def _grouped(columns: ValueColumns, count: int) -> Iterable[Mapping[Types, Places]]:
+    """The places of rows by the types of their values, for each combination of kinds."""
     rows: defaultdict[tuple[Type | None, ...], Places] = defaultdict(list)
     types = [_types(name, values) for name, values in columns.items()]
     if count and all(column.count(column[0]) == count for column in types):

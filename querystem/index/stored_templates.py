@@ -1,12 +1,14 @@
-"""Predicates from their stored texts, many at once.
+"""Predicates from their stored texts, many at once: their template, and their constants as columns.
 
-Texts that differ only in their constants are one shape. Of a shape that is a conjunction of
-comparisons between columns and constants, the constants are read as columns; any other text,
-and any constant that is not written plainly, is parsed by itself.
+Texts that differ only in their constants have one template: the predicate with a parameter in the
+place of each constant. Where a template is a conjunction of comparisons between columns and
+constants, the constants of all its texts are read as columns, without an object for each predicate.
+Any other text, and any constant that is not written plainly, is parsed by itself.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -18,37 +20,41 @@ import pyarrow.compute as pc
 
 from datastem.arrays import Int64s, Mask
 from datastem.types import Kind
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, from_json
+from querystem.expressions import Call, ColumnRef, Expression, Op, Parameter, from_json
 from querystem.index.batch import EVERYTHING, double_keys
 from querystem.index.combinations import LONGEST_TEXT, KeyColumn
 from querystem.index.hashed_segment import NO_RESIDUAL, Entries, KeyRange
 
-# In a JSON text `["lit",` can't stand inside a string, where quotes are escaped.
-_LITERAL = r'(\["lit","[^"]*"),(?:"(?:[^"\\]|\\.)*"|[^\]"]*)\]'
-_HOLE = r"\1]"
+# A literal in a stored text, and the text with a hole in its place. In a JSON text `["lit",` can't
+# stand inside a string, where quotes are escaped.
+_LITERAL = r'\["lit",("[^"]*"),(?:"(?:[^"\\]|\\.)*"|[^\]"]*)\]'
+_HOLE = r'["par",\1]'
+_HOLES = re.compile(r'\["par","([^"]*)"\]')
 # How a constant of each kind is written when it is nothing special.
 _PLAIN = {
-    Kind.BIGINT: r"(?P<c{0}>-?[0-9]+)",
-    Kind.TIMESTAMP: r"(?P<c{0}>-?[0-9]+)",
-    Kind.DOUBLE: r"(?P<c{0}>-?[0-9][0-9.eE+-]*)",
-    Kind.TEXT: r'"(?P<c{0}>[^"\\]*)"',
+    "BIGINT": r"(?P<c{0}>-?[0-9]+)",
+    "TIMESTAMP": r"(?P<c{0}>-?[0-9]+)",
+    "DOUBLE": r"(?P<c{0}>-?[0-9][0-9.eE+-]*)",
+    "TEXT": r'"(?P<c{0}>[^"\\]*)"',
 }
 _RANGES = frozenset({Op.LT, Op.LE, Op.GT, Op.GE})
 # Fewer texts are parsed as fast one by one.
 _LEAST = 32
 
+Comparison = tuple[Op, ColumnRef]
+
 
 @dataclass(frozen=True, slots=True)
-class TextShape:
-    """The texts at `rows`, equal but for their constants.
+class TemplateRows:
+    """The stored texts at `rows`, all of one template.
 
-    `comparisons` are those of the conjunction, in the order of the text; none where it is not
-    one that can be read in columns.
+    `comparisons` are those of the template, in the order of the text, and `pattern` matches the
+    texts whose constants are plain. Both are empty where texts are to be parsed one by one.
     """
 
     texts: pa.Array
     rows: Int64s
-    comparisons: tuple[tuple[Op, ColumnRef], ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     pattern: str = ""
 
     @property
@@ -62,30 +68,29 @@ class TextShape:
     def expression(self, row: int) -> Expression:
         return from_json(json.loads(self.texts[row].as_py()))
 
-    def singly(self, rows: Int64s) -> TextShape:
-        """The same for some rows, to be parsed one by one."""
-        return TextShape(self.texts, rows)
+    def one_by_one(self, rows: Int64s) -> TemplateRows:
+        """Some of the rows, to be parsed one by one."""
+        return TemplateRows(self.texts, rows)
 
-    def after(self, count: int) -> TextShape:
-        """Without the first rows."""
+    def after(self, count: int) -> TemplateRows:
+        """The rows after the first `count`."""
         return replace(self, rows=self.rows[count:])
 
     def read(self, order: tuple[Expression, ...], ids: Int64s) -> tuple[Entries, Int64s]:
-        """Entries with the fixed columns in this order, and the rows that could not be read."""
+        """The entries of predicates with plain constants, and the rows of all others.
+
+        `order` is that of the fixed columns, `ids` has the predicates of all texts.
+        """
         found = pc.extract_regex(self.texts.take(pa.array(self.rows)), self.pattern)
         readable: Mask = found.is_valid().to_numpy(zero_copy_only=False)
         columns = [
-            _column(found.field(place).filter(pa.array(readable)), column.type.kind)
+            _keys(found.field(place).filter(pa.array(readable)), column.type.kind)
             for place, (_, column) in enumerate(self.comparisons)
         ]
         rows = self.rows[readable]
         plain, fixed, ranges = self._parts(columns, len(rows))
-        entries = Entries(
-            ids[rows],
-            [fixed[operand] for operand in order],
-            ranges,
-            np.full(len(rows), NO_RESIDUAL),
-        )
+        none = np.full(len(rows), NO_RESIDUAL)
+        entries = Entries(ids[rows], [fixed[operand] for operand in order], ranges, none)
         unread = np.concatenate([self.rows[~readable], rows[~plain]])
         return entries.take(np.flatnonzero(plain)), unread
 
@@ -108,36 +113,39 @@ class TextShape:
         return plain, fixed, ranges
 
 
-def shapes_of(texts: pa.Array) -> Iterator[TextShape]:
-    """All texts, each in one shape."""
+def by_template(texts: pa.Array) -> Iterator[TemplateRows]:
+    """All stored texts, those of one template together."""
     if not len(texts):
         return
     forms = pc.replace_substring_regex(texts, _LITERAL, _HOLE).dictionary_encode()
     which = forms.indices.to_numpy()
     order = np.argsort(which, kind="stable")
-    for rows in np.split(order, np.cumsum(np.bincount(which))[:-1]):
-        shape = TextShape(texts, rows)
-        yield shape if len(rows) < _LEAST else _read_shape(shape)
+    groups = np.split(order, np.cumsum(np.bincount(which))[:-1])
+    for form, rows in zip(forms.dictionary.to_pylist(), groups, strict=True):
+        comparisons = _comparisons(_template(form)) if len(rows) >= _LEAST else ()
+        if _is_hashable(comparisons):
+            yield TemplateRows(texts, rows, comparisons, _pattern(form))
+        else:
+            yield TemplateRows(texts, rows)
 
 
-def _read_shape(shape: TextShape) -> TextShape:
-    text = shape.texts[int(shape.rows[0])].as_py()
-    comparisons = _comparisons(from_json(json.loads(text)))
-    if not _is_hashable(comparisons):
-        return shape
-    return replace(shape, comparisons=comparisons, pattern=_pattern(text, comparisons))
+def _template(form: str) -> Expression:
+    """The predicate of a text with holes: a parameter stands in the place of each constant."""
+    numbers = itertools.count()
+    named = _HOLES.sub(lambda hole: f'["par","{hole[1]}","{next(numbers)}"]', form)
+    return from_json(json.loads(named))
 
 
-def _comparisons(where: Expression) -> tuple[tuple[Op, ColumnRef], ...]:
-    """Those of a conjunction; none where it has another part."""
-    parts = where.args if isinstance(where, Call) and where.op is Op.AND else (where,)
+def _comparisons(template: Expression) -> tuple[Comparison, ...]:
+    """The comparisons of a conjunction; none where the template has any other part."""
+    parts = template.args if isinstance(template, Call) and template.op is Op.AND else (template,)
     found = []
     for part in parts:
         match part:
-            case Call(op, (ColumnRef() as column, Literal(_, type_)), _) if (
+            case Call(op, (ColumnRef() as column, Parameter(_, type_)), _) if (
                 (op is Op.EQ or op in _RANGES and type_.kind is not Kind.TEXT)
                 and type_ == column.type
-                and type_.kind in _PLAIN
+                and str(type_) in _PLAIN
             ):
                 found.append((op, column))
             case _:
@@ -145,24 +153,24 @@ def _comparisons(where: Expression) -> tuple[tuple[Op, ColumnRef], ...]:
     return tuple(found)
 
 
-def _is_hashable(comparisons: tuple[tuple[Op, ColumnRef], ...]) -> bool:
+def _is_hashable(comparisons: tuple[Comparison, ...]) -> bool:
     fixed = [column for op, column in comparisons if op is Op.EQ]
     ranges = {column for op, column in comparisons if op is not Op.EQ}
     return bool(fixed) and len(set(fixed)) == len(fixed) and ranges.isdisjoint(fixed)
 
 
-def _pattern(text: str, comparisons: tuple[tuple[Op, ColumnRef], ...]) -> str:
-    """Matches exactly the texts of the shape with plain constants."""
-    pieces = re.split(_LITERAL, text)
+def _pattern(form: str) -> str:
+    """A pattern of exactly the texts of a template that have plain constants."""
+    pieces = _HOLES.split(form)
     written = re.escape(pieces[0])
-    for place, (_, column) in enumerate(comparisons):
-        head, after = pieces[1 + 2 * place], pieces[2 + 2 * place]
-        constant = _PLAIN[column.type.kind].format(place)
-        written += f"{re.escape(head)},{constant}\\]{re.escape(after)}"
+    for place, (type_, after) in enumerate(zip(pieces[1::2], pieces[2::2], strict=True)):
+        constant = _PLAIN[type_].format(place)
+        written += f'\\["lit","{type_}",{constant}\\]{re.escape(after)}'
     return f"^{written}$"
 
 
-def _column(texts: pa.Array, kind: Kind) -> KeyColumn:
+def _keys(texts: pa.Array, kind: Kind) -> KeyColumn:
+    """The keys of constants, from their texts."""
     if kind is Kind.TEXT:
         return texts
     if kind is Kind.DOUBLE:
@@ -171,6 +179,7 @@ def _column(texts: pa.Array, kind: Kind) -> KeyColumn:
 
 
 def _meet(lo: Int64s, hi: Int64s, op: Op, keys: Int64s) -> KeyRange:
+    """The bounds that are left of `[lo, hi]` where a comparison with the keys holds."""
     match op:
         case Op.GT:
             return np.maximum(lo, keys + 1), hi

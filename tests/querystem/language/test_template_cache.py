@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datastem.schema import StreamSchema
-from querystem.language import QueryError, Shapes, bind_query
+from querystem.language import QueryError, TemplateCache, bind_query
 from tests.querystem.language.support import TRADES, lookup, schema_of
 from tests.querystem.language.test_golden import GOLDEN, texts_of
 from tests.querystem.language.test_queries import selects
@@ -48,7 +48,7 @@ def outcome(bind, text: str):
     return query, query.form, query.predicate_key, query.columns, query.reads
 
 
-def check(texts: list[str], shapes: Shapes) -> None:
+def check(texts: list[str], shapes: TemplateCache) -> None:
     for text in texts:
         alone = outcome(lambda text: bind_query(text, lookup), text)
         assert outcome(lambda text: shapes.bind("main", text, lookup), text) == alone
@@ -76,24 +76,24 @@ def alike(draw: st.DrawFn) -> list[str]:
 def test_every_factor_takes_constants_as_if_it_were_alone(factor: str) -> None:
     for pool in POOLS:
         texts = [f"SELECT symbol FROM trades WHERE {factor}".replace("#", one) for one in pool]
-        check(texts, Shapes())
+        check(texts, TemplateCache())
 
 
 @settings(max_examples=40)
 @given(alike(), st.sampled_from([4, 1000]))
 def test_texts_alike_are_bound_as_each_by_itself(texts: list[str], most: int) -> None:
-    check(texts * 2, Shapes(most))
+    check(texts * 2, TemplateCache(most))
 
 
 @settings(max_examples=20)
 @given(st.lists(selects(), min_size=1, max_size=4))
 def test_queries_of_any_form_are_bound_as_each_by_itself(texts: list[str]) -> None:
-    check(texts * 3, Shapes())
+    check(texts * 3, TemplateCache())
 
 
 @pytest.mark.parametrize("name", ["queries.txt", "query_errors.txt", "refresh_errors.txt"])
 def test_what_is_refused_is_refused_alike(name: str) -> None:
-    check(texts_of(GOLDEN / name) * 3, Shapes())
+    check(texts_of(GOLDEN / name) * 3, TemplateCache())
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_is_refused_is_refused_alike(name: str) -> None:
     ],
 )  # fmt: skip
 def test_the_third_text_alike_is_not_parsed(where: str) -> None:
-    shapes = Shapes()
+    shapes = TemplateCache()
     pattern = f"SELECT size FROM trades WHERE {where} AND length(venue) = 7 LIMIT 10 RANGE 5 HOURS"
     for number in range(4):
         text = pattern.replace("#", str(number))
@@ -114,7 +114,7 @@ def test_the_third_text_alike_is_not_parsed(where: str) -> None:
 
 
 def test_another_limit_is_another_query() -> None:
-    shapes = Shapes()
+    shapes = TemplateCache()
     for limit in [1, 1, 1, 2, 3, 1, 2]:
         text = f"SELECT size FROM trades WHERE size > {limit} LIMIT {limit}"
         assert shapes.bind("main", text, lookup).limit == limit
@@ -123,7 +123,7 @@ def test_another_limit_is_another_query() -> None:
 def test_a_stream_defined_anew_is_looked_at_anew() -> None:
     other = schema_of("CREATE STREAM trades (size DOUBLE, symbol BIGINT)")
     streams: dict[str, StreamSchema] = {"trades": TRADES}
-    shapes = Shapes()
+    shapes = TemplateCache()
     for schema in (TRADES, other, TRADES):
         streams["trades"] = schema
         for number in range(4):
@@ -133,7 +133,7 @@ def test_a_stream_defined_anew_is_looked_at_anew() -> None:
 
 
 def test_no_more_is_kept_than_allowed() -> None:
-    shapes = Shapes(8)
+    shapes = TemplateCache(8)
     for limit in range(50):
         shapes.bind("main", f"SELECT size FROM trades WHERE size > 1 LIMIT {limit}", lookup)
     assert len(shapes) <= 8
