@@ -89,6 +89,19 @@ def _parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def test_a_public_class_name_means_one_thing() -> None:
+    """In the store's own packages; what the SDK shows its users may coincide."""
+    found: dict[str, list[str]] = {}
+    for name in PACKAGES:
+        for path in (ROOT / name).rglob("*.py") if name != "client_sdk" else ():
+            if "_pb2" not in path.name:
+                for node in _parsed(path).body:
+                    if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                        found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    twice = {name: sorted(paths) for name, paths in found.items() if len(paths) > 1}
+    assert twice == {}
+
+
 def test_every_folder_of_tests_is_a_package() -> None:
     """Else tests/results hides results."""
     folders = {path.parent for path in (ROOT / "tests").rglob("*.py")}

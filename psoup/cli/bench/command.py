@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from psoup.cli.bench import plot as plotting
-from psoup.cli.bench.measure import Amount, Bench, Measured, Tell
+from psoup.cli.bench.measure import Amount, Bench, Measurement, Tell
 from psoup.cli.bench.memory import resident
 from psoup.cli.bench.own_store import own_store
 from psoup.cli.bench.result import Result
@@ -119,12 +119,12 @@ def _on_own_store(
 
 def _measure(
     connection: Connection, workload: Workload, amount: Amount, engine: bool, tell: Tell
-) -> Measured:
+) -> Measurement:
     with connection.client() as client:
         return Bench(client, workload, amount, engine, tell).run()
 
 
-def _result(measured: Measured, workload: Workload, memory: dict[str, int]) -> Result:
+def _result(measured: Measurement, workload: Workload, memory: dict[str, int]) -> Result:
     return Result(measured, len(workload.queries), workload.stream, memory)
 
 

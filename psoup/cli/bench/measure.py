@@ -44,7 +44,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """`consumed` and `to_epoch` are None where no engine runs."""
 
     rows: int
@@ -100,7 +100,7 @@ class Bench:
         self._engine = engine
         self._tell = tell
 
-    def run(self) -> Measured:
+    def run(self) -> Measurement:
         with prepared(self._client, self._workload) as (handles, registered):
             stream = self._client.stream(self._workload.stream)
             table = self._workload.rows(stream, self._amount.rows)
@@ -108,7 +108,7 @@ class Bench:
             acknowledged, consumed = self._publish(table)
             call, invoke, in_server, rows, computed = self._invoke(handles)
             to_acknowledged, to_answer, to_epoch = self._fresh(table, handles[0])
-        return Measured(
+        return Measurement(
             table.num_rows,
             acknowledged,
             consumed,

@@ -18,7 +18,7 @@ import click
 from psoup.cli.output import grid
 
 if TYPE_CHECKING:
-    from psoup.cli.bench.measure import Measured
+    from psoup.cli.bench.measure import Measurement
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Times:
 class Result:
     """`memory` is bytes by process; empty where the store runs elsewhere."""
 
-    measured: Measured
+    measured: Measurement
     queries: int
     stream: str
     memory: dict[str, int]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from client_sdk import Stream
 from psoup.cli.problems import fail
-from psoup.cli.readers.chunk import BadLine, Chunk, Options, Tell
+from psoup.cli.readers.chunk import BadLine, FileChunk, Options, Tell
 from psoup.cli.readers.csv_reader import read_csv
 from psoup.cli.readers.jsonl_reader import read_jsonl
 from psoup.cli.readers.parquet_reader import read_parquet
 
-__all__ = ["BadLine", "Chunk", "Options", "read"]
+__all__ = ["BadLine", "FileChunk", "Options", "read"]
 
 _READERS = {
     ".csv": read_csv,
@@ -27,7 +27,7 @@ _READERS = {
 }
 
 
-def read(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[Chunk]:
+def read(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[FileChunk]:
     """The file's chunks. `tell` is called with how many of its bytes have been read."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     suffix = next((each for each in reversed(suffixes) if each != ".gz"), "")

@@ -42,7 +42,7 @@ class BadLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class FileChunk:
     """Good rows with the stream's columns, and what was left out."""
 
     table: pa.Table
@@ -93,7 +93,7 @@ def build(
     convert: Callable[[pa.Array, Column], Converted],
     number: Callable[[int], int],
     early: Sequence[tuple[int, BadLine]] = (),
-) -> Chunk:
+) -> FileChunk:
     """The arrays as the stream's types. A row with any bad value is left out and reported once.
 
     `early` are rows (by index) already known to be bad; `number` gives a row's line.
@@ -121,7 +121,7 @@ def build(
     if bad:
         keep = pa.array([index not in bad for index in range(table.num_rows)], pa.bool_())
         table = table.filter(keep)
-    return Chunk(table, tuple(sorted(bad.values(), key=lambda line: line.number)))
+    return FileChunk(table, tuple(sorted(bad.values(), key=lambda line: line.number)))
 
 
 def _problems(

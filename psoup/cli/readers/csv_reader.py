@@ -15,13 +15,13 @@ import pyarrow.csv
 
 from client_sdk import Stream
 from psoup.cli.problems import fail
-from psoup.cli.readers.chunk import BadLine, Chunk, Options, Tell, build, column_map
+from psoup.cli.readers.chunk import BadLine, FileChunk, Options, Tell, build, column_map
 from psoup.cli.readers.convert import convert_text
 
 BLOCK_BYTES = 4 << 20
 
 
-def read_csv(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[Chunk]:
+def read_csv(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[FileChunk]:
     """Quoted newlines are part of a value; an empty line is nothing; "" is text, not NULL."""
     delimiter = "\t" if ".tsv" in path.suffixes else ","
     columns = column_map(_header(path, delimiter), stream, options)
@@ -31,12 +31,12 @@ def read_csv(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterat
             for batch in _open(raw, path, delimiter, columns, options, records):
                 arrays = {name: batch.column(theirs) for name, theirs in columns.items()}
                 chunk = build(stream, arrays, convert_text, records.numbers(batch.num_rows))
-                yield Chunk(chunk.table, lines.place(chunk.bad + records.passed()))
+                yield FileChunk(chunk.table, lines.place(chunk.bad + records.passed()))
                 tell(raw.tell())
         except pa.ArrowInvalid as error:
             fail(f"{path.name} can't be read as CSV: {error}")
         if rest := records.rest():
-            yield Chunk(stream.schema.empty_table(), lines.place(rest))
+            yield FileChunk(stream.schema.empty_table(), lines.place(rest))
 
 
 def _open(

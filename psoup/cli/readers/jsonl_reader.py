@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from client_sdk import Column, Stream
 from psoup.cli.problems import Problem
-from psoup.cli.readers.chunk import OP, BadLine, Chunk, Options, Tell, build, column_map
+from psoup.cli.readers.chunk import OP, BadLine, FileChunk, Options, Tell, build, column_map
 from psoup.cli.readers.convert import Converted, convert_text
 
 LINES = 25_000
@@ -31,7 +31,7 @@ _JSON: dict[str, frozenset[type]] = {
 _STRING = frozenset({str, _NONE})
 
 
-def read_jsonl(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[Chunk]:
+def read_jsonl(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[FileChunk]:
     """Every column must be there, null where it is NULL; a delete has what it needs. Instants and
     dates are strings."""
     exact = any(column.kind == "DECIMAL" for column in stream.columns)
@@ -47,7 +47,7 @@ def read_jsonl(path: Path, stream: Stream, options: Options, tell: Tell) -> Iter
 
 def _chunk(
     lines: list[bytes], first: int, load: Callable[[bytes], Any], stream: Stream, options: Options
-) -> Chunk:
+) -> FileChunk:
     names = {column.name for column in stream.columns}
     rows, numbers, unread = [], [], []
     for number, line in enumerate(lines, first):
@@ -64,7 +64,7 @@ def _chunk(
             unread.append(BadLine(number, "", text, _why(error)))
     arrays, early = _columns(rows, stream, numbers)
     chunk = build(stream, arrays, _convert, numbers.__getitem__, early)
-    return Chunk(chunk.table, tuple(sorted(chunk.bad + tuple(unread), key=lambda b: b.number)))
+    return FileChunk(chunk.table, tuple(sorted(chunk.bad + tuple(unread), key=lambda b: b.number)))
 
 
 def _why(error: Exception) -> str:

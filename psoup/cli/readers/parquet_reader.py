@@ -10,13 +10,13 @@ import pyarrow.parquet
 
 from client_sdk import Stream
 from psoup.cli.problems import fail
-from psoup.cli.readers.chunk import OP, Chunk, Options, Tell, build, column_map
+from psoup.cli.readers.chunk import OP, FileChunk, Options, Tell, build, column_map
 from psoup.cli.readers.convert import convert_typed
 
 ROWS = 65_536
 
 
-def read_parquet(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[Chunk]:
+def read_parquet(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[FileChunk]:
     try:
         file = pa.parquet.ParquetFile(path)
     except pa.ArrowInvalid as error:
