@@ -24,7 +24,7 @@ BLOCK_MASK = BLOCK_ROWS - 1
 
 @dataclass(frozen=True)
 class Part:
-    """At least one stem row, by ascending row id."""
+    """A run of a block's stem rows, at least one, by ascending row id."""
 
     rows: pa.RecordBatch
 

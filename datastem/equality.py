@@ -37,7 +37,7 @@ def canonical(array: pa.Array) -> pa.Array:
 
 
 def codes(arrays: Sequence[pa.Array], length: int) -> tuple[Int64s, Int64s]:
-    """For each row the number of its class of equal rows, and for each class its first row.
+    """The number of each row's class of equal rows, and the first row of each class.
 
     `arrays` are columns of `length` rows, each canonical. Classes are numbered as they appear.
     Without columns all rows are one class, which has no first row where there are no rows.

@@ -218,7 +218,7 @@ def _among(new: KeyedRows) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def _nearest_earlier(keys: Int64s, ids: Int64s) -> Int64s:
-    """For each place the nearest one before it of the same key with a smaller id, or -1.
+    """The nearest place before each place that has the same key and a smaller id, or -1.
 
     `least[n]` has the least id of every 2^n places in a row. Each search walks back over places
     whose ids are all larger, in steps that are halved each time.

@@ -93,7 +93,7 @@ class KeyedRows:
         return self.take(np.arange(int(lengths.sum())) + np.repeat(first - before, lengths))
 
     def find(self, others: KeyedRows) -> tuple[Int64s, Int64s, Int64s]:
-        """For each of the others three places: where the rows of its key begin here, where those of
+        """Three places for each of the others: where the rows of its key begin here, where those of
         them begin that have a greater ts, and where they end."""
         first = np.searchsorted(self.keys, others.keys, "left")
         stop = np.searchsorted(self.keys, others.keys, "right")

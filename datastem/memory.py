@@ -30,7 +30,7 @@ class _Size:
 
 
 class Memory:
-    """At most `limit` bytes of holdings, as their owners report them."""
+    """A budget of `limit` bytes for holdings, whose sizes their owners report."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

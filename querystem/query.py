@@ -316,8 +316,8 @@ def _grouping(form: Mapping[str, Any]) -> Grouping:
 
 
 class Pattern(enum.IntEnum):
-    """What can happen to the rows of an answer, from simple to involved: monotonic, weakest
-    non-monotonic, weak, strict. The names are the paper's."""
+    """The update pattern of an answer, from simple to involved: monotonic, weakest non-monotonic,
+    weak, strict. The names are the paper's."""
 
     MON = 1
     WKS = 2

@@ -104,7 +104,8 @@ def encode_lines(words: UInt64s, lines: Int64s, counts: Int64s, first: int) -> p
 
 
 def set_bits(words: UInt64s, first: int = 0) -> UInt32s:
-    """Which bits are set, line by line; the first column is word `first` of a block."""
+    """The numbers of the bits that are set, line by line; the first column is word `first` of a
+    block."""
     width = 64 * words.shape[1]
     flat = np.ascontiguousarray(words).reshape(-1)
     parts = [np.empty(0, np.uint32)]
@@ -233,7 +234,8 @@ def _blocks(words: UInt64s, first: int) -> UInt64s:
 
 
 def _may_be_runs(lines: UInt64s, counts: Int64s) -> Mask:
-    """Which lines may be smaller as runs, counted as if no run went on from word to word."""
+    """A mask of the lines that may be smaller as runs, counted as if no run went on from word to
+    word."""
     followed = lines & (lines << np.uint64(1))
     most = counts - np.bitwise_count(followed).sum(axis=1, dtype=np.int64)
     return np.asarray(4 * (most - _BLOCK_WORDS) + 2 < BLOCK_ROWS // 8)

@@ -151,8 +151,8 @@ def _since(*begins: int | None) -> Moment | None:
 
 
 def visible(window: TimeWindow, ts: Int64s, retain: int | None) -> tuple[Int64s, Int64s]:
-    """For each ts the interval `[visible_from, visible_until)` of NOW in which the window holds
-    the row.
+    """The interval `[visible_from, visible_until)` of NOW in which the window holds the row of each
+    ts.
 
     An end is FOR_EVER where nothing ends it; the interval of a row that is never in the window is
     empty. `retain` is how long the stream keeps a row.
@@ -177,7 +177,7 @@ def visible(window: TimeWindow, ts: Int64s, retain: int | None) -> tuple[Int64s,
 
 
 def leaving(ts: Int64s, retain: int | None) -> Int64s:
-    """For each ts the first NOW at which its row is no longer retained."""
+    """The first NOW at which the row of each ts is no longer retained."""
     return np.full_like(ts, FOR_EVER) if retain is None else ts + retain
 
 

@@ -24,7 +24,7 @@ from querystem.query import Aggregate, Function, Grouping
 
 
 class Kept(enum.Enum):
-    """What is kept of a group's rows, or of the values of an argument."""
+    """A thing that is kept of a group's rows, or of the values of an argument."""
 
     ROWS = enum.auto()
     COUNT = enum.auto()
@@ -68,7 +68,7 @@ def needs(grouping: Grouping) -> tuple[Need, ...]:
 
 @lru_cache(maxsize=4096)
 def places(grouping: Grouping) -> tuple[tuple[int, ...], ...]:
-    """For each aggregate of a grouping the places of its needs in `needs(grouping)`."""
+    """The places in `needs(grouping)` of each aggregate's needs."""
     every = needs(grouping)
     return tuple(tuple(every.index(need) for need in _needs_of(one)) for one in grouping.aggregates)
 

@@ -183,7 +183,7 @@ def _apart(places: Int64s, valid: Mask | None, rows: slice, trash: int) -> Int64
 
 
 def places_among(cuts: Array, keys: Array) -> Int64s:
-    """For each key how many of the ascending cuts are not above it."""
+    """The number of ascending cuts that are not above each key."""
     least, most = int(cuts[0]) - 1, int(cuts[-1])
     if cuts.dtype == object or most - least > _TABLE:
         return np.searchsorted(cuts, keys, side="right")

@@ -86,7 +86,8 @@ def _mix_texts(codes: UInt64s, texts: pa.Array) -> None:
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Int64s, Int64s, UInt8s]:
-    """Where each text begins in the bytes, its length, and the bytes, with room after the last."""
+    """The place at which each text begins in the bytes, its length, and the bytes, with room after
+    the last."""
     _, offsets, content = texts.buffers()
     if not len(texts) or offsets is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(_WORD_BYTES, np.uint8)

@@ -73,7 +73,8 @@ def split_conjunction(formula: Formula) -> FixedConjunction | None:
 
 
 def _fixed(points: list[_Points]) -> dict[Expression, tuple[KeyValue, ...]]:
-    """As many operands as their combinations allow, those with few values first."""
+    """The operands that are fixed: as many as their combinations allow, those with few values
+    first."""
     fixed: dict[Expression, tuple[KeyValue, ...]] = {}
     combinations = 1
     for each in sorted(points, key=lambda each: (len(each.keys), repr(each.operand), each.keys)):

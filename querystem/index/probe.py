@@ -54,7 +54,7 @@ class ProbePlan:
         self.tasks = [*self._leaves(roots), *self._groups()]
 
     def result_of(self, roots: Int64s) -> Int64s:
-        """For each root its line of the result, -1 where it has no rows."""
+        """The line of the result of each root, -1 where the root has no rows."""
         return self._out[roots]
 
     def _new(self, count: int) -> Int64s:

@@ -69,7 +69,7 @@ class TemplateRows:
         return from_json(json.loads(self.texts[row].as_py()))
 
     def one_by_one(self, rows: Int64s) -> TemplateRows:
-        """Some of the rows, to be parsed one by one."""
+        """Rows of these that are to be parsed one by one."""
         return TemplateRows(self.texts, rows)
 
     def after(self, count: int) -> TemplateRows:

@@ -30,7 +30,8 @@ class Frame:
         self._spend = spending()
 
     def column(self, reference: ColumnRef) -> Vector:
-        """Raises KeyError for a column the batch lacks, TypeError for one of another type."""
+        """The vector of a column; raises KeyError where the batch lacks it, TypeError for another
+        type."""
         vector = self._vectors.get(reference.name)
         if vector is None:
             array = self._batch.column(reference.name)

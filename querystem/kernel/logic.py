@@ -77,7 +77,7 @@ def nullif(left: Vector, right: Vector) -> Vector:
 
 
 def choose(mask: Mask, yes: Vector, no: Vector, type_: Type) -> Vector:
-    """`yes` where the mask is true, else `no`; both of one type."""
+    """The values of `yes` where the mask is true, of `no` elsewhere; both have one type."""
     if type_.kind is Kind.TEXT:
         return _choose_text(mask, yes, no)
     values = np.where(mask, yes.values, no.values)

@@ -221,7 +221,7 @@ class _Piece:
 
     @functools.cached_property
     def _bits(self) -> dict[str, int]:
-        """For each character the tokens it fits, as bits."""
+        """The tokens that each character fits, as bits."""
         places: dict[str, int] = {}
         for place, token in enumerate(self.tokens):
             if isinstance(token, str):

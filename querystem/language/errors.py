@@ -1,4 +1,4 @@
-"""What can be wrong with a text, and where.
+"""The errors of texts: what is wrong, and where.
 
     QueryError
     ├── SyntaxProblem         SYNTAX, TEXT_TOO_LONG, TOO_MANY_TERMS, NESTED_TOO_DEEP,

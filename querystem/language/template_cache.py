@@ -93,7 +93,8 @@ _NOWHERE = Span(0, 1)
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Which constants of a text are holes, and which are `fixed`, that is, part of the query."""
+    """The constants of a text: those that are holes, and the `fixed` ones, which are part of the
+    query."""
 
     holes: tuple[_Hole, ...]
     fixed: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A text filled into the shape of others is the same query as that text bound by itself."""
+"""A text filled into the template of others is the same query as that text bound by itself."""
 
 from __future__ import annotations
 
