@@ -6,14 +6,13 @@ and its matches are then read or computed again. Thread-safe.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
 
 from datastem.arrays import Int64s, UInt16s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK
+from datastem.caches import LruCache
 from results.id_sets import Range, subtract, union
 
 # What an entry takes beside its array.
@@ -69,24 +68,15 @@ class MatchCache:
     first."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._lock = threading.Lock()
-        self._held: OrderedDict[tuple[int, int], BlockMatches] = OrderedDict()
-        self._used = 0
+        self._held: LruCache[tuple[int, int], BlockMatches] = LruCache(limit)
 
     @property
     def used(self) -> int:
-        return self._used
+        return self._held.used
 
     def probe(self, predicate: int, block: int) -> BlockMatches:
         """The known matches of a predicate in a block; none over no rows where nothing is known."""
-        key = predicate, block
-        with self._lock:
-            found = self._held.get(key)
-            if found is None:
-                return _nothing(block)
-            self._held.move_to_end(key)
-            return found
+        return self._held.get((predicate, block)) or _nothing(block)
 
     def insert(
         self, predicate: int, block: int, ranges: list[Range], lows: UInt16s
@@ -95,17 +85,11 @@ class MatchCache:
 
         Whatever other threads have added meanwhile stays.
         """
-        key = predicate, block
-        with self._lock:
-            old = self._held.get(key)
-            new = (old or _nothing(block)).add(ranges, lows)
-            self._held[key] = new
-            self._held.move_to_end(key)
-            self._used += new.nbytes - (old.nbytes if old else 0)
-            while self._used > self.limit and len(self._held) > 1:
-                _, gone = self._held.popitem(last=False)
-                self._used -= gone.nbytes
-            return new
+
+        def add(old: BlockMatches | None) -> BlockMatches:
+            return (old or _nothing(block)).add(ranges, lows)
+
+        return self._held.change((predicate, block), add, lambda found: found.nbytes)
 
 
 def _nothing(block: int) -> BlockMatches:

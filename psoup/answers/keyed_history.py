@@ -11,13 +11,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from datastem.caches import LruCache
 from datastem.codec import HISTORY_COLUMNS
 from datastem.history import History
 from datastem.instants import SINCE_EVER
 from datastem.keyed_rows import KeyedRows
 from datastem.memory import Memory
 from datastem.stem import StemView
-from psoup.answers.caches import LruCache
 
 # A history is pruned when it has grown to twice what was left of it, and this.
 _SLACK = 1 << 16

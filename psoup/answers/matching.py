@@ -18,8 +18,8 @@ import numpy as np
 
 from datastem.arrays import Int64s, UInt16s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part
+from datastem.caches import LruCache
 from datastem.codec import are_rows, query_view
-from psoup.answers.caches import LruCache
 from psoup.answers.epoch_files import EpochView, group_range, one_batch
 from psoup.errors import TooMuchWork
 from psoup.store import CorruptStore, DataFile

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.answers.caches import LruCache
+from datastem.caches import LruCache
 
 KEYS = st.integers(0, 6)
 STEPS = st.lists(
@@ -55,3 +55,10 @@ def test_a_value_is_made_once() -> None:
 
     assert [cache.find("a", make, lambda _: 1) for _ in range(3)] == [7, 7, 7]
     assert made == [1]
+
+
+def test_a_change_sees_the_value_before_it() -> None:
+    cache: LruCache[str, int] = LruCache(10)
+    for _ in range(3):
+        cache.change("a", lambda old: (old or 0) + 1, lambda value: value)
+    assert (cache.get("a"), cache.used) == (3, 3)
