@@ -19,7 +19,7 @@ import pytest
 from psoup.engine.maintain.discard import Vacuum
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.store import Store, log
+from psoup.store import Store
 from psoup.store.delta.durable import LEAST_GRACE
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.errors import FileGone
@@ -47,7 +47,7 @@ def after_the_first_write(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[Path
             sleep(root / written[0].path)
         return written[-1]
 
-    monkeypatch.setattr(log, "write_data_file", write)
+    monkeypatch.setattr("psoup.store.log.log.write_data_file", write)
 
 
 def clean_up(store: Store) -> None:

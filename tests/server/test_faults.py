@@ -20,7 +20,7 @@ from psoup.errors import DiskFull, StorageFailed
 from psoup.server.calls.publish import publish
 from psoup.server.core import Core
 from psoup.server.settings import Settings
-from psoup.store import Store, log
+from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
@@ -151,7 +151,7 @@ async def test_a_failing_disk_takes_nothing_and_harms_nothing(
 
     with monkeypatch.context() as patch:
         if where == "file":
-            patch.setattr(log, "write_data_file", fail)
+            patch.setattr("psoup.store.log.log.write_data_file", fail)
         else:
             patch.setattr("psoup.store.delta.commits.put_if_absent", fail)
         for _ in range(2):
