@@ -58,7 +58,7 @@ def waiting(found: StoreClock) -> list[int]:
 
 
 def warnings(found: StoreClock) -> list[str]:
-    """What an operator should do something about."""
+    """Lists what an operator should do something about, a line each."""
     lines = [f"this server appends nothing: {found.problem}"] if found.problem else []
     if found.unconfirmed:
         lines.append(

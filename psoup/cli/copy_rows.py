@@ -20,7 +20,7 @@ from psoup.cli.texts import instant
 
 @dataclass(frozen=True)
 class CopyHeader:
-    """What a copy's answer is of. `now` is that of the last sync."""
+    """A copy's header says what its answer is of. `now` is that of the last sync."""
 
     row_count: int
     columns: tuple[Column, ...]

@@ -63,7 +63,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of a child that has been started."""
+        """The process id of the child, which must have been started."""
         assert self._process is not None
         return self._process.pid
 

@@ -121,7 +121,7 @@ def pull(
 
 @dataclass(frozen=True)
 class PullPlan:
-    """What is to be pulled, and whether once or on and on."""
+    """A plan says what is to be pulled, and whether once or on and on."""
 
     pulls: tuple[Pull, ...]
     once: bool

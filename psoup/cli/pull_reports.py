@@ -100,7 +100,7 @@ def code_of_all(reports: Iterable[PullReport], changed_code: int) -> int:
 
 
 def describe(pull: Pull) -> Iterable[str]:
-    """What would be done, for --check."""
+    """Says what would be done, for --check."""
     yield f"{pull.name}: {_source(pull)}"
     store = pull.store
     yield f"  from      {store.target}, tenant {store.tenant}, owner {store.owner}"

@@ -127,7 +127,7 @@ def answer_options(command: Callable[..., None]) -> Callable[..., None]:
 def _moment(
     as_of: str | None, known: str, form: str, output: Path | None
 ) -> tuple[datetime | None, Knowledge]:
-    """What the options mean together, or wrong usage."""
+    """Tells what the options mean together, or refuses them as wrong usage."""
     if form == "arrow" and output is None:
         fail("--format arrow needs --output FILE")
     if known == "today" and as_of is None:

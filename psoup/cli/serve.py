@@ -114,7 +114,7 @@ def _free_port(host: str) -> int:
 
 
 def _reachable(host: str, port: int) -> str:
-    """Where a client on this machine finds it."""
+    """The address at which a client on this machine finds the server."""
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
 

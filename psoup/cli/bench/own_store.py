@@ -74,7 +74,7 @@ def _wait_for_server(target: str, server: Child, heard: _Heard) -> None:
 
 
 class _Heard:
-    """What the children say, kept in case it is needed."""
+    """Keeps what the children say, in case it is needed."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=30)
