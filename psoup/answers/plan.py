@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.blocks import Part
-from datastem.instants import MIN_INSTANT
+from datastem.instants import FOR_EVER, MIN_INSTANT
 from datastem.schema import StreamSchema
 from datastem.stem import StemView, SystemColumn
 from psoup.answers.epoch_files import EpochView
@@ -34,7 +34,6 @@ Limit = tuple[SystemColumn, int]
 _NO_NOW = "the stream has no rows yet, so it has no NOW"
 _INSTANT_PAST = "the instant lies before the retention; what is left of it is shown"
 _WINDOW_PAST = "the window began before the retention; what is left is shown"
-_FOREVER = 1 << 62
 _NOT_YET = "nothing has refreshed this answer yet: it is the one over no rows"
 
 
@@ -202,7 +201,7 @@ def _newest(triggers: Triggers, limits: tuple[Limit, ...], matcher: Matcher) -> 
     instants += [] if triggers.until is None else [triggers.until]
     for instant in instants:
         high = min(high, stem.high_at("_stamp", instant)[0])
-    for number in reversed(stem.numbers(triggers.oldest, _FOREVER, high)):
+    for number in reversed(stem.numbers(triggers.oldest, FOR_EVER, high)):
         for part, places in _matching(triggers, matcher, number, high):
             return _row(part, int(places[-1]))
     return None

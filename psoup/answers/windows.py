@@ -15,6 +15,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS, Part
 from datastem.equality import canonical, codes
+from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.keyed_rows import KeyedRows
 from datastem.stem import StemView
 from psoup.answers.caches import Memo
@@ -24,8 +25,6 @@ from results.id_sets import common_ids
 from results.region import Region, count_region, deciding_rows, row_region, time_region
 from results.row_order import TimedRows, newest_of_each
 from results.window import UNBOUNDED, CountWindow, RowWindow, TimeWindow, Window
-
-_FOREVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def _total(stem: StemView, horizon: Horizon) -> int:
     """How many rows with ts up to NOW there ever were: row ids count them."""
     waiting = sum(
         int((part.ts > horizon.now).sum())
-        for part in stem.probe(horizon.now + 1, _FOREVER, horizon.high)
+        for part in stem.probe(horizon.now + 1, FOR_EVER, horizon.high)
     )
     return horizon.high - waiting
 
@@ -109,7 +108,7 @@ def _newest_runs(stem: StemView, past: Region, count: int) -> list[TimedRows]:
     runs: list[TimedRows] = []
     for place, number in enumerate(numbers):
         runs += [run for part in stem.parts(number, past.hi) if (run := _run(part, past))]
-        next_top = tops[numbers[place + 1]] if place + 1 < len(numbers) else -_FOREVER
+        next_top = tops[numbers[place + 1]] if place + 1 < len(numbers) else SINCE_EVER
         if _rows_after(runs, next_top, count):
             break
     return runs
@@ -199,7 +198,7 @@ def newest_of_partitions(
     if found is None:
         return Region(None, (0, 0), 0, 0), np.empty(0, np.int64)
     if rest.lo < rest.hi and (kept is None or kept.stop <= rest.hi):
-        top = max(_top(stem, rest), seen.high if seen else -_FOREVER)
+        top = max(_top(stem, rest), seen.high if seen else SINCE_EVER)
         if top < region.until[0]:
             entry = FoldedRun(0, region.hi, _begin(region), top, found)
             memo.put((subject, "seen"), entry, found.nbytes)
@@ -264,7 +263,7 @@ def _later(old: Newest | None, later: Newest | None, count: int) -> Newest | Non
 
 
 def _begin(region: Region) -> int:
-    return -_FOREVER if region.begin is None else region.begin
+    return SINCE_EVER if region.begin is None else region.begin
 
 
 def _seen(memo: Memo, subject: Hashable) -> FoldedRun[Newest] | None:
@@ -282,7 +281,7 @@ def _holds_seen(region: Region, seen: FoldedRun[Newest]) -> bool:
 def _top(stem: StemView, region: Region) -> int:
     """No row from the region's first id on has a greater ts."""
     numbers = range(region.lo >> BLOCK_BITS, ((region.hi - 1) >> BLOCK_BITS) + 1)
-    return max((stem.latest(number) for number in numbers), default=-_FOREVER)
+    return max((stem.latest(number) for number in numbers), default=SINCE_EVER)
 
 
 def _newest(

@@ -42,7 +42,6 @@ from results.window import TimeWindow
 _COLUMNS_BYTES = 200
 _ID_BYTES = 10
 _KEPT_BYTES = 2 << 20
-_LAST_TS = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -260,7 +259,7 @@ def next_change(plan: Plan, region: Region, mark: Mark, memo: Memo) -> int | Non
     if isinstance(plan.query.refresh, RefreshEvery):
         instants.append(plan.query.refresh.point(mark.horizon or 0) + plan.query.refresh.period)
     elif isinstance(window, TimeWindow) and enters_by_time(window) and now is not None:
-        waiting = Region((entered(window, now), 0), (_LAST_TS, 0), 0, mark.high)
+        waiting = Region((entered(window, now), 0), (FOR_EVER, 0), 0, mark.high)
         instants.append(_enters(plan, window, _least(plan, waiting, memo)))
     soonest = min(instants)
     return None if soonest == FOR_EVER else soonest
