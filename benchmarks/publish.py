@@ -132,7 +132,7 @@ def _mixed_stem() -> QueryStem:
     assert isinstance(statement, CreateStream)
     stem = QueryStem()
     for number, text in enumerate(workload.mixed_texts(100)):
-        stem.insert(number, bind_query(text, lambda _: statement.schema).where)
+        stem.insert(number, bind_query(text, lambda _: statement.schema).leg.where)
     return stem
 
 

@@ -64,8 +64,8 @@ def answer_at(
     """
     oldest = None if retain is None else now - retain + 1
     high = sum(part.num_rows for part in rows)
-    chosen = rows_in_window(query.window, rows, now, oldest, high)
-    return answer_of(query, matching_rows(query.where, chosen))
+    chosen = rows_in_window(query.leg.window, rows, now, oldest, high)
+    return answer_of(query, matching_rows(query.leg.where, chosen))
 
 
 def answer_of(query: Query, matching: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

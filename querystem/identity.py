@@ -13,8 +13,9 @@ from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP
 from querystem.evaluate import kept_rows, project
 from querystem.expressions import ColumnRef
+from querystem.grouping import key_name
 from querystem.ordering import sort_keys
-from querystem.query import Output, Query, key_name
+from querystem.query import Output, Query
 from results.checksum import key_ids
 
 
@@ -65,4 +66,4 @@ def base_query(query: Query, schema: StreamSchema) -> Query:
     columns = [column for column in schema.columns if column.name in query.reads - {"ts"}]
     outputs = [Output(column.name, ColumnRef(column.name, column.type)) for column in columns]
     ts = Output("ts", ColumnRef("ts", TIMESTAMP))
-    return Query(query.stream, (ts, *outputs), query.where, query.window)
+    return Query(query.leg, (ts, *outputs))

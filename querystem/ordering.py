@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 from datastem.arrays import Int64s
 from datastem.equality import canonical
 from datastem.types import BIGINT, TIMESTAMP, Kind, Type
+from querystem.grouping import key_name
 from querystem.kernel import values_of
-from querystem.query import Query, SortKey, key_name
+from querystem.query import Query, SortKey
 
 Ranker = Callable[[Int64s], Int64s]
 

@@ -1,26 +1,29 @@
-"""A bound SELECT: what the binder makes of a text, and what a registration keeps.
+"""A bound query: what the binder makes of a text, and what a registration keeps.
 
-The *predicate* (stream and WHERE, in normal form) is what gets matched and shared; everything
-else belongs to the registration and applies when it is invoked, in this order: window and WHERE
-choose rows; `grouping` turns them into one row per group; `having` keeps some; `outputs` are
-computed; `distinct` removes repeats; `order_by`, `offset` and `limit` cut. `refresh` says as of
-which instant all this is done.
+A query is a tree. Its leaves are *legs*, references to streams; a leg's *predicate* (stream and
+conditions on its rows alone, in normal form) is what gets matched and shared, its window is applied
+when somebody asks. Over legs stand the combinations of FROM, set operations, and queries inside
+queries. A query over one stream is the simplest tree: its source is the leg itself.
 
-In a grouped query `having`, `outputs` and `order_by` see only the columns `key_name(n)` and
-`aggregate_name(n)`; in any other they see the stream's.
+The rest of a query applies to the rows of its source, in this order: `grouping` turns them into one
+row per group; `having` keeps some; `outputs` are computed; `distinct` removes repeats; `order_by`,
+`offset` and `limit` cut. `refresh` says as of which instant all this is done.
+
+Expressions name columns as the source shows them: a leg shows those of its stream; a From those of
+its items, as `item_column` writes them. In a grouped query `having`, `outputs` and `order_by` see
+only the columns `key_name(n)` and `aggregate_name(n)`.
 """
 
 from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
-from datastem.schema import Column, StreamSchema
-from datastem.types import Type, parse_type
+from datastem.schema import Column
 from querystem.expressions import (
     TRUE,
     ColumnRef,
@@ -31,52 +34,15 @@ from querystem.expressions import (
     to_json,
     weight_of,
 )
-from results.window import TimeWindow, Window, window_from_json, window_to_json
+from querystem.grouping import Function, Grouping, grouping_from_json, grouping_to_json
+from querystem.refresh import Refresh, RefreshEvery, refresh_from_json, refresh_to_json
+from results.window import Window, window_from_json, window_to_json
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
     name: str
     expression: Expression
-
-
-class Function(enum.Enum):
-    """An aggregate function. All but COUNT_ROWS leave out NULLs; over nothing COUNT is 0 and the
-    others are NULL."""
-
-    COUNT_ROWS = "count(*)"
-    COUNT = "count"
-    SUM = "sum"  # BIGINT (NULL where it overflows), DECIMAL(38,s) or DOUBLE, exactly rounded
-    AVG = "avg"  # DOUBLE, or DECIMAL(38, max(6, s))
-    MIN = "min"
-    MAX = "max"
-    STDDEV = "stddev"  # of the sample, DOUBLE; NULL for fewer than two
-    FIRST = "first"  # by (ts, row_id), of the values that are not NULL
-    LAST = "last"
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    function: Function
-    argument: Expression | None
-    distinct: bool
-    type: Type
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """GROUP BY and the aggregates; without keys all rows are one group, even no rows."""
-
-    keys: tuple[Expression, ...]
-    aggregates: tuple[Aggregate, ...]
-
-    def __hash__(self) -> int:
-        """Is computed once, because groupings are keys of caches."""
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.keys, self.aggregates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,70 +52,71 @@ class SortKey:
     nulls_first: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshEvery:
-    """The answer changes at the multiples of `period`, counted from 1970-01-01 UTC in the query's
-    NOW."""
-
-    period: int
-
-    def point(self, now: int) -> int:
-        """The last refresh point at `now`."""
-        return now - now % self.period
+# ---- sources
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshOn:
-    """The answer changes at the position of each row of `stream` that satisfies `where`."""
+@dataclass(frozen=True)
+class Leg:
+    """A reference to a stream: the rows that its window holds and for which `where` is true.
+
+    Where the window is the leg's `own`, it stays when a caller brings another window.
+    """
 
     stream: str
     where: Expression
+    window: Window
+    own: bool = False
 
-    @property
+    @cached_property
     def predicate_key(self) -> str:
+        """The normal form of the predicate as text: equal for equal predicates over one stream."""
         return predicate_key(self.where)
 
 
-Refresh = RefreshEvery | RefreshOn
+@dataclass(frozen=True)
+class From:
+    """All combinations of a row of each item for which `on` is true.
+
+    A combination has the greatest ts of its rows. It is named by the row ids of the legs in it, in
+    their order, which is also its place among combinations of one ts.
+    """
+
+    items: tuple[Item, ...]
+    on: Expression = TRUE
 
 
-def refresh_to_json(refresh: Refresh | None) -> dict[str, Any] | None:
-    match refresh:
-        case None:
-            return None
-        case RefreshEvery(period):
-            return {"kind": "every", "period": period}
-        case RefreshOn(stream, where):
-            return {"kind": "on", "stream": stream, "where": to_json(where)}
+class SetOperator(enum.Enum):
+    UNION_ALL = "union all"
 
 
-def refresh_from_json(form: Mapping[str, Any] | None) -> Refresh | None:
-    if form is None:
-        return None
-    match form["kind"]:
-        case "every":
-            return RefreshEvery(form["period"])
-        case "on":
-            return RefreshOn(form["stream"], from_json(form["where"]))
-        case kind:
-            raise ValueError(f"a refresh of an unknown kind: {kind}")
+@dataclass(frozen=True)
+class SetOperation:
+    """The rows of several queries as one: equally many outputs, each of one type, the names of the
+    first query's."""
+
+    operator: SetOperator
+    queries: tuple[Query, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.queries[0].columns
 
 
-def key_name(number: int) -> str:
-    """The column of a grouping's key; no stream can declare such a name."""
-    return f"$key{number}"
+def item_column(number: int, name: str) -> str:
+    """The name of a column of an item of FROM; no stream can declare such a name."""
+    return f"{number}.{name}"
 
 
-def aggregate_name(number: int) -> str:
-    return f"$aggregate{number}"
+# ---- the query
 
 
 @dataclass(frozen=True)
 class Query:
-    stream: str
+    """A SELECT. `over` is the window over its rows, where it is an item of another query's FROM and
+    has one."""
+
+    source: Source
     outputs: tuple[Output, ...]
-    where: Expression
-    window: Window
     grouping: Grouping | None = None
     having: Expression = TRUE
     distinct: bool = False
@@ -157,20 +124,58 @@ class Query:
     limit: int | None = None
     offset: int = 0
     refresh: Refresh | None = None
+    over: Window | None = None
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         return tuple(Column(output.name, output.expression.type) for output in self.outputs)
 
+    # ---- the legs
+
+    @cached_property
+    def legs(self) -> tuple[Leg, ...]:
+        """The references to streams, in the order of the text."""
+        return tuple(_legs(self))
+
+    @property
+    def leg(self) -> Leg:
+        """The leg of a query whose source is one."""
+        assert isinstance(self.source, Leg), "a query over one stream"
+        return self.source
+
+    @cached_property
+    def predicate_keys(self) -> tuple[str, ...]:
+        """The keys of the legs' predicates."""
+        return tuple(leg.predicate_key for leg in self.legs)
+
+    def with_legs(self, change: Callable[[Leg], Leg]) -> Query:
+        """This query with each leg changed, in the order of `legs`."""
+        return replace(self, source=_changed(self.source, change))
+
+    def with_window(self, window: Window) -> Query:
+        """This query with another window for the legs that have none of their own."""
+        return self.with_legs(lambda leg: leg if leg.own else replace(leg, window=window))
+
+    def with_where(self, where: Expression) -> Query:
+        """This query over one leg with another predicate; what is cached of the rest stays."""
+        other = object.__new__(Query)
+        other.__dict__.update(self.__dict__)
+        other.__dict__["source"] = replace(self.leg, where=where)
+        for name in ("predicate_keys", "legs"):
+            other.__dict__.pop(name, None)
+        return other
+
+    # ---- what it takes
+
     @cached_property
     def reads(self) -> frozenset[str]:
-        """The columns of the chosen rows that the answer is computed from."""
+        """The columns of the source's rows that the answer is computed from."""
         named = frozenset(name for one in self._of_rows for name in columns_of(one))
         return named | {"ts", "row_id"} if self._by_time else named
 
     @cached_property
     def weight(self) -> int:
-        """How much is computed for each chosen row: about a plain operation each."""
+        """How much is computed for each row of the source: about a plain operation each."""
         evaluated = [*self._of_rows, self.having]
         if self.grouping is not None:
             evaluated += self._of_answers
@@ -197,7 +202,7 @@ class Query:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether the answer has all the chosen rows, by (ts, row_id)."""
+        """Whether the answer has all rows of the source, by (ts, row_id)."""
         cut = self.limit is not None or self.offset or self.having != TRUE
         return self.grouping is None and not (self.distinct or self.order_by or cut)
 
@@ -212,137 +217,148 @@ class Query:
         ]
         return tuple(pairs) if self.plain and len(pairs) == len(self.outputs) else None
 
-    @cached_property
-    def predicate_key(self) -> str:
-        """The normal form of WHERE as text: equal for equal predicates over one stream."""
-        return predicate_key(self.where)
-
     @property
     def period(self) -> int | None:
         """The period of REFRESH EVERY; None without it."""
         return self.refresh.period if isinstance(self.refresh, RefreshEvery) else None
 
     @cached_property
-    def form(self) -> str:
-        """The query without its predicate, as text."""
-        form = replace(self, where=TRUE).to_json()
-        del form["where"]
-        return json.dumps(form, separators=(",", ":"))
-
-    def with_where(self, where: Expression) -> Query:
-        """This query with another predicate; cached properties of the rest stay cached."""
-        other = object.__new__(Query)
-        other.__dict__.update(self.__dict__)
-        other.__dict__["where"] = where
-        other.__dict__.pop("predicate_key", None)
-        return other
-
-    @classmethod
-    def read(cls, form: str, predicate_key: str) -> Query:
-        """The query whose `form` and `predicate_key` these are."""
-        return cls.from_json(json.loads(form) | {"where": json.loads(predicate_key)})
-
-    @cached_property
     def grouping_key(self) -> str:
         """The grouping as text: equal for equal groupings."""
-        form = None if self.grouping is None else _grouping_json(self.grouping)
+        form = None if self.grouping is None else grouping_to_json(self.grouping)
         return json.dumps(form, separators=(",", ":"))
 
+    # ---- as text
+
+    @cached_property
+    def form(self) -> str:
+        """The query without the predicates of its legs, as text."""
+        return json.dumps(_query_json(self, predicates=False), separators=(",", ":"))
+
+    @classmethod
+    def read(cls, form: str, predicate_keys: Sequence[str]) -> Query:
+        """The query whose `form` and `predicate_keys` these are."""
+        return _query(json.loads(form), iter([json.loads(key) for key in predicate_keys]))
+
     def to_json(self) -> dict[str, Any]:
-        return {
-            "stream": self.stream,
-            "outputs": [[output.name, to_json(output.expression)] for output in self.outputs],
-            "where": to_json(self.where),
-            "window": window_to_json(self.window),
-            "grouping": None if self.grouping is None else _grouping_json(self.grouping),
-            "having": to_json(self.having),
-            "distinct": self.distinct,
-            "order_by": [
-                [to_json(key.expression), key.descending, key.nulls_first] for key in self.order_by
-            ],
-            "limit": self.limit,
-            "offset": self.offset,
-            "refresh": refresh_to_json(self.refresh),
-        }
+        return _query_json(self, predicates=True)
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Query:
-        return cls(
-            stream=form["stream"],
-            outputs=tuple(Output(name, from_json(expr)) for name, expr in form["outputs"]),
-            where=from_json(form["where"]),
-            window=window_from_json(form["window"]),
-            grouping=None if form["grouping"] is None else _grouping(form["grouping"]),
-            having=from_json(form["having"]),
-            distinct=form["distinct"],
-            order_by=tuple(SortKey(from_json(key[0]), key[1], key[2]) for key in form["order_by"]),
-            limit=form["limit"],
-            offset=form["offset"],
-            refresh=refresh_from_json(form["refresh"]),
-        )
+        return _query(form, iter(()))
 
 
-def _grouping_json(grouping: Grouping) -> dict[str, Any]:
-    return {
-        "keys": [to_json(key) for key in grouping.keys],
-        "aggregates": [
-            [
-                aggregate.function.value,
-                None if aggregate.argument is None else to_json(aggregate.argument),
-                aggregate.distinct,
-                str(aggregate.type),
-            ]
-            for aggregate in grouping.aggregates
+Source: TypeAlias = Leg | From
+Item: TypeAlias = Leg | Query | SetOperation
+
+
+def _legs(source: Source | Item) -> Iterator[Leg]:
+    match source:
+        case Leg():
+            yield source
+        case From(items, _):
+            for item in items:
+                yield from _legs(item)
+        case SetOperation(_, queries):
+            for query in queries:
+                yield from _legs(query)
+        case Query():
+            yield from _legs(source.source)
+
+
+def _changed(source: Source, change: Callable[[Leg], Leg]) -> Source:
+    if isinstance(source, Leg):
+        return change(source)
+    return replace(source, items=tuple(_changed_item(item, change) for item in source.items))
+
+
+def _changed_item(item: Item, change: Callable[[Leg], Leg]) -> Item:
+    match item:
+        case Leg():
+            return change(item)
+        case Query():
+            return item.with_legs(change)
+        case SetOperation(_, queries):
+            return replace(item, queries=tuple(query.with_legs(change) for query in queries))
+
+
+# ---- as JSON. A leg that is a query's whole source is written beside its other parts.
+
+
+def _query_json(query: Query, predicates: bool) -> dict[str, Any]:
+    source = query.source
+    if isinstance(source, Leg):
+        form = _leg_json(source, predicates)
+    else:
+        items = [_item_json(item, predicates) for item in source.items]
+        form = {"from": items, "on": to_json(source.on)}
+    grouping = None if query.grouping is None else grouping_to_json(query.grouping)
+    form |= {
+        "outputs": [[output.name, to_json(output.expression)] for output in query.outputs],
+        "grouping": grouping,
+        "having": to_json(query.having),
+        "distinct": query.distinct,
+        "order_by": [
+            [to_json(key.expression), key.descending, key.nulls_first] for key in query.order_by
         ],
+        "limit": query.limit,
+        "offset": query.offset,
+        "refresh": refresh_to_json(query.refresh),
     }
+    return form if query.over is None else form | {"over": window_to_json(query.over)}
 
 
-def _grouping(form: Mapping[str, Any]) -> Grouping:
-    return Grouping(
-        tuple(from_json(key) for key in form["keys"]),
-        tuple(
-            Aggregate(
-                Function(function),
-                None if argument is None else from_json(argument),
-                distinct,
-                parse_type(type_),
-            )
-            for function, argument, distinct, type_ in form["aggregates"]
-        ),
+def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
+    where = {"where": to_json(leg.where)} if predicates else {}
+    own = {"own": True} if leg.own else {}
+    return {"stream": leg.stream, **where, "window": window_to_json(leg.window), **own}
+
+
+def _item_json(item: Item, predicates: bool) -> dict[str, Any]:
+    match item:
+        case Leg():
+            return {"leg": _leg_json(item, predicates)}
+        case Query():
+            return {"query": _query_json(item, predicates)}
+        case SetOperation(operator, queries):
+            forms = [_query_json(query, predicates) for query in queries]
+            return {"set": operator.value, "queries": forms}
+
+
+def _query(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Query:
+    """Reads a query; `predicates` are those of its legs that the form leaves out."""
+    grouping, over = form["grouping"], form.get("over")
+    return Query(
+        source=_source(form, predicates),
+        outputs=tuple(Output(name, from_json(expr)) for name, expr in form["outputs"]),
+        grouping=None if grouping is None else grouping_from_json(grouping),
+        having=from_json(form["having"]),
+        distinct=form["distinct"],
+        order_by=tuple(SortKey(from_json(key[0]), key[1], key[2]) for key in form["order_by"]),
+        limit=form["limit"],
+        offset=form["offset"],
+        refresh=refresh_from_json(form["refresh"]),
+        over=None if over is None else window_from_json(over),
     )
 
 
-# ---- the update pattern (update-patterns 5.2)
+def _source(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Source:
+    if "stream" in form:
+        return _leg(form, predicates)
+    items = tuple(_item(item, predicates) for item in form["from"])
+    return From(items, from_json(form["on"]))
 
 
-class Pattern(enum.IntEnum):
-    """The update pattern of an answer, from simple to involved: monotonic, weakest non-monotonic,
-    weak, strict. The names are the paper's."""
-
-    MON = 1
-    WKS = 2
-    WK = 3
-    STR = 4
+def _leg(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Leg:
+    where = form["where"] if "where" in form else next(predicates)
+    window, own = window_from_json(form["window"]), form.get("own", False)
+    return Leg(form["stream"], from_json(where), window, own)
 
 
-def pattern_of(query: Query, schema: StreamSchema, window: Window | None = None) -> Pattern:
-    """The update pattern of a query with its own window, or with another one.
-
-    The paper has windows at the leaves; a window that no row ever leaves is monotonic. LIMIT is
-    strict, because a later row may take the place of one that was among the first.
-    """
-    found = _leaf(query.window if window is None else window, schema)
-    if query.grouping is not None:
-        found = Pattern.WK
-    if query.distinct and found is not Pattern.MON:
-        found = max(found, Pattern.WK)
-    if query.limit is not None or query.offset:
-        found = Pattern.STR
-    return found
-
-
-def _leaf(window: Window, schema: StreamSchema) -> Pattern:
-    if schema.key or not isinstance(window, TimeWindow):
-        return Pattern.STR
-    leaves = window.begin is not None and window.begin.relative
-    return Pattern.WKS if leaves or schema.retain is not None else Pattern.MON
+def _item(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Item:
+    if "leg" in form:
+        return _leg(form["leg"], predicates)
+    if "query" in form:
+        return _query(form["query"], predicates)
+    queries = tuple(_query(query, predicates) for query in form["queries"])
+    return SetOperation(SetOperator(form["set"]), queries)

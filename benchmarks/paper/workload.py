@@ -112,7 +112,7 @@ def _workload(sql: str, rows: pa.RecordBatch, queries: list[list[Factor]]) -> Wo
 def _bind(schema: StreamSchema, factors: list[Factor]) -> Query:
     where = " AND ".join(factor.text for factor in factors)
     bound = bind_query(f"SELECT * FROM {schema.name} WHERE {where}", lambda _: schema)
-    return Query(tuple(factors), bound.where)
+    return Query(tuple(factors), bound.leg.where)
 
 
 def _constant(random: Random) -> int:

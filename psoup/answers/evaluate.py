@@ -23,8 +23,8 @@ from psoup.answers.windows import NO_ROWS, Choice, Horizon, choose, choose_curre
 from psoup.store import Position
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.evaluate import answer_of, arrange, rows_or_groups
+from querystem.grouping import Grouping
 from querystem.pace import spending
-from querystem.query import Grouping
 from results.window import CountWindow
 
 # So many rows of a part are sent from where they are, not put together with others first.

@@ -64,7 +64,7 @@ class AnswerMaker:
 
     def matcher(self, plan: Plan, work: Work) -> Matcher:
         """The matcher that tells which rows match the query of a plan."""
-        subject = plan.predicate_id, plan.stream_id, plan.query.where
+        subject = plan.predicate_id, plan.stream_id, plan.query.leg.where
         return Matcher(*subject, plan.epoch, self.known, self.stored, work)
 
     def evaluate(self, plan: Plan, work: Work) -> Answer:

@@ -25,7 +25,8 @@ from psoup.answers.keyed_history import KeyedView
 from psoup.answers.matching import Matcher
 from psoup.store import START, Position
 from querystem.expressions import Expression
-from querystem.query import Query, RefreshEvery
+from querystem.query import Query
+from querystem.refresh import RefreshEvery
 from results.window import TimeWindow, Window
 
 # Rows whose mark is at most this are known.

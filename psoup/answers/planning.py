@@ -12,7 +12,7 @@ from psoup.errors import BadRequest, RowsLost, StreamDropped
 from psoup.lookup import find_registration
 from psoup.store import Hole, StreamState
 from querystem.identity import base_query, slides
-from querystem.query import RefreshEvery, RefreshOn
+from querystem.refresh import RefreshEvery, RefreshOn
 from results.region import time_region
 from results.window import UNBOUNDED, TimeWindow
 
@@ -60,7 +60,7 @@ def find_source(view: View, question: Question, unregistered: UnregisteredIds) -
         trigger = (found.trigger_stream_id, found.trigger_id) if found.trigger_id else None
     else:
         stream_id = asked.stream_id
-        predicate_id = _predicate(view, stream_id, question.query.predicate_key, unregistered)
+        predicate_id = _predicate(view, stream_id, question.query.leg.predicate_key, unregistered)
         trigger = _text_trigger(view, question, asked, unregistered)
     gone = "stream {} was dropped, and its rows with it"
     stream = _live(view, stream_id, gone, "unregister this query")

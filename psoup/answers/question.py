@@ -14,7 +14,8 @@ from psoup.lookup import TenantStreams, find_registration
 from psoup.store import State
 from querystem.language import bind_query, bind_window
 from querystem.pace import spending
-from querystem.query import Query, RefreshOn
+from querystem.query import Query
+from querystem.refresh import RefreshOn
 from results.window import Window
 
 # Bytes that are held for each character of a text that was read; units (`querystem.pace`) to read.
@@ -64,7 +65,7 @@ class Question:
         """A question about now, of a text without parameters. Raises QueryError."""
         streams = TenantStreams(state, tenant)
         query = bind_query(sql, streams.lookup, {}, names=streams.names)
-        return cls(text_source(query, streams), query, query.window)
+        return cls(text_source(query, streams), query, query.leg.window)
 
 
 def text_source(query: Query, streams: TenantStreams) -> BoundText:
@@ -119,7 +120,7 @@ def known_reading(memo: Memo, texts: StoredTexts) -> Reading | None:
     if not isinstance(query, Query):
         return None
     if not texts.window:
-        return Reading(query, query.window)
+        return Reading(query, query.leg.window)
     window = memo.get(_window_key(texts, query))
     return None if window is None else Reading(query, window)  # type: ignore[arg-type]
 
@@ -128,7 +129,7 @@ def read_texts(memo: Memo, texts: StoredTexts) -> Reading:
     """Reads texts, in any thread. Raises QueryError for a window that is none."""
     query = read_query(memo, texts.form, texts.predicate_key)
     if not texts.window:
-        return Reading(query, query.window)
+        return Reading(query, query.leg.window)
     spending()(len(texts.window) * _UNITS)
     period = None if texts.unrefreshed else query.period
     window = bind_window(texts.window, texts.schema, period)
@@ -143,7 +144,7 @@ def read_query(memo: Memo, form: str, predicate_key: str) -> Query:
         return held
     size = len(form) + len(predicate_key)
     spending()(size * _UNITS)
-    query = Query.read(form, predicate_key)
+    query = Query.read(form, (predicate_key,))
     memo.put(_query_key(form, predicate_key), query, size * _HELD)
     return query
 

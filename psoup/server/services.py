@@ -140,7 +140,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             position=core.store.positions.encode(registered.position),
             created=bool(registered.created),
             columns=columns_message(query.columns),
-            pattern=pattern_message(query, schema),
+            pattern=pattern_message(query, lambda _: schema),
             lease_until=lease_until(core, registered.handles[0]),
         )
 

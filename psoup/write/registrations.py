@@ -25,7 +25,8 @@ from psoup.store import (
 from psoup.store.log.events import MANY
 from psoup.store.state.columns import HANDLE_BYTES
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
-from querystem.query import Query, RefreshOn
+from querystem.query import Query
+from querystem.refresh import RefreshOn
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class RegisterAll:
         return None if handle is None else state.registrations[handle]
 
     def _append(self, draft: CommitDraft, one: Prepared) -> tuple[bytes, Position]:
-        stream_id, key = self.streams[one.query.stream], one.query.predicate_key
+        stream_id, key = self.streams[one.query.leg.stream], one.query.leg.predicate_key
         known = draft.state.predicates.find(stream_id, key)
         predicate_id = draft.state.next_predicate_id if known is None else known
         event = Register(

@@ -13,11 +13,11 @@ from querystem.aggregate.limbs import DOUBLE_UNIT, MOST_TERMS
 from querystem.aggregate.partial import GroupState, Partial, places
 from querystem.aggregate.rounding import averages, deviations, to_doubles, to_integers
 from querystem.aggregate.states import MINUS, NAN, PLUS, Counts, Distinct, Ends, Extremes, Sums
+from querystem.grouping import Aggregate, Function, Grouping, aggregate_name, key_name
 from querystem.kernel import integers
 from querystem.kernel.arithmetic import fit
 from querystem.kernel.vector import Vector, to_arrow
 from querystem.ordering import ascending, sort, with_nulls
-from querystem.query import Aggregate, Function, Grouping, aggregate_name, key_name
 
 _NOTHING = "nothing"
 

@@ -19,8 +19,8 @@ from datastem.equality import canonical, codes
 from querystem.aggregate.limbs import MOST_TERMS
 from querystem.aggregate.states import Counts, Distinct, Ends, Extremes, Sums
 from querystem.expressions import Expression
+from querystem.grouping import Aggregate, Function, Grouping
 from querystem.kernel import values_of
-from querystem.query import Aggregate, Function, Grouping
 
 
 class Kept(enum.Enum):

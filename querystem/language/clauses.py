@@ -10,6 +10,7 @@ from sqlglot import exp
 from datastem.schema import StreamSchema
 from datastem.types import Kind
 from querystem.expressions import TRUE, ColumnRef, Expression, Literal, Parameter
+from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
 from querystem.language.bind import Binder, identifier
 from querystem.language.coerce import need, need_type
 from querystem.language.errors import (
@@ -25,7 +26,7 @@ from querystem.language.literals import Typed
 from querystem.language.names import nearest, write_name
 from querystem.language.normal import sort_key
 from querystem.language.tree import consume, node_span
-from querystem.query import Aggregate, Grouping, Output, SortKey, aggregate_name, key_name
+from querystem.query import Output, SortKey
 
 Lookup = Callable[[str], StreamSchema | None]
 Names = Callable[[], Iterable[str]]

@@ -9,13 +9,13 @@ from sqlglot import exp
 
 from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, TEXT, TIMESTAMP, Kind, Type, decimal_type
 from querystem.expressions import Expression, Literal, Op
+from querystem.grouping import Aggregate, Function
 from querystem.language.coerce import cast, comparable, need, need_number, need_type, unify
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, UnknownFunction
 from querystem.language.literals import Typed
 from querystem.language.names import suggest, words
 from querystem.language.normal import call
 from querystem.language.tree import consume, node_span
-from querystem.query import Aggregate, Function
 
 TRUNC_UNITS = words("microsecond millisecond second minute hour day week month quarter year")
 EXTRACT_UNITS = words("year quarter month week day dow doy hour minute second")

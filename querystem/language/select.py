@@ -40,7 +40,8 @@ from querystem.language.parse import Parsed, ParsedRefresh
 from querystem.language.scan import TokenReader, span_of
 from querystem.language.tree import consume
 from querystem.language.windows import check_retention, read_window
-from querystem.query import Output, Query, RefreshEvery, RefreshOn
+from querystem.query import Leg, Output, Query
+from querystem.refresh import RefreshEvery, RefreshOn
 from results.window import UNBOUNDED
 
 
@@ -101,10 +102,8 @@ def _query(
     if distinct:
         check_distinct(order, order_by, outputs)
     return Query(
-        schema.name,
+        Leg(schema.name, where, UNBOUNDED),
         outputs,
-        where,
-        UNBOUNDED,
         grouping=groups.grouping if groups else None,
         having=having,
         distinct=distinct,
@@ -150,12 +149,12 @@ class Tail:
         QueryError."""
         window, period = (_filled(tokens, literals) for tokens in _parts(self.parsed))
         if window:
-            query = replace(query, window=read_window(window, self.end, self.schema))
+            query = query.with_window(read_window(window, self.end, self.schema))
         if period:
             query = replace(query, refresh=RefreshEvery(read_period(period, self.end)))
         if tail := self.parsed.tail:
             span = span_of(tail[0]).to(span_of(tail[-1]))
-            check_retention(query.window, self.schema, span, query.period)
+            check_retention(query.leg.window, self.schema, span, query.period)
         return query
 
 

@@ -20,7 +20,8 @@ from querystem.language.literals import infer
 from querystem.language.parse import Parsed, parse_query
 from querystem.language.scan import MAX_TEXT
 from querystem.language.templates import Template, bind_template
-from querystem.query import Query, RefreshOn
+from querystem.query import Query
+from querystem.refresh import RefreshOn
 
 ValueColumns = Mapping[str, Sequence[Scalar]]
 Types = tuple[tuple[str, Type | None], ...]
@@ -97,7 +98,7 @@ class _TypedRows:
         return {self._at_once[0]} if self._at_once else {query.form for query in self.queries()}
 
     def keys(self) -> Sequence[str]:
-        return self._at_once[1] if self._at_once else [q.predicate_key for q in self.queries()]
+        return self._at_once[1] if self._at_once else [q.leg.predicate_key for q in self.queries()]
 
     def queries(self) -> Sequence[Query]:
         if self._each is None:

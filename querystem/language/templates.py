@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from datastem.schema import Column
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.expressions import Call, Expression, Literal, Op, Parameter, Scalar
+from querystem.grouping import Aggregate, Grouping
 from querystem.language.clauses import Count, Lookup, Names, count_of
 from querystem.language.errors import Span, UnknownParameter, located
 from querystem.language.literals import decimal_literal, infer, scalar
@@ -24,7 +25,8 @@ from querystem.language.normal import call, sort_key
 from querystem.language.parse import Parsed, parse_query
 from querystem.language.scan import MAX_TEXT
 from querystem.language.select import BoundSelect, bind_select
-from querystem.query import Aggregate, Grouping, Output, Query, Refresh, RefreshOn, SortKey
+from querystem.query import Output, Query, SortKey
+from querystem.refresh import Refresh, RefreshOn
 
 _T = TypeVar("_T")
 # A part of a query, compiled to a function of the constants in the place of its parameters.
@@ -84,7 +86,7 @@ class Template:
         with located(self.text):
             self._check_names(columns)
             try:
-                keys = _predicate_texts(self.query.where, columns, self._literal, count)
+                keys = _predicate_texts(self.query.leg.where, columns, self._literal, count)
             except _Unfit:
                 return None
         return self._beside_where.form, keys
@@ -98,7 +100,7 @@ class Template:
         decimals = {
             n for n, type_ in self.parameters.items() if type_ and type_.kind is Kind.DECIMAL
         }
-        if self._beside_where is None or decimals & _computed_with(self.query.where):
+        if self._beside_where is None or decimals & _computed_with(self.query.leg.where):
             return None
         return replace(self, _any_decimal=True)
 
@@ -189,13 +191,13 @@ def _beside_where(draft: BoundSelect) -> Query | None:
 
 
 def _where_filler(query: Query) -> Filler[Query]:
-    where = _expression_filler(query.where)
+    where = _expression_filler(query.leg.where)
     return lambda literals: query.with_where(where(literals))
 
 
 def _query_filler(draft: BoundSelect) -> Filler[Query]:
     query = draft.query if draft.tail.names else draft.tail.fill(draft.query, {})
-    where, having = _expression_filler(query.where), _expression_filler(query.having)
+    where, having = _expression_filler(query.leg.where), _expression_filler(query.having)
     outputs = _tuple_filler(query.outputs, _output_filler)
     order_by = _tuple_filler(query.order_by, _sort_key_filler)
     grouping, refresh = _grouping_filler(query.grouping), _refresh_filler(query.refresh)
@@ -204,9 +206,8 @@ def _query_filler(draft: BoundSelect) -> Filler[Query]:
 
     def fill(literals: Mapping[str, Literal]) -> Query:
         filled = replace(
-            query,
+            query.with_where(where(literals)),
             outputs=outputs(literals),
-            where=where(literals),
             grouping=grouping(literals),
             having=having(literals),
             order_by=order_by(literals),

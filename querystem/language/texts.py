@@ -12,7 +12,7 @@ from datastem.instants import format_instant, to_micros
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op, Parameter, Scalar
 from querystem.language.durations import UNITS, write_duration
 from querystem.language.names import write_name
-from querystem.query import Refresh, RefreshEvery, RefreshOn
+from querystem.refresh import Refresh, RefreshEvery, RefreshOn
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
 
 _WEAKEST_FIRST = (

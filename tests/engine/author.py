@@ -27,7 +27,7 @@ from psoup.store import (
     Unregister,
 )
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
-from querystem.query import Query
+from querystem.query import Leg, Query
 from results.window import UNBOUNDED
 
 READINGS = StreamSchema("readings", (Column("sensor", BIGINT), Column("value", DOUBLE)))
@@ -75,12 +75,12 @@ class Author:
     ) -> tuple[bytes, int]:
         """The handle and the predicate's id."""
         stream = self.state.streams[stream_id].schema.name
-        query = Query(stream, (), where, UNBOUNDED)
-        known = self.state.predicates.find(stream_id, query.predicate_key)
+        query = Query(Leg(stream, where, UNBOUNDED), ())
+        known = self.state.predicates.find(stream_id, query.leg.predicate_key)
         predicate = self.state.next_predicate_id if known is None else known
         handle = secrets.token_bytes(16)
         form = json.dumps(query.to_json())
-        key = query.predicate_key
+        key = query.leg.predicate_key
         self.append(Register(handle, "", stream_id, predicate, key, "", "{}", form, 0, trigger))
         return handle, predicate
 

@@ -37,8 +37,8 @@ def ask_pure(stream: Stream, sql: str, at: Moment) -> list[Values]:
     if keyed is None:
         found = answer_at(query, parts, micros(at))
     else:
-        chosen = current_rows_in_window(query.window, parts, micros(at), None, keyed)
-        found = answer_of(query, matching_rows(query.where, chosen))
+        chosen = current_rows_in_window(query.leg.window, parts, micros(at), None, keyed)
+        found = answer_of(query, matching_rows(query.leg.where, chosen))
     answer = [tuple(row.values()) for row in found.to_pylist()]
     assert answer == naive_answer(query, stream.rows, micros(at), keyed=keyed)
     return answer

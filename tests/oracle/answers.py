@@ -27,12 +27,12 @@ def naive_rows(
 
     A row has its declared columns, `ts` in microseconds and `row_id`.
     """
-    window = query.window
+    window = query.leg.window
     if keyed is not None:
         window, rows = keyed_rows(keyed, window, list(rows), now, retain)
         retain = None
     inside = naive_window(window, rows, now, retain)
-    return [row for row in inside if evaluate_row(query.where, row) is True]
+    return [row for row in inside if evaluate_row(query.leg.where, row) is True]
 
 
 def naive_answer(

@@ -11,7 +11,7 @@ from typing import Any
 
 from datastem.types import Kind
 from querystem.expressions import Scalar
-from querystem.query import Aggregate, Function, Grouping, aggregate_name, key_name
+from querystem.grouping import Aggregate, Function, Grouping, aggregate_name, key_name
 from tests.oracle import numbers
 from tests.oracle.evaluator import evaluate_row
 

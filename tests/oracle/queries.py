@@ -10,16 +10,8 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from datastem.schema import StreamSchema
 from datastem.types import BIGINT, DOUBLE, Kind, Type, decimal_type
 from querystem.expressions import TRUE, ColumnRef, Expression
-from querystem.query import (
-    Aggregate,
-    Function,
-    Grouping,
-    Output,
-    Query,
-    SortKey,
-    aggregate_name,
-    key_name,
-)
+from querystem.grouping import Aggregate, Function, Grouping, aggregate_name, key_name
+from querystem.query import Leg, Output, Query, SortKey
 from results.window import Bound, CountWindow, RowWindow, TimeWindow, Window
 from tests.oracle.expressions import conditions, expressions
 from tests.oracle.strategies import Row, nullable
@@ -50,10 +42,8 @@ def queries(draw: DrawFn, schema: StreamSchema, plain: bool = False) -> Query:
     seen = _seen(schema, grouping)
     outputs = draw(st.lists(_values(seen, plain), min_size=1, max_size=3))
     return Query(
-        schema.name,
+        Leg(schema.name, where, draw(windows(schema))),
         tuple(Output(f"o{number}", one) for number, one in enumerate(outputs)),
-        where,
-        draw(windows(schema)),
         grouping,
         draw(st.one_of(st.just(TRUE), conditions(seen, depth=1))) if grouping else TRUE,
         draw(st.booleans()),

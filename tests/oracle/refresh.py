@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from datastem.schema import StreamSchema
 from querystem.expressions import Scalar
-from querystem.query import Query, RefreshEvery, RefreshOn
+from querystem.query import Query
+from querystem.refresh import RefreshEvery, RefreshOn
 from tests.oracle.answers import Row, naive_answer
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.keyed import Keyed
@@ -56,12 +57,12 @@ class History:
     today: bool = False
 
     def ask(self, query: Query) -> Refreshed:
-        now = self.present(query.stream) if self.as_of is None else self.as_of
+        now = self.present(query.leg.stream) if self.as_of is None else self.as_of
         point = None if now is None else self._point(query, now)
         if point is None or point.now is None:
             instant = None if point is None else point.instant
             return Refreshed(instant, None, naive_answer(query, [], 0))
-        schema, present = self.schemas[query.stream], self.present(query.stream)
+        schema, present = self.schemas[query.leg.stream], self.present(query.leg.stream)
         retain, keyed = schema.retain, Keyed(schema.key) if schema.key else None
         if retain is not None and present is not None:
             retain += point.now - max(point.now, present)
@@ -83,11 +84,11 @@ class History:
     def _point(self, query: Query, now: int) -> Point | None:
         match query.refresh:
             case RefreshEvery(period):
-                return self._every(query.stream, now // period * period)
+                return self._every(query.leg.stream, now // period * period)
             case RefreshOn() as refresh if self.today:
-                return self._on_today(query.stream, refresh)
+                return self._on_today(query.leg.stream, refresh)
             case RefreshOn() as refresh:
-                return self._on(query.stream, refresh, now)
+                return self._on(query.leg.stream, refresh, now)
         raise TypeError("the query has no REFRESH")
 
     def _every(self, stream: str, instant: int) -> Point:

@@ -52,7 +52,7 @@ class WrittenQuery:
 @st.composite
 def written_queries(draw: DrawFn, schema: StreamSchema, scale: Scale) -> WrittenQuery:
     """Well formed and accepted."""
-    drawn = replace(draw(queries(schema)), window=UNBOUNDED)
+    drawn = draw(queries(schema)).with_window(UNBOUNDED)
     if drawn.distinct:
         shown = [output.expression for output in drawn.outputs]
         kept = tuple(key for key in drawn.order_by if key.expression in shown)
@@ -62,7 +62,7 @@ def written_queries(draw: DrawFn, schema: StreamSchema, scale: Scale) -> Written
         bound = bind_query(text, {schema.name: schema}.get)
     except QueryError:
         reject()
-    return WrittenQuery(text, window, replace(bound, window=window.window))
+    return WrittenQuery(text, window, bound.with_window(window.window))
 
 
 def written_windows(schema: StreamSchema, scale: Scale) -> SearchStrategy[WrittenWindow]:

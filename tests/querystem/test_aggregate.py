@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from datastem.types import BIGINT, DOUBLE, TEXT, Type, decimal_type
 from querystem.aggregate import finish, merge, partial
 from querystem.expressions import ColumnRef
-from querystem.query import Aggregate, Function, Grouping
+from querystem.grouping import Aggregate, Function, Grouping
 from tests.oracle.queries import result
 
 MOST = 2**63 - 1

@@ -22,7 +22,7 @@ def factors(where: str) -> tuple[Factor, ...]:
 def bound(where: str) -> Expression:
     statement = parse_statement(SQL)
     assert isinstance(statement, CreateStream)
-    return bind_query(f"SELECT size FROM t WHERE {where}", lambda _: statement.schema).where
+    return bind_query(f"SELECT size FROM t WHERE {where}", lambda _: statement.schema).leg.where
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from datastem.types import BIGINT, TEXT
 from querystem.evaluate import arrange, matching_rows, rows_in_window, rows_or_groups
 from querystem.expressions import TRUE
 from querystem.identity import base_query, identified, slides
-from querystem.query import Pattern, Query, pattern_of
+from querystem.patterns import Pattern, pattern_of
+from querystem.query import Leg, Query
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow
 from tests.oracle.queries import queries, timelines
 from tests.oracle.strategies import schemas, to_batch
@@ -24,8 +25,8 @@ def test_sorted_by_their_keys_the_rows_are_the_answer(data: st.DataObject) -> No
     schema = data.draw(schemas())
     batch = to_batch(schema, data.draw(timelines(schema)))
     query = data.draw(queries(schema))
-    chosen = rows_in_window(query.window, [batch], 30, None, batch.num_rows)
-    rows = rows_or_groups(query, matching_rows(query.where, chosen))
+    chosen = rows_in_window(query.leg.window, [batch], 30, None, batch.num_rows)
+    rows = rows_or_groups(query, matching_rows(query.leg.where, chosen))
     found = identified(query, rows)
     assert found.unique and (found.ids >= 0).all()
     keys = found.sort_keys.to_pylist()
@@ -39,27 +40,34 @@ def test_base_rows_have_what_the_query_reads(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     query = data.draw(queries(schema))
     base = base_query(query, schema)
-    assert slides(base) and (base.where, base.window) == (query.where, query.window)
+    assert slides(base) and (base.leg.where, base.leg.window) == (query.leg.where, query.leg.window)
     assert base.outputs[0].name == "ts"
 
 
 SCHEMA = StreamSchema("s", (Column("a", BIGINT), Column("b", TEXT)))
 KEPT = StreamSchema("s", SCHEMA.columns, retain=100)
 KEYED = StreamSchema("s", SCHEMA.columns, key=("b",))
-ROWS = Query("s", (), TRUE, UNBOUNDED)
+ROWS = Query(Leg("s", TRUE, UNBOUNDED), ())
 SLIDING = TimeWindow(Bound(-9, True))
 
 
+def _pattern(query: Query, schema: StreamSchema) -> Pattern:
+    return pattern_of(query, lambda _: schema)
+
+
 def test_patterns_of_section_5_2() -> None:
-    assert pattern_of(ROWS, SCHEMA) is Pattern.MON
-    assert pattern_of(ROWS, KEPT) is Pattern.WKS
-    assert pattern_of(ROWS, SCHEMA, TimeWindow(Bound(5, False))) is Pattern.MON
-    assert pattern_of(ROWS, SCHEMA, SLIDING) is Pattern.WKS
-    assert pattern_of(ROWS, SCHEMA, CountWindow(5)) is Pattern.STR
-    assert pattern_of(ROWS, SCHEMA, RowWindow(Bound(-5, True), Bound(1, True))) is Pattern.STR
-    assert pattern_of(ROWS, KEYED, SLIDING) is Pattern.STR
+    assert _pattern(ROWS, SCHEMA) is Pattern.MON
+    assert _pattern(ROWS, KEPT) is Pattern.WKS
+    assert _pattern(ROWS.with_window(TimeWindow(Bound(5, False))), SCHEMA) is Pattern.MON
+    assert _pattern(ROWS.with_window(SLIDING), SCHEMA) is Pattern.WKS
+    assert _pattern(ROWS.with_window(CountWindow(5)), SCHEMA) is Pattern.STR
+    assert (
+        _pattern(ROWS.with_window(RowWindow(Bound(-5, True), Bound(1, True))), SCHEMA)
+        is Pattern.STR
+    )
+    assert _pattern(ROWS.with_window(SLIDING), KEYED) is Pattern.STR
     distinct = replace(ROWS, distinct=True)
-    assert pattern_of(distinct, SCHEMA) is Pattern.MON
-    assert pattern_of(distinct, SCHEMA, SLIDING) is Pattern.WK
-    assert pattern_of(distinct, SCHEMA, CountWindow(5)) is Pattern.STR
-    assert pattern_of(replace(ROWS, limit=3), SCHEMA) is Pattern.STR
+    assert _pattern(distinct, SCHEMA) is Pattern.MON
+    assert _pattern(distinct.with_window(SLIDING), SCHEMA) is Pattern.WK
+    assert _pattern(distinct.with_window(CountWindow(5)), SCHEMA) is Pattern.STR
+    assert _pattern(replace(ROWS, limit=3), SCHEMA) is Pattern.STR

@@ -28,8 +28,9 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TEXT, Kind
 from querystem.evaluate import answer_at
 from querystem.expressions import TRUE, ColumnRef, Expression
+from querystem.grouping import Aggregate, Function
 from querystem.language import bind_query
-from querystem.query import Aggregate, Function, Output, Query
+from querystem.query import Leg, Output, Query
 from results.window import UNBOUNDED, CountWindow
 from tests.oracle.comparing import difference
 from tests.oracle.queries import LAST_TS, queries, timelines, windows_of
@@ -113,7 +114,8 @@ def test_differential_queries(duck: duckdb.DuckDBPyConnection, data: DataObject)
     schema = data.draw(schemas().map(_shared))
     batch = to_batch(schema, data.draw(timelines(schema)))
     for drawn in data.draw(st.lists(queries(schema, plain=True), min_size=4, max_size=4)):
-        query = replace(drawn, where=TRUE, having=TRUE, distinct=False, window=UNBOUNDED)
+        query = replace(drawn.with_where(TRUE), having=TRUE, distinct=False)
+        query = query.with_window(UNBOUNDED)
         try:
             sql = translate(query)
         except MeansSomethingElse:
@@ -135,7 +137,7 @@ def test_differential_windows_over_counts(
     for window in data.draw(st.lists(chosen, max_size=8)):
         assert isinstance(window, CountWindow)
         now = data.draw(st.integers(-1, LAST_TS + 2))
-        query = Query("s", (Output("row_id", ColumnRef("row_id", BIGINT)),), TRUE, window)
+        query = Query(Leg("s", TRUE, window), (Output("row_id", ColumnRef("row_id", BIGINT)),))
         ours = answer_at(query, [batch.slice(0, 5), batch.slice(5)], now)
         theirs = [one for (one,) in answer(duck, rows_of(window, now), batch)]
         assert ours["row_id"].to_pylist() == theirs, (window, now)

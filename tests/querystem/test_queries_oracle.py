@@ -38,7 +38,7 @@ class Answers:
     def of(self, query: Query, chosen: list[pa.RecordBatch]) -> list[Values]:
         place = tuple(part.column("row_id").to_numpy().tobytes() for part in chosen)
         if place not in self._known:
-            got = answer_of(query, matching_rows(query.where, chosen))
+            got = answer_of(query, matching_rows(query.leg.where, chosen))
             got.validate(full=True)
             self._known[place] = [tuple(row.values()) for row in got.to_pylist()]
         return self._known[place]
@@ -60,7 +60,7 @@ def test_oracle_answers(kind: str, data: DataObject) -> None:
     for drawn in data.draw(st.lists(queries(schema), min_size=3, max_size=3)):
         answers = Answers()
         for window, now in itertools.product(chosen, instants):
-            query = replace(drawn, window=window)
+            query = drawn.with_window(window)
             oldest = None if retain is None else now - retain + 1
             held = rows_in_window(window, parts, now, oldest, len(found))
             got = answers.of(query, held)
@@ -89,7 +89,7 @@ def test_oracle_answers_over_keyed_streams(kind: str, data: DataObject) -> None:
     drawn, answers = data.draw(queries(schema)), Answers()
     for window, now, high in itertools.product(chosen, instants, highs):
         keyed = Keyed(key, high, None if high is None else LAST_TS)
-        query = replace(drawn, window=window)
+        query = drawn.with_window(window)
         got = answers.of(query, current_rows_in_window(window, parts, now, retain, keyed))
         assert not difference(naive_answer(query, found, now, retain, keyed), got), (query, now)
 

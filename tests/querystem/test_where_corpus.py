@@ -49,7 +49,7 @@ def test_every_clause_finds_its_rows(bound: Bound) -> None:
     wrong = []
     for case, query in bound:
         batch = case.table.batch
-        chosen = batch.filter(pa.array(matches(query.where, batch)))
+        chosen = batch.filter(pa.array(matches(query.leg.where, batch)))
         columns = [evaluate(output.expression, chosen).to_pylist() for output in query.outputs]
         if case.shown(list(zip(*columns, strict=True))) != case.expected:
             wrong.append(case.sql)
@@ -65,7 +65,7 @@ def test_the_query_stem_finds_the_same_rows(bound: Bound) -> None:
     for key, queries in by_table.items():
         stem, batch = QueryStem(), tables[key].batch
         for id_, query in enumerate(queries):
-            stem.insert(id_, query.where)
+            stem.insert(id_, query.leg.where)
         found = {id_: offsets.tolist() for id_, offsets in stem.probe(batch)}
-        alone = [np.flatnonzero(matches(query.where, batch)).tolist() for query in queries]
+        alone = [np.flatnonzero(matches(query.leg.where, batch)).tolist() for query in queries]
         assert found == {id_: rows for id_, rows in enumerate(alone) if rows}

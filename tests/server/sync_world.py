@@ -11,7 +11,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -31,7 +31,8 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.identity import base_query, slides
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
-from querystem.query import Query, RefreshEvery
+from querystem.query import Query
+from querystem.refresh import RefreshEvery
 from results.window import TimeWindow
 from tests.oracle.answers import naive_answer
 from tests.oracle.copy import Values
@@ -254,7 +255,7 @@ class World(RuleBasedStateMachine):
         if base_rows and not computes and (query.refresh or not slides(query)):
             query = base_query(query, table.schema)
         if other:
-            query = replace(query, window=bind_window(other, table.schema))
+            query = query.with_window(bind_window(other, table.schema))
         return Asked(text, query, table, other, base_rows, base_rows and computes)
 
     def check(self, asked: Asked, seen: Seen) -> None:
@@ -309,7 +310,7 @@ class World(RuleBasedStateMachine):
 
 def computable(query: Query, schema: StreamSchema, window: str) -> bool:
     """Whether base rows tell the answer, as docs/client.md has it."""
-    chosen = bind_window(window, schema) if window else query.window
+    chosen = bind_window(window, schema) if window else query.leg.window
     if query.refresh is None:
         return True
     every, by_time = isinstance(query.refresh, RefreshEvery), isinstance(chosen, TimeWindow)

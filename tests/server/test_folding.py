@@ -102,7 +102,7 @@ class Bench:
     ) -> pa.RecordBatch:
         query = bind_query(sql, {"s": self.schema}.get)
         stored = MatchFileCache(Path(), 1 << 20)
-        matcher = Matcher(predicate, 1, query.where, EMPTY, self.known, stored, Work(1 << 60))
+        matcher = Matcher(predicate, 1, query.leg.where, EMPTY, self.known, stored, Work(1 << 60))
         plan = Plan(
             query=query,
             window=bind_window(window, self.schema),

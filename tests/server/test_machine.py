@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,7 +156,7 @@ class Soup(RuleBasedStateMachine):
 
     def _naive(self, query: Query, window: str) -> list[tuple[Any, ...]]:
         if window:
-            query = replace(query, window=bind_window(window, self.schema))
+            query = query.with_window(bind_window(window, self.schema))
         now = max((known["ts"] for known in self.rows), default=0)
         return naive_answer(query, self.rows, now, self.schema.retain)
 

@@ -22,7 +22,8 @@ from psoup.store import Data, Entry, Store
 from psoup.store import StreamCreated as CreateEvent
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import CreateStream, bind_query, parse_statement
-from querystem.query import Query, RefreshEvery
+from querystem.query import Query
+from querystem.refresh import RefreshEvery
 from tests.oracle.refresh import Event, History, Refreshed
 from tests.server.conftest import Start
 from tests.server.epochs import HandMadeEngine

@@ -59,9 +59,9 @@ def test_blocks_without_a_match_are_not_read() -> None:
         span = (block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
         known.insert(1, block, [span], np.array(found, np.uint16))
     query = bind_query(f"SELECT a FROM s WHERE a = {last}", {"s": SCHEMA}.get)
-    matcher = Matcher(1, 1, query.where, EMPTY, known, MatchFileCache(Path(), 1), Work(0))
-    triggers = Triggers(query.where, 1, 1, view, None, None)
-    plan = Plan(query, query.window, SCHEMA, 1, 1, view, None, EMPTY, START, 4000, None, (), ())
+    matcher = Matcher(1, 1, query.leg.where, EMPTY, known, MatchFileCache(Path(), 1), Work(0))
+    triggers = Triggers(query.leg.where, 1, 1, view, None, None)
+    plan = Plan(query, query.leg.window, SCHEMA, 1, 1, view, None, EMPTY, START, 4000, None, (), ())
     point = point_by_rows(plan, triggers, 4000, matcher)
     assert point is not None
     assert (point.now, point.limits) == (1000, (("_position", 1),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from client_sdk import Answer
@@ -44,7 +44,7 @@ class Question:
         `now` is set back: what has left the retention then stays gone. Of a keyed stream `every`
         row there is decides which of them are retained.
         """
-        query = self.query if window is None else replace(self.query, window=window)
+        query = self.query if window is None else self.query.with_window(window)
         if now is None:
             return naive_answer(query, [], 0)
         retain = self.schema.retain

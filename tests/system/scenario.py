@@ -298,9 +298,7 @@ class Scenario:
         stream = self._some()
         written, window = next(stream.queries), self.dice.choice(stream.windows)
         sql = f"{written.text} {window.text}"
-        asked = self._asked(
-            Question(sql, replace(written.query, window=window.window), stream.schema)
-        )
+        asked = self._asked(Question(sql, written.query.with_window(window.window), stream.schema))
         self.story.call("ask", sql, **asked.options)
         self._judge(asked, self.client.ask(sql, **asked.options))
         self.tally["asked"] += 1

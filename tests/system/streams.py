@@ -82,7 +82,7 @@ def random_stream(number: int, name: str) -> Stream:
     whole = values.filter(lambda row: all(row[name] is not None for name in schema.key))
     windows = written_windows(schema, scale).filter(lambda one: _is_allowed(one.window, schema))
     queries = written_queries(schema, scale).filter(
-        lambda one: _is_allowed(one.query.window, schema)
+        lambda one: _is_allowed(one.query.leg.window, schema)
     )
     return Stream(
         schema,

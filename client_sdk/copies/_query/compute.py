@@ -12,7 +12,7 @@ windows that count rows, and where rows of a key replaced each other since, it c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pyarrow as pa
@@ -28,7 +28,8 @@ from datastem.types import parse_type
 from querystem.evaluate import answer_of, rows_in_window
 from querystem.identity import base_query, slides
 from querystem.language import QueryError, bind_query, bind_window, window_text
-from querystem.query import Query, RefreshEvery
+from querystem.query import Query
+from querystem.refresh import RefreshEvery
 from results.window import Bound, TimeWindow, Window
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -83,7 +84,7 @@ def computation(
     try:
         query = _bound(sql, parameters, schema)
         if window:
-            query = replace(query, window=bind_window(window, schema, query.period))
+            query = query.with_window(bind_window(window, schema, query.period))
     except QueryError as error:
         raise QueryProblem(str(error), detail=_detail(error)) from error
     columns = _columns(query)
@@ -119,12 +120,12 @@ def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
             f"{schema.name} has a key: rows that were current at the last refresh point may have "
             "been replaced since"
         )
-    if not isinstance(query.window, TimeWindow):
+    if not isinstance(query.leg.window, TimeWindow):
         raise _refused(
             "the window counts rows: newer ones may have pushed out some that it held at the last "
             "refresh point"
         )
-    return query.window
+    return query.leg.window
 
 
 def _refused(why: str) -> NotComputable:

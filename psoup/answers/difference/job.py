@@ -15,7 +15,7 @@ from psoup.answers.plan import Plan
 from psoup.answers.question import Question
 from psoup.store import Position
 from querystem.identity import slides
-from querystem.query import RefreshEvery
+from querystem.refresh import RefreshEvery
 from results.checksum import DIGEST_BYTES
 from results.window import TimeWindow, Window
 

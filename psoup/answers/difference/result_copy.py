@@ -33,7 +33,7 @@ from psoup.answers.matching import Matcher, Work
 from psoup.answers.plan import Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
 from querystem.identity import identified
-from querystem.query import RefreshEvery
+from querystem.refresh import RefreshEvery
 from results.checksum import Digest
 from results.id_sets import member
 from results.region import Region, entered, leaving, visible

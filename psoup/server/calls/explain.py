@@ -86,7 +86,7 @@ def _complete(
 ) -> None:
     """Fills in what takes long. `others` are the keys of the predicates to compare with."""
     message.run.CopyFrom(_run(core, plan, stages))
-    message.factors.extend(_factors(plan.query.where, others.to_pylist()))
+    message.factors.extend(_factors(plan.query.leg.where, others.to_pylist()))
     message.stored.CopyFrom(_stored(core, plan))
 
 

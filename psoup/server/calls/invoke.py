@@ -99,7 +99,7 @@ async def ask(core: Core, request: pb.AskRequest, seconds: float | None) -> Asyn
         await core.follower.catch_up()
         streams = TenantStreams(core.follower.state, tenant)
         query, _ = await bind(core, streams, request.sql, request.parameters)
-        return Question(text_source(query, streams), query, query.window, **_terms(request))
+        return Question(text_source(query, streams), query, query.leg.window, **_terms(request))
 
     async for message in _stream(core, request, find, seconds):
         yield message
@@ -207,7 +207,7 @@ def _bind(
 def written_out(query: Query) -> Query:
     """The query, with its stored texts written already, so that nobody writes them on the event
     loop."""
-    spending()(len(query.predicate_key) + len(query.form))
+    spending()(len(query.leg.predicate_key) + len(query.form))
     return query
 
 

@@ -82,7 +82,7 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
         sql=registration.text,
         parameters=from_json(registration.parameters),
         stream=stream.schema.name,
-        window=window_text(query.window),
+        window=window_text(query.leg.window),
         columns=columns_message(query.columns),
         lease=from_duration(registration.lease),
         position=core.store.positions.encode(registration.position),
@@ -92,7 +92,7 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
         stream_rows=stream.high,
         refresh=refresh_text(query.refresh),
         trigger_id=registration.trigger_id,
-        pattern=pattern_message(query, stream.schema),
+        pattern=pattern_message(query, lambda _: stream.schema),
         lease_until=lease_until(core, registration.handle),
     )
 

@@ -18,8 +18,8 @@ from datastem.instants import MAX_INSTANT, MIN_INSTANT, SECOND
 from datastem.schema import OP, Column, StreamSchema
 from datastem.types import TEXT, Kind, Type
 from psoup.v1 import psoup_pb2 as pb
-from querystem.query import Pattern, Query, pattern_of
-from results.window import Window
+from querystem.patterns import Pattern, Schemas, pattern_of
+from querystem.query import Query
 
 _EXACT = decimal.Context(prec=100, traps=[decimal.InvalidOperation])
 _MAX_DIGITS = 80
@@ -253,7 +253,5 @@ def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
     return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
 
 
-def pattern_message(
-    query: Query, schema: StreamSchema, window: Window | None = None
-) -> pb.UpdatePattern:
-    return _PATTERNS[pattern_of(query, schema, window)]
+def pattern_message(query: Query, schemas: Schemas) -> pb.UpdatePattern:
+    return _PATTERNS[pattern_of(query, schemas)]

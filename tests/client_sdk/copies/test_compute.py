@@ -19,7 +19,8 @@ from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
 from querystem.identity import base_query, slides
 from querystem.language import CreateStream, QueryError, bind_query, bind_window, parse_statement
-from querystem.query import Query, RefreshEvery
+from querystem.query import Query
+from querystem.refresh import RefreshEvery
 from tests.client_sdk.copies.support import wire
 from tests.oracle import naive_answer, naive_rows
 from tests.oracle.comparing import difference
@@ -96,7 +97,7 @@ def test_oracle_as_of_the_last_refresh_point(case: Any, period: int, step: int, 
         assert "counts rows" in str(refused) and "without base_rows" in refused.hint
         return
     assert isinstance(query.refresh, RefreshEvery)
-    wider = replace(query, window=bind_window(found.sync_window, schema), refresh=None)
+    wider = replace(query, refresh=None).with_window(bind_window(found.sync_window, schema))
     held = naive_rows(wider, known, synced_at, schema.retain)
     visible = naive_rows(wider, known, now, schema.retain)
     assert {row["row_id"] for row in visible} <= {row["row_id"] for row in held} or _waits(wider)
@@ -108,7 +109,7 @@ def test_oracle_as_of_the_last_refresh_point(case: Any, period: int, step: int, 
 
 def _waits(query: Query) -> bool:
     """Whether rows that were there enter later: a store sends those ahead."""
-    end = getattr(query.window, "end", None)
+    end = getattr(query.leg.window, "end", None)
     return end is not None and end.relative
 
 

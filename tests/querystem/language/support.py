@@ -19,9 +19,10 @@ from querystem.expressions import (
     Parameter,
     Scalar,
 )
+from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
 from querystem.language import CreateStream, bind_query, parse_statement, window_text
 from querystem.language.names import write_name
-from querystem.query import Aggregate, Grouping, Query, SortKey, aggregate_name, key_name
+from querystem.query import Query, SortKey
 from results.window import UNBOUNDED
 
 TRADES_SQL = (
@@ -53,7 +54,7 @@ def bind(text: str, **parameters: Scalar) -> Query:
 
 
 def where(condition: str, **parameters: Scalar) -> Expression:
-    return bind(f"SELECT * FROM trades WHERE {condition}", **parameters).where
+    return bind(f"SELECT * FROM trades WHERE {condition}", **parameters).leg.where
 
 
 def value(expression: str, **parameters: Scalar) -> Expression:
@@ -81,22 +82,22 @@ def show_query(query: Query) -> str:
     names = NAMES if query.grouping is None else _group_names(query.grouping)
     outputs = [f"{show(o.expression, names)} AS {write_name(o.name)}" for o in query.outputs]
     parts = [f"SELECT {'DISTINCT ' if query.distinct else ''}{', '.join(outputs)}"]
-    parts.append(f"FROM {query.stream}")
-    if query.where != TRUE:
-        parts.append(f"WHERE {show(query.where)}")
+    parts.append(f"FROM {query.leg.stream}")
+    if query.leg.where != TRUE:
+        parts.append(f"WHERE {show(query.leg.where)}")
     if query.grouping is not None and query.grouping.keys:
         parts.append(f"GROUP BY {', '.join(show(key) for key in query.grouping.keys)}")
     if query.having != TRUE:
         parts.append(f"HAVING {show(query.having, names)}")
     if query.order_by:
-        keys = [_sort_key(key, names, query.stream) for key in query.order_by]
+        keys = [_sort_key(key, names, query.leg.stream) for key in query.order_by]
         parts.append(f"ORDER BY {', '.join(keys)}")
     if query.limit is not None:
         parts.append(f"LIMIT {query.limit}")
     if query.offset:
         parts.append(f"OFFSET {query.offset}")
-    if query.window != UNBOUNDED:
-        parts.append(window_text(query.window))
+    if query.leg.window != UNBOUNDED:
+        parts.append(window_text(query.leg.window))
     return "\n".join(parts)
 
 

@@ -61,9 +61,9 @@ def test_refreshes():
 
     def written(text: str) -> str:
         query = bind(text)
-        clauses = f"{window_text(query.window)} {refresh_text(query.refresh)}"
-        again = bind(f"SELECT * FROM {query.stream} {clauses}")
-        assert (again.window, again.refresh) == (query.window, query.refresh)
+        clauses = f"{window_text(query.leg.window)} {refresh_text(query.refresh)}"
+        again = bind(f"SELECT * FROM {query.leg.stream} {clauses}")
+        assert (again.leg.window, again.refresh) == (query.leg.window, query.refresh)
         assert Query.from_json(query.to_json()) == query
         return clauses
 

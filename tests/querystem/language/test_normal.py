@@ -129,7 +129,7 @@ def shuffled(expression: Expression, random) -> Expression:
     ],
 )
 def test_equal_predicates_share_a_key(texts: tuple[str, ...]) -> None:
-    keys = {bind(f"SELECT * FROM trades WHERE {text}").predicate_key for text in texts}
+    keys = {bind(f"SELECT * FROM trades WHERE {text}").leg.predicate_key for text in texts}
     assert len(keys) == 1, keys
 
 
@@ -140,7 +140,7 @@ def test_the_two_zeros_are_one() -> None:
 def test_the_window_and_the_outputs_are_not_part_of_the_key() -> None:
     one = bind("SELECT size FROM trades WHERE ok RANGE 1 HOUR")
     other = bind("SELECT price, size + 1 AS x FROM trades t WHERE t.ok")
-    assert one.predicate_key == other.predicate_key
+    assert one.leg.predicate_key == other.leg.predicate_key
 
 
 def test_parameters_stand_where_constants_do() -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from datastem.types import BIGINT, DOUBLE, Type
 from querystem.expressions import TRUE, ColumnRef, Expression, columns_of
+from querystem.grouping import Aggregate, Function, aggregate_name, key_name
 from querystem.language import QueryError, UnknownStream, bind_query, prepare
 from querystem.language.functions import AGGREGATES
-from querystem.query import Aggregate, Function, Query, SortKey, aggregate_name, key_name
+from querystem.query import Query, SortKey
 from tests.querystem.language.support import TRADES, bind, lookup, show_query
 
 DUCKDB = """
@@ -238,7 +239,7 @@ def test_a_misspelled_stream_is_met_with_the_nearest() -> None:
 
 def test_grouping_and_order_are_not_part_of_the_predicate() -> None:
     one = bind("SELECT symbol, count(*) FROM trades WHERE ok GROUP BY symbol ORDER BY 2 LIMIT 3")
-    assert one.predicate_key == bind("SELECT * FROM trades WHERE ok").predicate_key
+    assert one.leg.predicate_key == bind("SELECT * FROM trades WHERE ok").leg.predicate_key
 
 
 def test_deep_groups_are_bound_in_time() -> None:

@@ -160,7 +160,7 @@ def test_every_part_of_every_node_is_consumed(query: str) -> None:
 )  # fmt: skip
 def test_clauses_of_other_dialects_are_refused(clause: str) -> None:
     if clause == "FINAL" or clause == "ONLY":  # an alias, as any other word
-        assert bind(f"SELECT price FROM trades {clause}").stream == "trades"
+        assert bind(f"SELECT price FROM trades {clause}").leg.stream == "trades"
         return
     with pytest.raises(QueryError):
         bind(f"SELECT price FROM trades {clause}")
@@ -240,7 +240,7 @@ def test_deep_nesting_is_refused(condition: str) -> None:
 
 def test_long_lists_are_not_deep() -> None:
     terms = [f"size = {i}" for i in range(3000)]
-    assert len(bind(f"SELECT * FROM trades WHERE {' OR '.join(terms)}").where.args) == 3000  # type: ignore[union-attr]
+    assert len(bind(f"SELECT * FROM trades WHERE {' OR '.join(terms)}").leg.where.args) == 3000  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

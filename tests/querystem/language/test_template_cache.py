@@ -45,7 +45,7 @@ def outcome(bind, text: str):
         query = bind(text)
     except QueryError as problem:
         return type(problem), problem.reason, problem.span, str(problem)
-    return query, query.form, query.predicate_key, query.columns, query.reads
+    return query, query.form, query.predicate_keys, query.columns, query.reads
 
 
 def check(texts: list[str], shapes: TemplateCache) -> None:

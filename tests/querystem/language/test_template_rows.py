@@ -60,7 +60,7 @@ def test_each_row_is_bound_as_it_would_be_alone(text: str, table: list[dict[str,
         assert list(bound.queries) == each
         return
     queries = [one for one in each if isinstance(one, Query)]
-    assert list(bound.keys) == [query.predicate_key for query in queries]
+    assert list(bound.keys) == [query.leg.predicate_key for query in queries]
     assert {query.form for query in queries} == {bound.form}
 
 

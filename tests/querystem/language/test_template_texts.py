@@ -48,11 +48,11 @@ def test_the_same_keys_and_form(factors: list[str], every: bool, table: list[Any
         assert not template.parameters or any(":" in factor for factor in factors)
         return
     form, keys = filled
-    assert keys == [query.predicate_key for query in queries]
+    assert keys == [query.leg.predicate_key for query in queries]
     assert {query.form for query in queries} == {form}
     for key in keys:
-        read = Query.read(form, key)
-        assert (read.form, read.predicate_key) == (form, key)
+        read = Query.read(form, (key,))
+        assert (read.form, read.leg.predicate_key) == (form, key)
 
 
 @pytest.mark.parametrize("text", [text for text in FACTORS if ":" in text])

@@ -181,7 +181,7 @@ def test_any_value_survives_the_bound_form(size, price, symbol, at, amount) -> N
     values = {"size": size, "price": price, "symbol": symbol, "at": at, "amount": amount}
     query = template(text, **types).fill(values)
     assert Query.from_json(query.to_json()) == query
-    stored = {constant.value for constant in constants_of(query.where)}
+    stored = {constant.value for constant in constants_of(query.leg.where)}
     assert stored == {*values.values()}
 
 

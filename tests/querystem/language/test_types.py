@@ -30,7 +30,7 @@ def runs(text: str) -> None:
     for output in query.outputs:
         assert evaluate(output.expression, EMPTY).type == output.expression.type.arrow
         assert from_json(json.loads(json.dumps(to_json(output.expression)))) == output.expression
-    assert evaluate(query.where, EMPTY).type == pa.bool_()
+    assert evaluate(query.leg.where, EMPTY).type == pa.bool_()
 
 
 @pytest.mark.parametrize(("left", "right"), list(itertools.product(COLUMNS, COLUMNS)))

@@ -1,0 +1,90 @@
+"""GROUP BY and its aggregates, as the binder makes them and a registration keeps them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from datastem.types import Type, parse_type
+from querystem.expressions import Expression, from_json, to_json
+
+
+class Function(enum.Enum):
+    """An aggregate function. All but COUNT_ROWS leave out NULLs; over nothing COUNT is 0 and the
+    others are NULL."""
+
+    COUNT_ROWS = "count(*)"
+    COUNT = "count"
+    SUM = "sum"  # BIGINT (NULL where it overflows), DECIMAL(38,s) or DOUBLE, exactly rounded
+    AVG = "avg"  # DOUBLE, or DECIMAL(38, max(6, s))
+    MIN = "min"
+    MAX = "max"
+    STDDEV = "stddev"  # of the sample, DOUBLE; NULL for fewer than two
+    FIRST = "first"  # by (ts, row_id), of the values that are not NULL
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    function: Function
+    argument: Expression | None
+    distinct: bool
+    type: Type
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """GROUP BY and the aggregates; without keys all rows are one group, even no rows."""
+
+    keys: tuple[Expression, ...]
+    aggregates: tuple[Aggregate, ...]
+
+    def __hash__(self) -> int:
+        """Is computed once, because groupings are keys of caches."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.keys, self.aggregates))
+
+
+def key_name(number: int) -> str:
+    """The column of a grouping's key; no stream can declare such a name."""
+    return f"$key{number}"
+
+
+def aggregate_name(number: int) -> str:
+    return f"$aggregate{number}"
+
+
+def grouping_to_json(grouping: Grouping) -> dict[str, Any]:
+    return {
+        "keys": [to_json(key) for key in grouping.keys],
+        "aggregates": [
+            [
+                aggregate.function.value,
+                None if aggregate.argument is None else to_json(aggregate.argument),
+                aggregate.distinct,
+                str(aggregate.type),
+            ]
+            for aggregate in grouping.aggregates
+        ],
+    }
+
+
+def grouping_from_json(form: Mapping[str, Any]) -> Grouping:
+    return Grouping(
+        tuple(from_json(key) for key in form["keys"]),
+        tuple(
+            Aggregate(
+                Function(function),
+                None if argument is None else from_json(argument),
+                distinct,
+                parse_type(type_),
+            )
+            for function, argument, distinct, type_ in form["aggregates"]
+        ),
+    )

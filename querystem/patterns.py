@@ -1,0 +1,81 @@
+"""The update pattern of an answer: how its rows come and go (update-patterns 5.2)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+from datastem.schema import StreamSchema
+from querystem.query import From, Item, Leg, Query, SetOperation, Source
+from results.window import TimeWindow, Window
+
+
+class Pattern(enum.IntEnum):
+    """The update pattern of an answer, from simple to involved: monotonic, weakest non-monotonic,
+    weak, strict. The names are the paper's."""
+
+    MON = 1
+    WKS = 2
+    WK = 3
+    STR = 4
+
+
+Schemas = Callable[[str], StreamSchema]
+
+
+def pattern_of(query: Query, schemas: Schemas) -> Pattern:
+    """The update pattern of a query; `schemas` tells the schema of a stream by its name.
+
+    The paper has windows at the leaves; a window that no row ever leaves is monotonic. LIMIT is
+    strict, because a later row may take the place of one that was among the first.
+    """
+    found = source_pattern(query.source, schemas)
+    if query.grouping is not None:
+        found = Pattern.WK
+    if query.distinct and found is not Pattern.MON:
+        found = max(found, Pattern.WK)
+    if query.limit is not None or query.offset:
+        found = Pattern.STR
+    return found
+
+
+def source_pattern(source: Source | Item, schemas: Schemas) -> Pattern:
+    """The update pattern of the rows a query is about."""
+    match source:
+        case Leg(stream, _, window):
+            return _leaf(window, schemas(stream))
+        case Query():
+            inner = pattern_of(source, schemas)
+            return inner if source.over is None else max(inner, _over(source.over))
+        case From((item,), _):
+            return source_pattern(item, schemas)
+        case From(items, _):
+            return _joined([source_pattern(item, schemas) for item in items])
+        case SetOperation(_, queries):
+            return _united(source, [pattern_of(query, schemas) for query in queries])
+
+
+def _joined(inputs: list[Pattern]) -> Pattern:
+    """Rule 3: strict if any input is, monotonic if all are, else weak."""
+    if max(inputs) in (Pattern.MON, Pattern.STR):
+        return max(inputs)
+    return Pattern.WK
+
+
+def _united(operation: SetOperation, inputs: list[Pattern]) -> Pattern:
+    """Rule 2: rows leave in the order they came only where all windows have one length."""
+    if max(inputs) is not Pattern.WKS:
+        return max(inputs)
+    windows = {leg.window for query in operation.queries for leg in query.legs}
+    return Pattern.WKS if set(inputs) == {Pattern.WKS} and len(windows) == 1 else Pattern.WK
+
+
+def _over(window: Window) -> Pattern:
+    return Pattern.WK if isinstance(window, TimeWindow) else Pattern.STR
+
+
+def _leaf(window: Window, schema: StreamSchema) -> Pattern:
+    if schema.key or not isinstance(window, TimeWindow):
+        return Pattern.STR
+    leaves = window.begin is not None and window.begin.relative
+    return Pattern.WKS if leaves or schema.retain is not None else Pattern.MON
