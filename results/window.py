@@ -121,3 +121,15 @@ def _bound_json(bound: Bound | None) -> list[Any] | None:
 
 def _bound(form: list[Any] | None) -> Bound | None:
     return None if form is None else Bound(form[0], form[1])
+
+
+def depends_on_now(window: Window) -> bool:
+    """Whether which rows a window holds changes with NOW, but for rows that wait for it."""
+    match window:
+        case TimeWindow(begin, end, slide):
+            ends = (bound for bound in (begin, end) if bound is not None)
+            return slide is not None or any(bound.relative for bound in ends)
+        case RowWindow():
+            return False
+        case CountWindow():
+            return True

@@ -1,39 +1,39 @@
-"""From the rows of a window to an answer: which match, their groups, the outputs in order.
+"""From a plan to an answer: the rows of its legs, their combinations or groups, the outputs.
 
-There is one way from chosen rows to an answer, `Selection`: answers at once and in threads, Explain
-and copies all take it.
+There is one way from chosen rows to an answer: answers at once and in threads, Explain and copies
+all take it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
-from datastem.blocks import Part, Picked, gather, in_order
-from datastem.codec import StemColumns, columns_read, columns_shown
+from datastem.blocks import Part, Picked, in_order
+from datastem.codec import columns_shown
+from datastem.instants import SINCE_EVER
 from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold
-from psoup.answers.matching import MatchSource
+from psoup.answers.leg_rows import LegMatchers, LegRows, chosen_rows, gathered
 from psoup.answers.plan import Plan
-from psoup.answers.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
+from psoup.errors import TooMuchWork
 from psoup.store import Position
 from querystem.aggregate import Partial, finish, merge, partial
+from querystem.combine import Combining, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
 from querystem.grouping import Grouping
-from querystem.pace import spending
+from querystem.join import JoinStep, TooManyPairs
+from querystem.query import Leg, Query
 from results.window import CountWindow
 
 # So many rows of a part are sent from where they are, not put together with others first.
 _MANY_ROWS = 4096
-# Units (`querystem.pace`) of a value that is copied.
-_VALUE_UNITS = 10
-# An answer at once takes at most so many bytes of rows, out of so many blocks, for a query of at
-# most that weight: well under a millisecond as a rule, and a few at the worst.
-_QUICK_BLOCKS, _QUICK_BYTES, _QUICK_WEIGHT = 4, 256 << 10, 64
+# An answer at once is of a query of at most that weight: it takes well under a millisecond as a
+# rule, and a few at the worst.
+_QUICK_WEIGHT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,156 +53,137 @@ class Answer:
         return pa.Table.from_batches(self.batches)
 
 
-def evaluate(plan: Plan, matcher: MatchSource, memo: Memo) -> Answer:
+def evaluate(plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits) -> Answer:
     """The answer of a plan that is settled.
 
     Raises FileNotFoundError where the engine has removed a file the plan names, TooMuchWork.
     """
-    choice, position = window_rows(plan, memo)
-    selection = Selection(plan, matcher, choice, memo)
-    return Answer(selection.answer(), position, matcher.work.rows)
+    legs = legs_of(plan, matchers, memo)
+    if isinstance(plan.query.source, Leg):
+        batches = Selection(plan.query, legs[0], memo).answer()
+    else:
+        batches = [answer_of(plan.query, [combined(plan, legs, limits).rows])]
+    return Answer(batches, plan.known, matchers.work.rows)
 
 
-def evaluate_at_once(plan: Plan, matcher: MatchSource, memo: Memo) -> Answer | None:
+def evaluate_at_once(plan: Plan, matchers: LegMatchers, memo: Memo) -> Answer | None:
     """The answer of `evaluate`, or None where to make it would take longer than to wait for a
-    thread: where files are read, a predicate is evaluated, or many rows are taken."""
+    thread: where files are read, a predicate is evaluated, many rows are taken or any joined."""
     if plan.now is None or not _is_plain(plan):
         return None
-    choice, position = window_rows(plan, memo)
-    selection = Selection(plan, matcher, choice, memo)
-    picked = selection.picked_at_hand()
-    return None if picked is None else Answer(selection.answer(picked), position, matcher.work.rows)
+    (rows,) = legs_of(plan, matchers, memo)
+    picked = rows.picked_at_hand()
+    if picked is None:
+        return None
+    batches = Selection(plan.query, rows, memo).answer(picked)
+    return Answer(batches, plan.known, matchers.work.rows)
 
 
 def _is_plain(plan: Plan) -> bool:
     """Tells whether window and instant alone tell the rows, and the query does little with them."""
-    elsewhere = plan.keyed or plan.limits or plan.triggers or isinstance(plan.window, CountWindow)
+    if plan.triggers or not isinstance(plan.query.source, Leg):
+        return False
+    elsewhere = plan.leg.keyed or plan.leg.limits or isinstance(plan.leg.window, CountWindow)
     return not elsewhere and plan.query.weight <= _QUICK_WEIGHT
 
 
-def window_rows(plan: Plan, memo: Memo) -> tuple[Choice, Position]:
-    """The rows of the plan's window, and the position the answer is of."""
-    high, position = plan.known()
-    if plan.now is None:
-        return NO_ROWS, position
-    return rows_at(plan, Horizon(plan.now, plan.oldest, high), memo), position
+def legs_of(plan: Plan, matchers: LegMatchers, memo: Memo) -> list[LegRows]:
+    """The rows of each leg of a plan."""
+    return [LegRows(leg, matchers.of(leg), chosen_rows(leg, memo)) for leg in plan.legs]
 
 
-def rows_at(plan: Plan, horizon: Horizon, memo: Memo) -> Choice:
-    """The rows of the plan's window as of another horizon than the plan's."""
-    if plan.keyed is not None:
-        return choose_current(plan.window, plan.keyed, horizon)
-    return choose(plan.window, plan.stem, horizon, memo, plan.stream_id)
+# ---- one leg
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen rows that match, with the columns the query reads."""
+    """The answer of a query over one leg, from the leg's rows."""
 
-    plan: Plan
-    matcher: MatchSource
-    choice: Choice
+    query: Query
+    rows: LegRows
     memo: Memo
-
-    # ---- rows to answer
 
     def answer(self, picked: Picked | None = None) -> Sequence[pa.RecordBatch]:
         """The query's outputs, in order; from the rows `picked`, where they are found already."""
-        query, schema = self.plan.query, self.plan.schema
+        query = self.query
         if query.grouping is not None:
             return [arrange(query, self.matched(picked))]
-        picked = self.picked() if picked is None else picked
+        picked = self.rows.picked() if picked is None else picked
         if query.shown is None or not in_order(picked):
-            return [answer_of(query, [self.gather(picked)])]
-        columns = columns_shown(schema, query.shown)
+            return [answer_of(query, [self.rows.gather(picked, query.reads)])]
+        columns = columns_shown(self.rows.leg.schema, query.shown)
         many = sum(len(places) for _, places in picked) > _MANY_ROWS * len(picked) > 0
         groups = [[one] for one in picked] if many else [picked]
-        return [_gather(group, columns) for group in groups]
+        return [gathered(group, columns) for group in groups]
 
     def matched(self, picked: Picked | None = None) -> pa.RecordBatch:
         """The matching rows in any order, or their groups, as `arrange` and `identified` take
         them."""
-        grouping = self.plan.query.grouping
+        grouping = self.query.grouping
         if grouping is not None and picked is None:
             return finish(grouping, self._folded(grouping))
-        rows = self.gather(self.picked() if picked is None else picked)
-        return rows_or_groups(self.plan.query, [rows])
+        picked = self.rows.picked() if picked is None else picked
+        return rows_or_groups(self.query, [self.rows.gather(picked, self.query.reads)])
 
     def _folded(self, grouping: Grouping) -> Partial:
+        rows, reads = self.rows, self.query.reads
+
         def of(part: Part, among: Int64s | None = None) -> Partial:
-            return partial(grouping, self.gather([(part, self.places(part, among))]))
+            return partial(grouping, rows.gather([(part, rows.places(part, among))], reads))
 
-        if self.choice.ids is not None:
-            found = [of(part) for part in self.parts()]
+        if rows.choice.ids is not None:
+            found = [of(part) for part in rows.parts()]
         else:
-            subject = (self.plan.predicate_id, self.plan.query.grouping_key)
-            region = self.choice.region
-            found = Fold(self.memo, subject, self.plan.stem, region, of, merge).values()
-        return merge(found or [partial(grouping, self.gather([]))])
-
-    def gather(self, picked: Picked) -> pa.RecordBatch:
-        """Rows as the query sees them."""
-        return _gather(picked, columns_read(self.plan.schema, self.plan.query.reads))
-
-    # ---- which rows
-
-    def picked(self) -> Picked:
-        """The places of the rows, part by part."""
-        return [(part, self.places(part)) for part in self.parts()]
-
-    def picked_at_hand(self) -> Picked | None:
-        """The places of the rows, where they are few and neither a file nor a row has to be looked
-        at to find them; else None."""
-        region, left = self.choice.region, float(_QUICK_BYTES)
-        if region.empty:
-            return []
-        parts = self.plan.stem.held(region.begin, region.end, region.hi, _QUICK_BLOCKS)
-        if parts is None:
-            return None
-        picked = []
-        for part in parts:
-            if part.stop <= region.lo:
-                continue
-            lo, hi, inside = self._span(part)
-            ids = self.matcher.remembered(part, lo, hi)
-            places = None if ids is None else self.choice.places(part, ids, inside)
-            if places is None or len(places) * part.row_bytes > left:
-                return None
-            left -= len(places) * part.row_bytes
-            picked.append((part, places))
-        return picked
-
-    def parts(self) -> Iterator[Part]:
-        """The parts that may hold any of the rows, by ascending id."""
-        region = self.choice.region
-        if region.empty:
-            return
-        if self.choice.ids is not None:
-            yield from parts_of(self.plan.stem, self.choice.ids, region.hi)
-            return
-        yield from self.plan.stem.probe(region.begin, region.end, region.hi, region.lo)
-
-    def places(self, part: Part, among: Int64s | None = None) -> Int64s:
-        """The places of the rows in a part; only places of `among`, which ascend, if it is
-        given."""
-        lo, hi, inside = self._span(part, among)
-        places = self.choice.places(part, self.matcher.match(part, lo, hi), inside)
-        if among is None or len(among) == len(part.ids):
-            return places
-        return np.intersect1d(places, among, assume_unique=True)
-
-    def _span(self, part: Part, among: Int64s | None = None) -> tuple[int, int, bool]:
-        """Row ids outside of which no row of the part is chosen, and whether all inside are."""
-        region = self.choice.region
-        lo, hi = part.span(region.begin, region.end)
-        if among is not None:
-            lo, hi = max(lo, int(part.ids[among[0]])), min(hi, int(part.ids[among[-1]]) + 1)
-        first, stop = self.choice.span(part)
-        lo, hi = max(lo, region.lo, first), min(hi, region.hi, stop)
-        return lo, max(lo, hi), part.in_order and region.instants_only
+            subject = (rows.leg.predicate_id, self.query.grouping_key)
+            region = rows.choice.region
+            found = Fold(self.memo, subject, rows.leg.stem, region, of, merge).values()
+        return merge(found or [partial(grouping, rows.gather([], reads))])
 
 
-def _gather(picked: Picked, columns: StemColumns) -> pa.RecordBatch:
-    rows = sum(len(places) for _, places in picked)
-    spending()(rows * len(columns.names) * _VALUE_UNITS)
-    return gather(picked, columns.names, columns.schema)
+# ---- several legs
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLimits:
+    """How many pairs of rows one answer may look at."""
+
+    pairs: int = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """The combinations of a plan's legs, and how they were found: the rows of each leg, the steps
+    of the join."""
+
+    rows: pa.RecordBatch
+    leg_counts: tuple[int, ...]
+    steps: Sequence[JoinStep]
+
+
+def combined(
+    plan: Plan, legs: Sequence[LegRows], limits: JoinLimits, parts: bool = False
+) -> Combined:
+    """The rows of a query's source, as `arrange` takes them, from the rows of its legs.
+
+    With `parts` they have the row ids of the legs. Raises TooMuchWork past the limits.
+    """
+    query = plan.query
+    reads = leg_reads(query)
+    batches = [rows.gather(rows.picked(), names) for rows, names in zip(legs, reads, strict=True)]
+    combining = Combining(SINCE_EVER if plan.now is None else plan.now, limits.pairs, [])
+    try:
+        found = combining.source_rows(query, batches, parts)
+    except TooManyPairs as many:
+        raise _too_many(many) from None
+    counts = tuple(batch.num_rows for batch in batches)
+    return Combined(found, counts, combining.steps)
+
+
+def _too_many(many: TooManyPairs) -> TooMuchWork:
+    return TooMuchWork(
+        f"this join looks at {many.count:,} pairs of rows, and one answer may look at "
+        f"{many.limit:,}",
+        expected=f"at most {many.limit} pairs",
+        got=f"{many.count} pairs",
+        hint="narrow a window, or add a condition that relates the streams",
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from psoup.answers.caches import Memo, UnregisteredIds
-from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
+from psoup.answers.epoch_files import EpochView
+from psoup.answers.evaluate import Answer, JoinLimits, evaluate, evaluate_at_once
 from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import Plan, point_by_rows, refreshed
+from psoup.answers.plan import LegPlan, Plan, point_by_rows, refreshed
 from psoup.answers.planning import make_plan
 from psoup.answers.question import Question
 from psoup.answers.view import View
@@ -21,13 +24,18 @@ class AnswerMaker:
     changes the replica.
 
     `memory` is the budget that the caches have a quarter of; `compute_rows` bounds the rows one
-    answer may match by itself.
+    answer may match by itself, `join_pairs` the pairs of rows one answer may look at.
     """
 
     def __init__(
-        self, store: Store, memory: int = 64 << 20, compute_rows: int = 20_000_000
+        self,
+        store: Store,
+        memory: int = 64 << 20,
+        compute_rows: int = 20_000_000,
+        join_pairs: int = 20_000_000,
     ) -> None:
         self.compute_rows = compute_rows
+        self.join_limits = JoinLimits(join_pairs)
         self.known = MatchCache(memory // 16)
         root, is_newest = store.table("matches").root, store.epochs.is_newest
         self.stored = MatchFileCache(root, memory // 8, is_newest)
@@ -62,15 +70,27 @@ class AnswerMaker:
         matcher = Matcher(*subject, plan.epoch, self.known, self.stored, work)
         return refreshed(plan, point_by_rows(plan, triggers, plan.now, matcher))
 
-    def matcher(self, plan: Plan, work: Work) -> Matcher:
-        """The matcher that tells which rows match the query of a plan."""
-        subject = plan.predicate_id, plan.stream_id, plan.query.leg.where
-        return Matcher(*subject, plan.epoch, self.known, self.stored, work)
+    def matchers(self, plan: Plan, work: Work) -> PlanMatchers:
+        """The matchers that tell which rows match the predicates of a plan's legs."""
+        return PlanMatchers(self, plan.epoch, work)
 
     def evaluate(self, plan: Plan, work: Work) -> Answer:
         """The answer of a settled plan. Raises FileNotFoundError, TooMuchWork, Uncovered."""
-        return evaluate(plan, self.matcher(plan, work), self.memo)
+        return evaluate(plan, self.matchers(plan, work), self.memo, self.join_limits)
 
     def evaluate_at_once(self, plan: Plan, work: Work) -> Answer | None:
         """The answer of a plan where making it takes less than a millisecond or so; else None."""
-        return evaluate_at_once(plan, self.matcher(plan, work), self.memo)
+        return evaluate_at_once(plan, self.matchers(plan, work), self.memo)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMatchers:
+    """The matchers of a plan's legs, with the caches of a maker."""
+
+    maker: AnswerMaker
+    epoch: EpochView
+    work: Work
+
+    def of(self, leg: LegPlan) -> Matcher:
+        subject = leg.predicate_id, leg.stream_id, leg.leg.where
+        return Matcher(*subject, self.epoch, self.maker.known, self.maker.stored, self.work)

@@ -25,7 +25,7 @@ from psoup.answers.keyed_history import KeyedView
 from psoup.answers.matching import Matcher
 from psoup.store import START, Position
 from querystem.expressions import Expression
-from querystem.query import Query
+from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery
 from results.window import TimeWindow, Window
 
@@ -55,42 +55,74 @@ class Triggers:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A plan holds all that one answer is made of.
+class LegPlan:
+    """A leg of a query at one moment of its stream.
 
-    `now` is None where the stream has no NOW yet, so that no row is in the answer. `window` may be
-    another than the query's. Rows with a ts below `oldest` are not retained, or where the stream is
-    `keyed` rows with an end below it; the retention counts from `current`, the stream's NOW
-    whatever instant is asked about. Only rows within all `limits` are known. `triggers` are rows
-    that have yet to say as of when the answer is; `refreshed_at` is the refresh point the plan is
-    of. `losses` says which rows are missing because they are lost.
+    `now` is the NOW its window is applied at; None where there is none yet, so that the leg has no
+    rows. Rows with a ts below `oldest` are not retained, or where the stream is `keyed` rows with
+    an end below it; the retention counts from `current`, the stream's NOW whatever instant is asked
+    about. Only rows within all `limits` are known.
     """
 
-    query: Query
-    window: Window
+    leg: Leg
     schema: StreamSchema
     stream_id: int
     predicate_id: int
     stem: StemView
     keyed: KeyedView | None
-    epoch: EpochView
-    position: Position
     now: int | None
     oldest: int | None
     limits: tuple[Limit, ...]
-    notes: tuple[str, ...]
     current: int | None = None
+
+    @property
+    def window(self) -> Window:
+        return self.leg.window
+
+    def known(self) -> tuple[int, Position | None]:
+        """The next row id that is known; and where limits decide that, the position of the last
+        row before it."""
+        if not self.limits:
+            return self.stem.high, None
+        found = [self.stem.high_at(mark, most) for mark, most in self.limits]
+        high, position = min(found, key=lambda one: one[0])
+        return high, START if position is None else Position.unpack(position)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan holds all that one answer is made of: the legs of its query, in their order.
+
+    `now` is the NOW of the answer, None where there is none yet. `triggers` are rows that have yet
+    to say as of when the answer is; `refreshed_at` is the refresh point the plan is of. `losses`
+    says which rows are missing because they are lost.
+    """
+
+    query: Query
+    legs: tuple[LegPlan, ...]
+    epoch: EpochView
+    position: Position
+    now: int | None
+    notes: tuple[str, ...]
     triggers: Triggers | None = None
     refreshed_at: int | None = None
     losses: tuple[str, ...] = ()
 
-    def known(self) -> tuple[int, Position]:
-        """The next row id, and the position, the answer is of."""
-        if not self.limits:
-            return self.stem.high, self.position
-        found = [self.stem.high_at(mark, most) for mark, most in self.limits]
-        high, position = min(found, key=lambda one: one[0])
-        return high, START if position is None else Position.unpack(position)
+    @property
+    def leg(self) -> LegPlan:
+        """The leg of a plan that has one."""
+        (leg,) = self.legs
+        return leg
+
+    @property
+    def known(self) -> Position:
+        """The position the answer is of."""
+        found = [position for leg in self.legs if (position := leg.known()[1]) is not None]
+        return max(found, default=self.position)
+
+    def schema_of(self, stream: str) -> StreamSchema:
+        """The schema of a stream that the query refers to."""
+        return next(leg.schema for leg in self.legs if leg.leg.stream == stream)
 
 
 def oldest_retained(schema: StreamSchema, now: int | None) -> int | None:
@@ -142,46 +174,42 @@ def point_of(refresh: RefreshEvery, schema: StreamSchema, now: int, today: bool)
 def point_by_rows(plan: Plan, triggers: Triggers, now: int, matcher: Matcher) -> Point | None:
     """The last point of REFRESH ON: the last row that matches. Reads files where rows are not in
     memory."""
-    arrival = plan.schema.ordered_by is None
+    arrival = plan.leg.schema.ordered_by is None
     if triggers.until is not None and not arrival:
         last = _latest(triggers, triggers.until, matcher)
         return None if last is None else Point(last.ts, (), last.ts)
-    last = _newest(triggers, plan.limits, matcher)
+    last = _newest(triggers, plan.leg.limits, matcher)
     if last is None:
         return None
     known: tuple[Limit, ...] = () if triggers.until is not None else (("_position", last.position),)
     if arrival:
         return Point(last.stamp, known, last.stamp)
-    reached = _now_at(plan, last.position, now)
+    reached = _now_at(plan.leg, last.position, now)
     return Point(None if reached is None else min(now, last.ts, reached), known, last.ts)
 
 
 def refreshed(plan: Plan, point: Point | None) -> Plan:
     """The plan as of a refresh point; over no rows where there is none yet."""
+    leg = plan.leg
     if point is None:
-        return replace(plan, now=None, notes=(_NOT_YET,))
-    oldest, notes = retention(plan.window, plan.schema, point.now, plan.current)
-    return replace(
-        plan,
-        now=point.now,
-        oldest=oldest,
-        limits=(*plan.limits, *point.limits),
-        notes=notes,
-        refreshed_at=point.instant,
-    )
+        return replace(plan, legs=(replace(leg, now=None),), now=None, notes=(_NOT_YET,))
+    oldest, notes = retention(leg.window, leg.schema, point.now, leg.current)
+    limits = (*leg.limits, *point.limits)
+    then = replace(leg, now=point.now, oldest=oldest, limits=limits)
+    return replace(plan, legs=(then,), now=point.now, notes=notes, refreshed_at=point.instant)
 
 
-def _now_at(plan: Plan, position: int, now: int) -> int | None:
+def _now_at(leg: LegPlan, position: int, now: int) -> int | None:
     """NOW of the stream before the first row that came after the position; NOW where none did.
 
     A heartbeat that comes after the position and before that row counts: it is not kept apart.
     """
-    high, _ = plan.stem.high_at("_position", position)
-    for mark, most in plan.limits:
-        after = plan.stem.first_from(high, mark)
+    high, _ = leg.stem.high_at("_position", position)
+    for mark, most in leg.limits:
+        after = leg.stem.first_from(high, mark)
         if after is None or after > most:
             return now
-    before = plan.stem.first_from(high, "_before")
+    before = leg.stem.first_from(high, "_before")
     if before is None:
         return now
     return before if before >= MIN_INSTANT else None

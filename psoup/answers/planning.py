@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from psoup.answers.caches import UnregisteredIds
-from psoup.answers.plan import Plan, Triggers, point_of, refreshed, retention
+from psoup.answers.plan import LegPlan, Plan, Triggers, point_of, refreshed, retention
+from psoup.answers.present import present_of
 from psoup.answers.question import BoundText, Question, RegisteredQuery
 from psoup.answers.view import View
 from psoup.errors import BadRequest, RowsLost, StreamDropped
 from psoup.lookup import find_registration
 from psoup.store import Hole, StreamState
 from querystem.identity import base_query, slides
+from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery, RefreshOn
 from results.region import time_region
 from results.window import UNBOUNDED, TimeWindow
@@ -31,20 +33,39 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds) -> 
     plan = _plan(view, question, find_source(view, question, unregistered))
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
     if question.base_rows and not (slides(plan.query) and plan.query.refresh is None):
-        return replace(plan, query=base_query(plan.query, plan.schema))
+        return replace(plan, query=_base_query(plan))
     return plan
+
+
+def _base_query(plan: Plan) -> Query:
+    if len(plan.legs) > 1:
+        raise BadRequest(
+            "base rows of a query over several streams are not sent yet",
+            reason="NOT_YET",
+            field="base_rows",
+            hint="sync the answer itself: leave base_rows out",
+        )
+    return base_query(plan.query, plan.leg.schema)
 
 
 # ---- whose rows
 
 
 @dataclass(frozen=True, slots=True)
-class QuerySource:
-    """The stream and the predicate of a query, and those whose rows refresh it, where any do."""
+class Matched:
+    """A stream, and a predicate that is matched over its rows."""
 
     stream: StreamState
     predicate_id: int
-    trigger: tuple[StreamState, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySource:
+    """The streams and predicates of a query's legs, and those whose rows refresh it, where any
+    do."""
+
+    legs: tuple[Matched, ...]
+    trigger: Matched | None = None
 
 
 def find_source(view: View, question: Question, unregistered: UnregisteredIds) -> QuerySource:
@@ -56,20 +77,21 @@ def find_source(view: View, question: Question, unregistered: UnregisteredIds) -
     asked = question.source
     if isinstance(asked, RegisteredQuery):
         found = find_registration(view.state, asked.tenant, asked.handle)
-        stream_id, predicate_id = found.stream_id, found.predicate_id
+        legs = [(leg.stream_id, leg.predicate_id) for leg in found.legs]
         trigger = (found.trigger_stream_id, found.trigger_id) if found.trigger_id else None
     else:
-        stream_id = asked.stream_id
-        predicate_id = _predicate(view, stream_id, question.query.leg.predicate_key, unregistered)
+        pairs = zip(asked.stream_ids, question.query.predicate_keys, strict=True)
+        legs = [
+            (stream_id, _predicate(view, stream_id, key, unregistered)) for stream_id, key in pairs
+        ]
         trigger = _text_trigger(view, question, asked, unregistered)
     gone = "stream {} was dropped, and its rows with it"
-    stream = _live(view, stream_id, gone, "unregister this query")
+    matched = tuple(_live(view, *leg, gone, "unregister this query") for leg in legs)
     if trigger is None or question.unrefreshed:
-        return QuerySource(stream, predicate_id)
+        return QuerySource(matched)
     gone = "stream {}, whose rows refresh this query, was dropped"
     hint = "ask for the unrefreshed answer, or register the query anew"
-    other = _live(view, trigger[0], gone, hint)
-    return QuerySource(stream, predicate_id, (other, trigger[1]))
+    return QuerySource(matched, _live(view, *trigger, gone, hint))
 
 
 def _text_trigger(
@@ -86,18 +108,18 @@ def _predicate(view: View, stream_id: int, key: str, unregistered: UnregisteredI
     return unregistered.id_of(stream_id, key) if registered is None else registered
 
 
-def _live(view: View, stream_id: int, gone: str, hint: str) -> StreamState:
+def _live(view: View, stream_id: int, predicate_id: int, gone: str, hint: str) -> Matched:
     stream = view.state.streams[stream_id]
     if stream.dropped:
         raise StreamDropped(gone.format(stream.schema.name), hint=hint)
-    return stream
+    return Matched(stream, predicate_id)
 
 
 # ---- as of when
 
 
 def _plan(view: View, question: Question, source: QuerySource) -> Plan:
-    stream, as_of = source.stream, question.as_of
+    as_of = question.as_of
     if as_of is not None and as_of > view.now:
         raise BadRequest(
             "as_of lies in the future; nothing is known then",
@@ -105,30 +127,50 @@ def _plan(view: View, question: Question, source: QuerySource) -> Plan:
             field="as_of",
             hint="leave it out to ask for now",
         )
-    current = view.now_of(stream)
-    now = current if as_of is None else as_of
+    streams = [matched.stream for matched in source.legs]
+    present = present_of(view, question.query.legs, streams)
     then = as_of is not None and not question.known_today and as_of < view.state.clock
-    stem = view.stem(stream.id)
-    oldest, notes = retention(question.window, stream.schema, now, current)
+    notes: list[str] = []
+    legs = []
+    for leg, matched, own in zip(question.query.legs, source.legs, present.legs, strict=True):
+        now = own if as_of is None else as_of
+        planned, told = _leg_plan(view, leg, matched, now, then)
+        legs.append(planned)
+        notes += told if len(source.legs) == 1 else [f"{leg.stream}: {one}" for one in told]
+    now = present.now if as_of is None else as_of
     plan = Plan(
         question.query,
-        question.window,
-        stream.schema,
-        stream.id,
-        source.predicate_id,
-        stem,
-        view.keyed(stream.id, stem),
+        tuple(legs),
         view.epoch,
         view.state.position,
         now,
-        oldest,
-        (("_stamp", now),) if then and now is not None else (),
-        notes,
-        current,
+        tuple(dict.fromkeys(notes)),
     )
     return (
         plan if question.unrefreshed or now is None else _refreshing(plan, view, question, source)
     )
+
+
+def _leg_plan(
+    view: View, leg: Leg, matched: Matched, now: int | None, then: bool
+) -> tuple[LegPlan, tuple[str, ...]]:
+    """A leg at `now`, and notes about it; with `then`, as it was known at that instant."""
+    stream = matched.stream
+    stem, current = view.stem(stream.id), view.now_of(stream)
+    oldest, notes = retention(leg.window, stream.schema, now, current)
+    planned = LegPlan(
+        leg,
+        stream.schema,
+        stream.id,
+        matched.predicate_id,
+        stem,
+        view.keyed(stream.id, stem),
+        now,
+        oldest,
+        (("_stamp", now),) if then and now is not None else (),
+        current,
+    )
+    return planned, notes
 
 
 def _refreshing(plan: Plan, view: View, question: Question, source: QuerySource) -> Plan:
@@ -136,10 +178,10 @@ def _refreshing(plan: Plan, view: View, question: Question, source: QuerySource)
     refresh, now = question.query.refresh, plan.now
     today = question.as_of is not None and question.known_today
     if isinstance(refresh, RefreshEvery) and now is not None:
-        return refreshed(plan, point_of(refresh, plan.schema, now, today))
+        return refreshed(plan, point_of(refresh, plan.leg.schema, now, today))
     if source.trigger is None or not isinstance(refresh, RefreshOn):
         return plan
-    stream, predicate = source.trigger
+    stream, predicate = source.trigger.stream, source.trigger.predicate_id
     current = view.now_of(stream)
     oldest, _ = retention(UNBOUNDED, stream.schema, current, current)
     until = question.as_of if today else None
@@ -170,14 +212,17 @@ def _spoils(plan: Plan, hole: Hole, ahead: bool) -> bool:
 
     Which rows of a stream are current, the last, or the ones that refresh, depends on all its rows.
     """
+    legs = [leg for leg in plan.legs if leg.stream_id == hole.stream_id]
     triggers = plan.triggers
-    if triggers is not None and hole.stream_id in (plan.stream_id, triggers.stream_id):
+    if triggers is not None and (legs or hole.stream_id == triggers.stream_id):
         return True
-    if hole.stream_id != plan.stream_id:
-        return False
-    if plan.keyed is not None or not isinstance(plan.window, TimeWindow):
+    return any(_spoils_leg(leg, hole, ahead) for leg in legs)
+
+
+def _spoils_leg(leg: LegPlan, hole: Hole, ahead: bool) -> bool:
+    if leg.keyed is not None or not isinstance(leg.window, TimeWindow):
         return True
-    if plan.now is None:
+    if leg.now is None:
         return False
-    region = time_region(plan.window, plan.now, plan.oldest, 0)
+    region = time_region(leg.window, leg.now, leg.oldest, 0)
     return hole.meets(region.begin, None if ahead else region.end)

@@ -16,7 +16,6 @@ from querystem.language import bind_query, bind_window
 from querystem.pace import spending
 from querystem.query import Query
 from querystem.refresh import RefreshOn
-from results.window import Window
 
 # Bytes that are held for each character of a text that was read; units (`querystem.pace`) to read.
 _HELD, _UNITS = 20, 1000
@@ -32,18 +31,18 @@ class RegisteredQuery:
 
 @dataclass(frozen=True, slots=True)
 class BoundText:
-    """The source of a question that is a text: the streams it was bound to.
+    """The source of a question that is a text: the streams its legs were bound to.
 
     `trigger_stream_id` is the stream whose rows refresh the answer, if any do.
     """
 
-    stream_id: int
+    stream_ids: tuple[int, ...]
     trigger_stream_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question is what is to be answered. `window` may be another than the query's.
+    """A question is what is to be answered; the windows are those of the query's legs.
 
     The answer is as of the instant `as_of`, or of now: as it was known then, or with `known_today`
     as the rows that have come since make it. `unrefreshed` asks for it as of now although the query
@@ -53,7 +52,6 @@ class Question:
 
     source: RegisteredQuery | BoundText
     query: Query
-    window: Window
     as_of: int | None = None
     known_today: bool = False
     unrefreshed: bool = False
@@ -65,14 +63,14 @@ class Question:
         """A question about now, of a text without parameters. Raises QueryError."""
         streams = TenantStreams(state, tenant)
         query = bind_query(sql, streams.lookup, {}, names=streams.names)
-        return cls(text_source(query, streams), query, query.leg.window)
+        return cls(text_source(query, streams), query)
 
 
 def text_source(query: Query, streams: TenantStreams) -> BoundText:
     """The source of a query that was bound to some of the streams."""
     refresh = query.refresh
     trigger = streams.stream(refresh.stream).id if isinstance(refresh, RefreshOn) else None
-    return BoundText(streams.bound.id, trigger)
+    return BoundText(tuple(streams.stream(leg.stream).id for leg in query.legs), trigger)
 
 
 # ---- the texts of registrations
@@ -82,77 +80,68 @@ def text_source(query: Query, streams: TenantStreams) -> BoundText:
 class StoredTexts:
     """The texts that a question about a registration is read from.
 
-    `window` is empty where the caller brings none; else it is a text about a stream of the schema.
+    `window` is empty where the caller brings none; else it is for all legs that have none of their
+    own. `stream_ids` and `schemas` are those of the legs.
     """
 
     form: str
-    predicate_key: str
+    predicate_keys: tuple[str, ...]
     window: str
     unrefreshed: bool
-    stream_id: int
-    schema: StreamSchema = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A query, and the window to answer it for."""
-
-    query: Query
-    window: Window
+    stream_ids: tuple[int, ...]
+    schemas: tuple[StreamSchema, ...] = field(compare=False)
 
 
 def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bool) -> StoredTexts:
     """Raises UnknownHandle, RegistrationExpired."""
     registration = find_registration(state, source.tenant, source.handle)
+    legs = registration.legs
     return StoredTexts(
         registration.query,
-        state.predicates[registration.predicate_id].key,
+        tuple(state.predicates[leg.predicate_id].key for leg in legs),
         window,
         unrefreshed,
-        registration.stream_id,
-        state.streams[registration.stream_id].schema,
+        tuple(leg.stream_id for leg in legs),
+        tuple(state.streams[leg.stream_id].schema for leg in legs),
     )
 
 
-def known_reading(memo: Memo, texts: StoredTexts) -> Reading | None:
-    """The reading of texts, where it is remembered."""
-    query = memo.get(_query_key(texts.form, texts.predicate_key))
-    if not isinstance(query, Query):
-        return None
-    if not texts.window:
-        return Reading(query, query.leg.window)
-    window = memo.get(_window_key(texts, query))
-    return None if window is None else Reading(query, window)  # type: ignore[arg-type]
+def known_reading(memo: Memo, texts: StoredTexts) -> Query | None:
+    """The query that texts tell, with the window brought, where it is remembered."""
+    held = memo.get(_reading_key(texts))
+    return held if isinstance(held, Query) else None
 
 
-def read_texts(memo: Memo, texts: StoredTexts) -> Reading:
+def read_texts(memo: Memo, texts: StoredTexts) -> Query:
     """Reads texts, in any thread. Raises QueryError for a window that is none."""
-    query = read_query(memo, texts.form, texts.predicate_key)
+    held = known_reading(memo, texts)
+    if held is not None:
+        return held
+    query = read_query(memo, texts.form, texts.predicate_keys)
     if not texts.window:
-        return Reading(query, query.leg.window)
+        return query
     spending()(len(texts.window) * _UNITS)
     period = None if texts.unrefreshed else query.period
-    window = bind_window(texts.window, texts.schema, period)
-    memo.put(_window_key(texts, query), window, len(texts.window) * _HELD)
-    return Reading(query, window)
-
-
-def read_query(memo: Memo, form: str, predicate_key: str) -> Query:
-    """The query that was stored as these two texts. In any thread."""
-    held = memo.get(_query_key(form, predicate_key))
-    if isinstance(held, Query):
-        return held
-    size = len(form) + len(predicate_key)
-    spending()(size * _UNITS)
-    query = Query.read(form, (predicate_key,))
-    memo.put(_query_key(form, predicate_key), query, size * _HELD)
+    query = query.with_window(bind_window(texts.window, texts.schemas[0], period))
+    memo.put(_reading_key(texts), query, len(texts.window) * _HELD)
     return query
 
 
-def _query_key(form: str, predicate_key: str) -> tuple[str, str, str]:
-    return "query", form, predicate_key
+def read_query(memo: Memo, form: str, predicate_keys: tuple[str, ...]) -> Query:
+    """The query that was stored as its form and the predicates of its legs. In any thread."""
+    key = "query", form, predicate_keys
+    held = memo.get(key)
+    if isinstance(held, Query):
+        return held
+    size = len(form) + sum(map(len, predicate_keys))
+    spending()(size * _UNITS)
+    query = Query.read(form, predicate_keys)
+    memo.put(key, query, size * _HELD)
+    return query
 
 
-def _window_key(texts: StoredTexts, query: Query) -> tuple[object, ...]:
-    period = None if texts.unrefreshed else query.period
-    return "window", texts.window, texts.stream_id, period
+def _reading_key(texts: StoredTexts) -> tuple[object, ...]:
+    if not texts.window:
+        return "query", texts.form, texts.predicate_keys
+    about = texts.window, texts.stream_ids, texts.unrefreshed
+    return "query", texts.form, texts.predicate_keys, about

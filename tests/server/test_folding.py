@@ -17,9 +17,9 @@ from datastem.segments import RowSegment
 from datastem.stem import DataStem
 from psoup.answers.caches import Memo
 from psoup.answers.epoch_files import EMPTY
-from psoup.answers.evaluate import evaluate, evaluate_at_once
+from psoup.answers.evaluate import JoinLimits, evaluate, evaluate_at_once
 from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import Plan
+from psoup.answers.plan import LegPlan, Plan
 from psoup.store import START
 from querystem.aggregate import partial
 from querystem.evaluate import answer_at
@@ -75,6 +75,16 @@ def batch(first: int, count: int, seed: int) -> pa.RecordBatch:
     return decode(schema(), encode(rows), first, first, first)
 
 
+class OneMatcher:
+    """The matcher of the only leg there is."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.work, self._matcher = matcher.work, matcher
+
+    def of(self, leg: LegPlan) -> Matcher:
+        return self._matcher
+
+
 class Bench:
     """A stem whose first block is in files only, and what a server keeps beside it."""
 
@@ -101,25 +111,15 @@ class Bench:
         self, sql: str, window: str, now: int, predicate: int, retain: int | None = None
     ) -> pa.RecordBatch:
         query = bind_query(sql, {"s": self.schema}.get)
+        query = query.with_window(bind_window(window, self.schema))
         stored = MatchFileCache(Path(), 1 << 20)
         matcher = Matcher(predicate, 1, query.leg.where, EMPTY, self.known, stored, Work(1 << 60))
-        plan = Plan(
-            query=query,
-            window=bind_window(window, self.schema),
-            schema=self.schema,
-            stream_id=1,
-            predicate_id=predicate,
-            stem=self.stem.view(),
-            keyed=None,
-            epoch=EMPTY,
-            position=START,
-            now=now,
-            oldest=None if retain is None else now - retain + 1,
-            limits=(),
-            notes=(),
-        )
-        found = pa.concat_batches(evaluate(plan, matcher, self.memo).batches)
-        quick = evaluate_at_once(plan, matcher, self.memo)
+        oldest = None if retain is None else now - retain + 1
+        stem = self.stem.view()
+        leg = LegPlan(query.leg, self.schema, 1, predicate, stem, None, now, oldest, ())
+        plan, matchers = Plan(query, (leg,), EMPTY, START, now, ()), OneMatcher(matcher)
+        found = pa.concat_batches(evaluate(plan, matchers, self.memo, JoinLimits()).batches)
+        quick = evaluate_at_once(plan, matchers, self.memo)
         assert quick is None or pa.concat_batches(quick.batches).equals(found)
         self.quick += quick is not None
         return found

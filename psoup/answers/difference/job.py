@@ -146,14 +146,15 @@ def by_rows(plan: Plan) -> bool:
     Not where the answer stays as of a refresh point; nor where SLIDE decides which rows of a key
     are current, since then rows end by time alone.
     """
-    window = plan.window
-    slid = plan.keyed is not None and isinstance(window, TimeWindow) and window.slide is not None
+    leg = plan.leg
+    window = leg.window
+    slid = leg.keyed is not None and isinstance(window, TimeWindow) and window.slide is not None
     return slides(plan.query) and plan.query.refresh is None and not slid
 
 
 def by_clock(plan: Plan) -> bool:
     """Tells whether NOW goes on by itself."""
-    return plan.schema.ordered_by is None
+    return plan.leg.schema.ordered_by is None
 
 
 def enters_by_time(window: Window) -> bool:
@@ -184,12 +185,12 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
     A plan with REFRESH must be settled, and not on the event loop. The horizon of results is the
     NOW their retention counts from, which a refresh point may lie before.
     """
-    high, _ = plan.known()
+    high, _ = plan.leg.known()
     if plan.query.refresh is not None:
         late = isinstance(plan.query.refresh, RefreshEvery) and (plan.now or 0) < _now(copy)
         if copy is not None and late:
             return replace(copy, position=plan.position)
-        return Mark(plan.position, high, plan.now, plan.current)
+        return Mark(plan.position, high, plan.now, plan.leg.current)
     now = _latest(plan.now, copy.now if copy else None)
     horizon = _horizon(plan, now, copy, away) if by_rows(plan) else now
     return Mark(plan.position, high, now, horizon)
@@ -221,7 +222,7 @@ def _latest(*instants: int | None) -> int | None:
 
 def _horizon(plan: Plan, now: int | None, before: Mark | None, away: int | None) -> int | None:
     """Never nearer than before: what was sent ahead is there."""
-    bounded = by_clock(plan) and enters_by_time(plan.window)
+    bounded = by_clock(plan) and enters_by_time(plan.leg.window)
     if (
         away is None
         or not bounded

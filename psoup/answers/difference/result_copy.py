@@ -26,11 +26,12 @@ from psoup.answers.difference.job import (
     enters_by_time,
     fresh_target,
 )
-from psoup.answers.evaluate import Selection, rows_at
+from psoup.answers.evaluate import Selection
 from psoup.answers.folds import Fold
+from psoup.answers.leg_rows import LegRows, rows_at
 from psoup.answers.maker import AnswerMaker
 from psoup.answers.matching import Matcher, Work
-from psoup.answers.plan import Plan, oldest_retained
+from psoup.answers.plan import LegPlan, Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
 from querystem.identity import identified
 from querystem.refresh import RefreshEvery
@@ -185,8 +186,8 @@ class ResultCopier:
         """The answer of a mark. Small answers are remembered: the next sync asks for them again,
         and so do other registrations of the same query."""
         plan, memo = self.plan, self.maker.memo
-        about = plan.query, plan.window, mark.high, mark.now, mark.horizon
-        key = ("answer", plan.stream_id, plan.predicate_id, about)
+        legs = tuple((leg.stream_id, leg.predicate_id) for leg in plan.legs)
+        key = ("answer", legs, plan.query, mark.high, mark.now, mark.horizon)
         kept = memo.get(key)
         if isinstance(kept, _Answer):
             return kept
@@ -196,8 +197,8 @@ class ResultCopier:
         return found
 
     def _computed(self, mark: Mark) -> _Answer:
-        choice, memo = self._choice(mark), self.maker.memo
-        rows = Selection(self.plan, self._matcher, choice, memo).matched()
+        leg = LegRows(self.plan.leg, self._matcher, self._choice(mark))
+        rows = Selection(self.plan.query, leg, self.maker.memo).matched()
         found = identified(self.plan.query, rows)
         count = len(found.ids)
         ids = found.ids if found.unique else np.arange(count)
@@ -209,12 +210,13 @@ class ResultCopier:
     def _choice(self, mark: Mark) -> Choice:
         if mark.now is None:
             return NO_ROWS
-        oldest = oldest_retained(self.plan.schema, max(mark.now, mark.horizon or mark.now))
-        return rows_at(self.plan, Horizon(mark.now, oldest, mark.high), self.maker.memo)
+        leg = self.plan.leg
+        oldest = oldest_retained(leg.schema, max(mark.now, mark.horizon or mark.now))
+        return rows_at(leg, Horizon(mark.now, oldest, mark.high), self.maker.memo)
 
     @once
     def _matcher(self) -> Matcher:
-        return self.maker.matcher(self.plan, self._work)
+        return self.maker.matchers(self.plan, self._work).of(self.plan.leg)
 
     @once
     def _work(self) -> Work:
@@ -254,13 +256,14 @@ def next_change(plan: Plan, region: Region, mark: Mark, memo: Memo) -> int | Non
 
     Rows that do not match count too, so the instant may be early.
     """
-    instants = [_leaves(plan, _least(plan, region, memo))]
-    window, now = plan.window, mark.now
+    leg = plan.leg
+    instants = [_leaves(plan, _least(leg, region, memo))]
+    window, now = leg.window, mark.now
     if isinstance(plan.query.refresh, RefreshEvery):
         instants.append(plan.query.refresh.point(mark.horizon or 0) + plan.query.refresh.period)
     elif isinstance(window, TimeWindow) and enters_by_time(window) and now is not None:
         waiting = Region((entered(window, now), 0), (FOR_EVER, 0), 0, mark.high)
-        instants.append(_enters(plan, window, _least(plan, waiting, memo)))
+        instants.append(_enters(leg, window, _least(leg, waiting, memo)))
     soonest = min(instants)
     return None if soonest == FOR_EVER else soonest
 
@@ -271,17 +274,18 @@ def _leaves(plan: Plan, ts: int) -> int:
     if ts == FOR_EVER:
         return ts
     least = np.array([ts])
-    retain = None if plan.keyed is not None else plan.schema.retain
-    if isinstance(plan.window, TimeWindow) and plan.query.refresh is None:
-        return int(visible(plan.window, least, retain)[1][0])
+    leg = plan.leg
+    retain = None if leg.keyed is not None else leg.schema.retain
+    if isinstance(leg.window, TimeWindow) and plan.query.refresh is None:
+        return int(visible(leg.window, least, retain)[1][0])
     return int(leaving(least, retain)[0])
 
 
-def _enters(plan: Plan, window: TimeWindow, ts: int) -> int:
-    return ts if ts == FOR_EVER else int(visible(window, np.array([ts]), plan.schema.retain)[0][0])
+def _enters(leg: LegPlan, window: TimeWindow, ts: int) -> int:
+    return ts if ts == FOR_EVER else int(visible(window, np.array([ts]), leg.schema.retain)[0][0])
 
 
-def _least(plan: Plan, region: Region, memo: Memo) -> int:
+def _least(leg: LegPlan, region: Region, memo: Memo) -> int:
     def of(part: Part, places: Int64s) -> _Least:
         ts = part.ts[places]
         return _Least(int(np.min(ts[region.holds(ts, part.ids[places])], initial=FOR_EVER)))
@@ -289,6 +293,6 @@ def _least(plan: Plan, region: Region, memo: Memo) -> int:
     def merge(parts: Sequence[_Least]) -> _Least:
         return min(parts, key=lambda part: part.ts)
 
-    subject = ("least ts", plan.stream_id)
-    found = Fold(memo, subject, plan.stem, region, of, merge).values()
+    subject = ("least ts", leg.stream_id)
+    found = Fold(memo, subject, leg.stem, region, of, merge).values()
     return merge(found).ts if found else FOR_EVER

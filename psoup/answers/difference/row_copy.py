@@ -18,10 +18,10 @@ from datastem.blocks import Part
 from psoup.answers.difference.copier import CopyChunk, Difference, once
 from psoup.answers.difference.job import Claim, CopyJob, Mark, WholeReason
 from psoup.answers.difference.row_sets import KeptTotals, RowChange, RowSet, Total, keyed_change
-from psoup.answers.evaluate import Selection, rows_at
+from psoup.answers.leg_rows import LegRows, rows_at
 from psoup.answers.maker import AnswerMaker
 from psoup.answers.matching import Matcher
-from psoup.answers.plan import Plan, oldest_retained
+from psoup.answers.plan import LegPlan, Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
 from querystem.evaluate import project
 from querystem.ordering import sort_keys
@@ -45,6 +45,10 @@ class RowCopier:
     maker: AnswerMaker
     plan: Plan
     job: CopyJob
+
+    @property
+    def _leg(self) -> LegPlan:
+        return self.plan.leg
 
     # ---- the difference
 
@@ -109,23 +113,18 @@ class RowCopier:
         return _joined(chunks) if chunks else None
 
     def _chunk(self, part: Part, places: Int64s) -> CopyChunk:
-        plan = self.plan
+        leg, query = self._leg, self.plan.query
         ids, ts = part.ids[places], part.ts[places]
-        rows = self._gathered(part, places)
-        window = plan.window
-        retain = None if plan.keyed is not None else plan.schema.retain
+        rows = LegRows(leg, self._matcher, NO_ROWS).gather([(part, places)], query.reads)
+        window = leg.window
+        retain = None if leg.keyed is not None else leg.schema.retain
         if isinstance(window, TimeWindow):
             begin, until = visible(window, ts, retain)
             slid = window.slide is not None
         else:
             begin, until, slid = ts, leaving(ts, retain), False
-        keys = sort_keys(plan.query, rows, moments=slid)
-        return CopyChunk(ids, begin, until, keys, project(plan.query, rows))
-
-    def _gathered(self, part: Part, places: Int64s) -> pa.RecordBatch:
-        return Selection(self.plan, self._matcher, NO_ROWS, self.maker.memo).gather(
-            [(part, places)]
-        )
+        keys = sort_keys(query, rows, moments=slid)
+        return CopyChunk(ids, begin, until, keys, project(query, rows))
 
     def _lacking(self, low: int = 0) -> Iterator[tuple[Part, Int64s]]:
         """The places of the target's rows, from the id `low` on, that the client does not have."""
@@ -156,9 +155,9 @@ class RowCopier:
 
     def _sent(self, mark: Mark, ts: Int64s) -> Mask:
         """A mask of the given rows: true for those that the mark's horizon reached."""
-        if not isinstance(self.plan.window, TimeWindow) or mark.horizon is None:
+        if not isinstance(self._leg.window, TimeWindow) or mark.horizon is None:
             return np.ones(len(ts), np.bool_)
-        return np.asarray(ts < entered(self.plan.window, mark.horizon))
+        return np.asarray(ts < entered(self._leg.window, mark.horizon))
 
     @once
     def _change(self) -> RowChange:
@@ -169,12 +168,12 @@ class RowCopier:
 
     @property
     def _total(self) -> Total:
-        plan = self.plan
-        if plan.keyed is None or not isinstance(plan.window, TimeWindow):
+        leg = self._leg
+        if leg.keyed is None or not isinstance(leg.window, TimeWindow):
             return self._target.total()
-        kept = KeptTotals(self.maker.memo, plan.predicate_id)
+        kept = KeptTotals(self.maker.memo, leg.predicate_id)
         region = self._region(self.job.target)
-        newest = self.job.target.high == plan.stem.high
+        newest = self.job.target.high == leg.stem.high
         total = (kept.find(region) if newest else None) or self._change.total(kept)
         total = total or self._target.total()
         if newest:
@@ -185,16 +184,16 @@ class RowCopier:
     def _by_key(self) -> RowChange | None:
         """The change as the keys tell it that have new rows, where nothing else can have
         changed."""
-        copy, target, plan = self.job.claim.copy, self.job.target, self.plan
-        if copy is None or copy.now is None or target.now is None or plan.keyed is None:
+        copy, target, leg = self.job.claim.copy, self.job.target, self._leg
+        if copy is None or copy.now is None or target.now is None or leg.keyed is None:
             return None
-        if not isinstance(plan.window, TimeWindow) or target.high != plan.stem.high:
+        if not isinstance(leg.window, TimeWindow) or target.high != leg.stem.high:
             return None
         old, new = self._region(copy), self._region(target)
         if replace(old, hi=new.hi) != new:
             return None
-        changed = plan.keyed.changed(copy.high, copy.now, self._cut)
-        return changed and keyed_change(plan, self._matcher, self.maker.memo, (old, new), changed)
+        changed = leg.keyed.changed(copy.high, copy.now, self._cut)
+        return changed and keyed_change(leg, self._matcher, self.maker.memo, (old, new), changed)
 
     @once
     def _target(self) -> RowSet:
@@ -207,38 +206,38 @@ class RowCopier:
 
     def _rows(self, mark: Mark | None) -> RowSet:
         choice = NO_ROWS if mark is None else self._choice(mark)
-        return RowSet(self.plan, self._matcher, self.maker.memo, (choice,))
+        return RowSet(self._leg, self._matcher, self.maker.memo, (choice,))
 
     @once
     def _matcher(self) -> Matcher:
-        return self.maker.matcher(self.plan, self.maker.work())
+        return self.maker.matchers(self.plan, self.maker.work()).of(self._leg)
 
     # ---- windows
 
     def _choice(self, mark: Mark) -> Choice:
         """The rows of a mark, of the copy or the target, that have not expired at the target."""
-        plan, now = self.plan, self.job.target.now
+        leg, now = self._leg, self.job.target.now
         if mark.now is None or now is None:
             return NO_ROWS
-        if not isinstance(plan.window, TimeWindow):
-            return rows_at(plan, Horizon(mark.now, self._oldest, mark.high), self.maker.memo)
-        if plan.keyed is None:
-            return Choice(horizon_region(plan.window, now, mark.horizon, self._oldest, mark.high))
+        if not isinstance(leg.window, TimeWindow):
+            return rows_at(leg, Horizon(mark.now, self._oldest, mark.high), self.maker.memo)
+        if leg.keyed is None:
+            return Choice(horizon_region(leg.window, now, mark.horizon, self._oldest, mark.high))
         region = self._region(mark)
-        rows = plan.keyed.current(mark.high, mark.now, self._cut)
+        rows = leg.keyed.current(mark.high, mark.now, self._cut)
         return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
 
     def _region(self, mark: Mark) -> Region:
         """The region that the current rows of a mark, in a keyed stream, are chosen from."""
         now = self.job.target.now
-        if now is None or not isinstance(self.plan.window, TimeWindow):
+        if now is None or not isinstance(self._leg.window, TimeWindow):
             return NO_ROWS.region
-        return horizon_region(self.plan.window, now, mark.horizon, None, mark.high)
+        return horizon_region(self._leg.window, now, mark.horizon, None, mark.high)
 
     @property
     def _oldest(self) -> int | None:
         """The least ts that is retained at the target's NOW; in a keyed stream, the least end."""
-        return oldest_retained(self.plan.schema, self.job.target.now)
+        return oldest_retained(self._leg.schema, self.job.target.now)
 
     @property
     def _cut(self) -> int | None:
@@ -249,7 +248,7 @@ class RowCopier:
     def _forgotten(self) -> bool:
         """Tells whether rows of the copy may have ended and been forgotten since."""
         copy = self.job.claim.copy
-        if self.plan.keyed is None or copy is None or copy.now is None or self._cut is None:
+        if self._leg.keyed is None or copy is None or copy.now is None or self._cut is None:
             return False
         return copy.now < self._cut
 

@@ -22,10 +22,10 @@ from datastem.arrays import Int64s
 from datastem.blocks import Part
 from datastem.keyed_rows import KeyedRows
 from psoup.answers.caches import Memo
-from psoup.answers.evaluate import Selection
 from psoup.answers.folds import Fold
+from psoup.answers.leg_rows import LegRows
 from psoup.answers.matching import Matcher
-from psoup.answers.plan import Plan
+from psoup.answers.plan import LegPlan
 from psoup.answers.windows import Choice
 from results.checksum import Digest
 from results.id_sets import member
@@ -65,7 +65,7 @@ class Total:
 class RowSet:
     """The matching rows of disjoint choices."""
 
-    plan: Plan
+    leg: LegPlan
     matcher: Matcher
     memo: Memo
     choices: tuple[Choice, ...]
@@ -99,22 +99,22 @@ class RowSet:
         ids = choice.ids
         left = None if ids is None else ids[np.searchsorted(ids, low) :]
         region = replace(choice.region, lo=max(choice.region.lo, low))
-        selection = Selection(self.plan, self.matcher, Choice(region, left), self.memo)
-        for part in selection.parts():
-            places = selection.places(part)
+        rows = LegRows(self.leg, self.matcher, Choice(region, left))
+        for part in rows.parts():
+            places = rows.places(part)
             if len(places):
                 yield part, places
 
     def _total(self, choice: Choice) -> Total:
         if choice.ids is not None:
             return Total.together([Total.of(p.ids[places]) for p, places in self._walk(choice, 0)])
-        selection = Selection(self.plan, self.matcher, choice, self.memo)
+        rows = LegRows(self.leg, self.matcher, choice)
 
         def of(part: Part, places: Int64s) -> Total:
-            return Total.of(part.ids[selection.places(part, places)])
+            return Total.of(part.ids[rows.places(part, places)])
 
-        subject = ("rows", self.plan.predicate_id)
-        fold = Fold(self.memo, subject, self.plan.stem, choice.region, of, Total.together)
+        subject = ("rows", self.leg.predicate_id)
+        fold = Fold(self.memo, subject, self.leg.stem, choice.region, of, Total.together)
         return Total.together(fold.values())
 
 
@@ -170,7 +170,7 @@ class RowChange:
 
 
 def keyed_change(
-    plan: Plan,
+    leg: LegPlan,
     matcher: Matcher,
     memo: Memo,
     regions: tuple[Region, Region],
@@ -185,5 +185,5 @@ def keyed_change(
         for region, some in zip(regions, rows, strict=True)
     )
     return RowChange(
-        RowSet(plan, matcher, memo, (come,)), RowSet(plan, matcher, memo, (gone,)), regions[0]
+        RowSet(leg, matcher, memo, (come,)), RowSet(leg, matcher, memo, (gone,)), regions[0]
     )

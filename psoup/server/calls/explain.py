@@ -16,8 +16,10 @@ import pyarrow as pa
 from datastem.arrays import Int64s, UInt16s
 from datastem.blocks import Part
 from psoup.answers import Plan, Question
-from psoup.answers.evaluate import Selection, window_rows
+from psoup.answers.evaluate import Selection
+from psoup.answers.leg_rows import LegRows, chosen_rows
 from psoup.answers.matching import Matcher, Work
+from psoup.answers.plan import LegPlan
 from psoup.answers.planning import find_source
 from psoup.answers.question import RegisteredQuery
 from psoup.server.calls.invoke import read_registration
@@ -52,26 +54,27 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
     tenant = default_name(request.tenant, "tenant", core.settings)
     registered = RegisteredQuery(tenant, request.handle)
     with stages.time("plan"):
-        reading = await read_registration(core, registered, request.window)
-        question, view = Question(registered, reading.query, reading.window), core.follower.view
+        query = await read_registration(core, registered, request.window)
+        question, view = Question(registered, query), core.follower.view
         source = find_source(view, question, core.maker.unregistered)
         plan = core.maker.plan(view, question)
     _, predicates = core.follower.state.columns
-    ids = predicates.of_stream(plan.stream_id)
-    others = predicates.having(ids[ids != plan.predicate_id][-_LOOKED_AT:]).column("key")
-    found = core.follower.state.predicates[plan.predicate_id]
+    leg, stream = plan.leg, source.legs[0].stream
+    ids = predicates.of_stream(leg.stream_id)
+    others = predicates.having(ids[ids != leg.predicate_id][-_LOOKED_AT:]).column("key")
+    found = core.follower.state.predicates[leg.predicate_id]
     message = pb.Explanation(
         predicate_id=found.id,
         registration_count=found.registrations,
         matched_rows=size(
-            intersect(0, source.stream.high, plan.epoch.covering(found.stream_id).ranges(found.id))
+            intersect(0, stream.high, plan.epoch.covering(found.stream_id).ranges(found.id))
         ),
-        stream_rows=source.stream.high,
+        stream_rows=stream.high,
         epoch=plan.epoch.number,
         other_predicates=len(ids) - 1,
         compared_predicates=len(others),
         refresh=refresh_text(question.query.refresh),
-        trigger_id=source.trigger[1] if source.trigger else 0,
+        trigger_id=source.trigger.predicate_id if source.trigger else 0,
     )
     await core.in_thread(_complete, core, message, plan, others, stages)
     return message
@@ -87,7 +90,7 @@ def _complete(
     """Fills in what takes long. `others` are the keys of the predicates to compare with."""
     message.run.CopyFrom(_run(core, plan, stages))
     message.factors.extend(_factors(plan.query.leg.where, others.to_pylist()))
-    message.stored.CopyFrom(_stored(core, plan))
+    message.stored.CopyFrom(_stored(core, plan, plan.leg))
 
 
 # ---- how it is matched
@@ -136,13 +139,13 @@ def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: in
 # ---- what is stored
 
 
-def _stored(core: Core, plan: Plan) -> pb.StoredMatches:
-    """The stored matches of a plan's predicate, read past the cache, which is for answers. Files
+def _stored(core: Core, plan: Plan, leg: LegPlan) -> pb.StoredMatches:
+    """The stored matches of a leg's predicate, read past the cache, which is for answers. Files
     that are damaged have nothing."""
     message = pb.StoredMatches()
     matched: dict[int, list[UInt16s]] = {}
-    for file in plan.epoch.files_of(plan.stream_id, plan.predicate_id):
-        held = core.maker.stored.bitmaps(file, plan.predicate_id, plan.epoch.version)
+    for file in plan.epoch.files_of(leg.stream_id, leg.predicate_id):
+        held = core.maker.stored.bitmaps(file, leg.predicate_id, plan.epoch.version)
         for block, bitmap in held:
             message.byte_count += len(bitmap)
             matched.setdefault(block, []).append(decode(bitmap))
@@ -200,13 +203,14 @@ def _run(core: Core, plan: Plan, stages: Stages) -> pb.ExplainedRun:
     work = maker.work()
     with stages.time("plan"):
         plan = maker.settle(plan, work)
-    matcher = _WatchedMatcher(maker.matcher(plan, work))
+    matcher = _WatchedMatcher(maker.matchers(plan, work).of(plan.leg))
     with stages.time("window"):
-        choice, _ = window_rows(plan, maker.memo)
+        choice = chosen_rows(plan.leg, maker.memo)
     stages.seconds["match"] = 0.0
     rest = "take" if plan.query.grouping is None else "aggregate"
     with stages.time(rest):
-        rows = Selection(plan, matcher, choice, maker.memo).matched()
+        leg = LegRows(plan.leg, matcher, choice)
+        rows = Selection(plan.query, leg, maker.memo).matched()
     stages.seconds["match"] = matcher.seconds
     stages.seconds[rest] -= matcher.seconds
     with stages.time("shape"):
@@ -214,7 +218,7 @@ def _run(core: Core, plan: Plan, stages: Stages) -> pb.ExplainedRun:
     with stages.time("encode"):
         encoded = sum(map(len, arrow_pieces([rows], core.settings.piece_bytes)))
     return pb.ExplainedRun(
-        current_rows=None if plan.keyed is None or choice.ids is None else len(choice.ids),
+        current_rows=None if plan.leg.keyed is None or choice.ids is None else len(choice.ids),
         considered_rows=matcher.considered,
         computed_rows=matcher.work.rows,
         answer_rows=rows.num_rows,

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 from psoup.answers import Answer, Plan, Question
 from psoup.answers.matching import Uncovered, Work
 from psoup.answers.question import (
-    Reading,
     RegisteredQuery,
     known_reading,
     read_texts,
@@ -83,8 +82,8 @@ async def invoke(
         core.leases.contact(request.handle)
         tenant = default_name(request.tenant, "tenant", core.settings)
         source = RegisteredQuery(tenant, request.handle)
-        reading = await read_registration(core, source, request.window, request.unrefreshed)
-        return Question(source, reading.query, reading.window, **_terms(request))
+        query = await read_registration(core, source, request.window, request.unrefreshed)
+        return Question(source, query, **_terms(request))
 
     async for message in _stream(core, request, find, seconds):
         yield message
@@ -99,7 +98,7 @@ async def ask(core: Core, request: pb.AskRequest, seconds: float | None) -> Asyn
         await core.follower.catch_up()
         streams = TenantStreams(core.follower.state, tenant)
         query, _ = await bind(core, streams, request.sql, request.parameters)
-        return Question(text_source(query, streams), query, query.leg.window, **_terms(request))
+        return Question(text_source(query, streams), query, **_terms(request))
 
     async for message in _stream(core, request, find, seconds):
         yield message
@@ -107,8 +106,8 @@ async def ask(core: Core, request: pb.AskRequest, seconds: float | None) -> Asyn
 
 async def read_registration(
     core: Core, source: RegisteredQuery, window: str, unrefreshed: bool = False
-) -> Reading:
-    """A registration's query, and its window or the one that is brought; texts that were not read
+) -> Query:
+    """A registration's query, with the window that is brought, if any; texts that were not read
     before are read in a thread. Raises UnknownHandle; QueryError for a window that is none."""
     texts = texts_of(core.follower.state, source, window, unrefreshed)
     known = known_reading(core.maker.memo, texts)
@@ -207,7 +206,7 @@ def _bind(
 def written_out(query: Query) -> Query:
     """The query, with its stored texts written already, so that nobody writes them on the event
     loop."""
-    spending()(len(query.leg.predicate_key) + len(query.form))
+    spending()(sum(map(len, query.predicate_keys)) + len(query.form))
     return query
 
 
@@ -311,9 +310,21 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
         header.now.CopyFrom(from_instant(plan.now))
     if plan.refreshed_at is not None:
         header.refreshed_at.CopyFrom(from_instant(plan.refreshed_at))
-    if plan.now is not None and isinstance(plan.window, TimeWindow):
-        _window_ends(header, time_region(plan.window, plan.now, plan.oldest, 0))
+    if region := _common_region(plan):
+        _window_ends(header, region)
     return header
+
+
+def _common_region(plan: Plan) -> Region | None:
+    """The region of the window that all legs have; None where they have several, or none of
+    time."""
+    first, *others = plan.legs
+    if any(other.window != first.window for other in others):
+        return None
+    if first.now is None or not isinstance(first.window, TimeWindow):
+        return None
+    oldest = max((leg.oldest for leg in plan.legs if leg.oldest is not None), default=None)
+    return time_region(first.window, first.now, oldest, 0)
 
 
 def _window_ends(header: pb.AnswerHeader, region: Region) -> None:

@@ -140,11 +140,10 @@ class SyncCall:
         ]
 
     def _read(self, item: pb.SyncItem, texts: StoredTexts) -> ItemRead:
-        reading, base = read_texts(self._core.maker.memo, texts), item.base_rows
+        query, base = read_texts(self._core.maker.memo, texts), item.base_rows
         question = Question(
             self._source(item),
-            reading.query,
-            reading.window,
+            query,
             unrefreshed=base,
             base_rows=base,
             ahead=True,

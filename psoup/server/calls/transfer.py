@@ -248,7 +248,7 @@ def _begin(plan: Plan, found: Difference) -> pb.SyncBegin:
         return begin
     rows = by_rows(plan)
     begin.columns.extend(columns_message(plan.query.columns))
-    begin.pattern = pattern_message(plan.query.with_window(plan.window), lambda _: plan.schema)
+    begin.pattern = pattern_message(plan.query, plan.schema_of)
     begin.digest_of = pb.DIGEST_OF_UNSPECIFIED if rows else pb.DIGEST_OF_CHECKSUMS
     begin.slides = rows and by_clock(plan)
     return begin

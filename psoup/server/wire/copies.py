@@ -71,7 +71,8 @@ class CopySubject:
 
     @classmethod
     def of(cls, handle: bytes, question: Question) -> CopySubject:
-        shape = [window_to_json(question.window), question.base_rows]
+        windows = [window_to_json(leg.window) for leg in question.query.legs]
+        shape = [windows[0] if len(windows) == 1 else windows, question.base_rows]
         return cls(handle, json.dumps(shape, separators=(",", ":")))
 
     @property

@@ -28,6 +28,14 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
+class RegisteredLeg:
+    """A reference of a registered query to a stream, and its predicate."""
+
+    stream_id: int
+    predicate_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     """A registered query. `query` is the bound form without WHERE, which is the predicate's key.
 
@@ -50,6 +58,11 @@ class Registration:
     stamp: int
     position: Position
     contact: int = 0
+
+    @property
+    def legs(self) -> tuple[RegisteredLeg, ...]:
+        """The legs of the query, in their order."""
+        return (RegisteredLeg(self.stream_id, self.predicate_id),)
 
     @property
     def since(self) -> int:

@@ -1,0 +1,126 @@
+"""The rows of a leg: those that its window chose and its predicate matches, and their columns.
+
+Everybody who needs rows of a stream finds them here: answers at once and in threads, combinations
+of several legs, Explain, and copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.blocks import Part, Picked, gather
+from datastem.codec import StemColumns, columns_read
+from psoup.answers.caches import Memo
+from psoup.answers.matching import MatchSource, Work
+from psoup.answers.plan import LegPlan
+from psoup.answers.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
+from querystem.pace import spending
+
+# Units (`querystem.pace`) of a value that is copied.
+_VALUE_UNITS = 10
+# Rows that are at hand come out of at most so many blocks and take at most so many bytes.
+_QUICK_BLOCKS, _QUICK_BYTES = 4, 256 << 10
+
+
+class LegMatchers(Protocol):
+    """Whoever gives the matcher of each leg of one answer; all count their work together."""
+
+    @property
+    def work(self) -> Work: ...
+
+    def of(self, leg: LegPlan) -> MatchSource: ...
+
+
+def chosen_rows(leg: LegPlan, memo: Memo) -> Choice:
+    """The rows of a leg's window."""
+    if leg.now is None:
+        return NO_ROWS
+    return rows_at(leg, Horizon(leg.now, leg.oldest, leg.known()[0]), memo)
+
+
+def rows_at(leg: LegPlan, horizon: Horizon, memo: Memo) -> Choice:
+    """The rows of a leg's window as of another horizon than the plan's."""
+    if leg.keyed is not None:
+        return choose_current(leg.window, leg.keyed, horizon)
+    return choose(leg.window, leg.stem, horizon, memo, leg.stream_id)
+
+
+@dataclass(frozen=True)
+class LegRows:
+    """The chosen rows of a leg that match."""
+
+    leg: LegPlan
+    matcher: MatchSource
+    choice: Choice
+
+    def picked(self) -> Picked:
+        """The places of the rows, part by part."""
+        return [(part, self.places(part)) for part in self.parts()]
+
+    def picked_at_hand(self) -> Picked | None:
+        """The places of the rows, where they are few and neither a file nor a row has to be looked
+        at to find them; else None."""
+        region, left = self.choice.region, float(_QUICK_BYTES)
+        if region.empty:
+            return []
+        parts = self.leg.stem.held(region.begin, region.end, region.hi, _QUICK_BLOCKS)
+        if parts is None:
+            return None
+        picked = []
+        for part in parts:
+            if part.stop <= region.lo:
+                continue
+            lo, hi, inside = self._span(part)
+            ids = self.matcher.remembered(part, lo, hi)
+            places = None if ids is None else self.choice.places(part, ids, inside)
+            if places is None or len(places) * part.row_bytes > left:
+                return None
+            left -= len(places) * part.row_bytes
+            picked.append((part, places))
+        return picked
+
+    def parts(self) -> Iterator[Part]:
+        """The parts that may hold any of the rows, by ascending id."""
+        region = self.choice.region
+        if region.empty:
+            return
+        if self.choice.ids is not None:
+            yield from parts_of(self.leg.stem, self.choice.ids, region.hi)
+            return
+        yield from self.leg.stem.probe(region.begin, region.end, region.hi, region.lo)
+
+    def places(self, part: Part, among: Int64s | None = None) -> Int64s:
+        """The places of the rows in a part; only places of `among`, which ascend, if it is
+        given."""
+        lo, hi, inside = self._span(part, among)
+        places = self.choice.places(part, self.matcher.match(part, lo, hi), inside)
+        if among is None or len(among) == len(part.ids):
+            return places
+        return np.intersect1d(places, among, assume_unique=True)
+
+    def gather(self, picked: Picked, reads: frozenset[str]) -> pa.RecordBatch:
+        """Rows with the columns that somebody reads, as queries see them."""
+        return gathered(picked, columns_read(self.leg.schema, reads))
+
+    def _span(self, part: Part, among: Int64s | None = None) -> tuple[int, int, bool]:
+        """Row ids outside of which no row of the part is chosen, and whether all inside are."""
+        region = self.choice.region
+        lo, hi = part.span(region.begin, region.end)
+        if among is not None:
+            lo, hi = max(lo, int(part.ids[among[0]])), min(hi, int(part.ids[among[-1]]) + 1)
+        first, stop = self.choice.span(part)
+        lo, hi = max(lo, region.lo, first), min(hi, region.hi, stop)
+        return lo, max(lo, hi), part.in_order and region.instants_only
+
+
+def gathered(picked: Picked, columns: StemColumns) -> pa.RecordBatch:
+    """The picked rows with some columns, in one batch."""
+    rows = sum(len(places) for _, places in picked)
+    spending()(rows * len(columns.names) * _VALUE_UNITS)
+    return gather(picked, columns.names, columns.schema)
