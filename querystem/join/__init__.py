@@ -1,0 +1,17 @@
+"""The inner join of several batches of rows: pure, over numpy and Arrow.
+
+items and a condition
+    │  factors       the condition is cut into factors; those of one item choose its rows
+    │  order         which item is joined next
+    │  methods       how: by equal keys (equality), by sorted values (ranges), or all pairs
+    │  keys          values as arrays that compare plainly
+    ▼
+places of the rows of each combination
+"""
+
+from __future__ import annotations
+
+from querystem.join.joining import Joined, JoinStep, TooManyPairs, join
+from querystem.join.methods import JoinMethod
+
+__all__ = ["JoinMethod", "JoinStep", "Joined", "TooManyPairs", "join"]
