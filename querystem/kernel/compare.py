@@ -29,7 +29,8 @@ from querystem.kernel.vector import Vector, boolean, both, repeatable
 
 COMPARISONS = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
 
-_EXACT_DOUBLE = 2**53
+# Integers up to here, on either side of zero, are doubles themselves.
+EXACT_DOUBLE = 2**53
 # Further from zero than any unscaled value of DECIMAL(38, s) against any finite scale.
 _INFINITE = np.array(10**80, object)
 
@@ -112,9 +113,9 @@ def _doubles(op: Op, left: Array, right: Array) -> Mask:
 
 
 def _with_double(op: Op, left: Vector, right: Array) -> Mask:
-    if not left.type.scale and integers.bound(left.values) <= _EXACT_DOUBLE:
+    if not left.type.scale and integers.bound(left.values) <= EXACT_DOUBLE:
         return _doubles(op, left.values.astype(np.float64), right)
-    whole, has_rest = _scaled(right, left.type.scale)
+    whole, has_rest = scaled(right, left.type.scale)
     equal = _plain(Op.EQ, left.values, whole) & ~has_rest
     greater = _plain(Op.GT, left.values, whole)
     match op:
@@ -131,7 +132,7 @@ def _with_double(op: Op, left: Vector, right: Array) -> Mask:
     return ~(greater | equal)
 
 
-def _scaled(doubles: Array, scale: int) -> tuple[Array, Mask]:
+def scaled(doubles: Array, scale: int) -> tuple[Array, Mask]:
     """floor(d * 10^scale) exactly, and whether that cut anything off; NaN counts as infinity."""
     finite = np.isfinite(doubles)
     mantissa, exponent = np.frexp(np.where(finite, doubles, 0.0))

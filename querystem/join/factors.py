@@ -1,0 +1,68 @@
+"""Factors: the conditions whose conjunction a join's `on` is, and what they say about two sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from querystem.expressions import TRUE, Call, Expression, Op, columns_of
+
+_MIRROR = {Op.EQ: Op.EQ, Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
+
+
+@dataclass(frozen=True, slots=True)
+class JoinFactor:
+    """One condition, and the items whose columns it reads."""
+
+    condition: Expression
+    items: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The condition `left op right`; `left` reads items of one side alone, `right` those of the
+    other. `op` is one of = < <= > >=."""
+
+    op: Op
+    left: Expression
+    right: Expression
+
+    @property
+    def mirrored(self) -> Comparison:
+        """This condition with its sides exchanged."""
+        return Comparison(_MIRROR[self.op], self.right, self.left)
+
+
+def join_factors(on: Expression) -> list[JoinFactor]:
+    """The factors of a join's condition; none for TRUE."""
+    return [JoinFactor(one, items_of(one)) for one in _conjuncts(on) if one != TRUE]
+
+
+def _conjuncts(on: Expression) -> Iterator[Expression]:
+    if isinstance(on, Call) and on.op is Op.AND:
+        for arg in on.args:
+            yield from _conjuncts(arg)
+    else:
+        yield on
+
+
+def items_of(expression: Expression) -> frozenset[int]:
+    """The numbers of the items whose columns an expression reads."""
+    return frozenset(item_of(name) for name in columns_of(expression))
+
+
+def item_of(column: str) -> int:
+    """The number in a name that `querystem.query.item_column` has made."""
+    return int(column.partition(".")[0])
+
+
+def comparison(factor: JoinFactor, left: frozenset[int], right: int) -> Comparison | None:
+    """The factor as a comparison of a side with an item; None where it is anything else."""
+    condition = factor.condition
+    if not isinstance(condition, Call) or condition.op not in _MIRROR:
+        return None
+    one = Comparison(condition.op, *condition.args)
+    for way in (one, one.mirrored):
+        if items_of(way.right) == {right} and items_of(way.left) and items_of(way.left) <= left:
+            return way
+    return None

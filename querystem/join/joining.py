@@ -1,0 +1,132 @@
+"""The inner join of several items: all combinations of their rows for which a condition is true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from querystem.expressions import Expression
+from querystem.join.factors import JoinFactor, join_factors
+from querystem.join.methods import JoinMethod, PairSource, choose
+from querystem.join.order import Estimates, usable_factors
+from querystem.join.sides import Side, concatenated, true_pairs
+from querystem.kernel import matches
+
+
+class TooManyPairs(Exception):
+    """A join would look at more pairs of rows than it may."""
+
+    def __init__(self, count: int, limit: int) -> None:
+        super().__init__(
+            f"the join has {count:,} pairs of rows to look at, at most {limit:,} may be"
+        )
+        self.count = count
+        self.limit = limit
+
+
+@dataclass(frozen=True, slots=True)
+class JoinStep:
+    """One item joined to what was joined before.
+
+    `rows` are those of both sides, the item's last. Of all their pairs `candidates` were looked at
+    and `kept` are left.
+    """
+
+    item: int
+    method: JoinMethod
+    rows: tuple[int, int]
+    candidates: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The combinations: number k has row `places[n][k]` of item n. They are in no order.
+
+    `first` is the item that the steps began with.
+    """
+
+    places: tuple[Int64s, ...]
+    first: int
+    steps: tuple[JoinStep, ...]
+
+
+def join(items: Sequence[pa.RecordBatch], on: Expression, most_pairs: int) -> Joined:
+    """All combinations of a row of each item for which `on` is true.
+
+    The columns of item n, and `on`, are named as `querystem.query.item_column` writes them. Raises
+    TooManyPairs where all steps together would look at more than `most_pairs`, before the step that
+    would.
+    """
+    factors = join_factors(on)
+    sides = [_chosen(number, rows, factors) for number, rows in enumerate(items)]
+    factors = [one for one in factors if len(one.items) > 1]
+    estimates = Estimates(sides, factors)
+    first = estimates.first()
+    joined, steps, budget = sides[first], list[JoinStep](), _Budget(most_pairs)
+    rest = [number for number in range(len(items)) if number != first]
+    while rest:
+        number = estimates.next(joined, rest)
+        rest.remove(number)
+        usable = usable_factors(factors, joined.numbers, number)
+        joined, step = _add(joined, sides[number], number, usable, budget)
+        steps.append(step)
+    places = tuple(_places(joined, number) for number in range(len(items)))
+    return Joined(places, first, tuple(steps))
+
+
+def _places(side: Side, number: int) -> Int64s:
+    places = side.places[number]
+    return np.arange(side.length) if places is None else places
+
+
+def _chosen(number: int, rows: pa.RecordBatch, factors: Sequence[JoinFactor]) -> Side:
+    """An item's rows for which all factors are true that need no other item."""
+    side = Side.of_item(number, rows)
+    for factor in factors:
+        if factor.items == {number}:
+            side = side.matching(factor.condition)
+        elif not factor.items and not _is_true(factor.condition):
+            side = side.chosen(np.empty(0, np.int64))
+    return side
+
+
+def _is_true(constant: Expression) -> bool:
+    one_row = pa.RecordBatch.from_arrays([pa.nulls(1)], names=[""])
+    return bool(matches(constant, one_row)[0])
+
+
+def _add(
+    joined: Side, item: Side, number: int, factors: Sequence[JoinFactor], budget: _Budget
+) -> tuple[Side, JoinStep]:
+    """What was joined before with one more item, by the factors that this makes usable."""
+    method = choose(joined, item, number, factors)
+    budget.check(method.source)
+    kept, candidates = [], 0
+    for pairs in method.source.pairs():
+        candidates += len(pairs[0])
+        kept.append(true_pairs(joined, item, pairs, method.residual))
+    budget.left -= candidates
+    found = joined.with_pairs(item, concatenated(kept))
+    rows = joined.length, item.length
+    return found, JoinStep(number, method.name, rows, candidates, found.length)
+
+
+@dataclass(slots=True)
+class _Budget:
+    """How many pairs a join may look at in all, and how many it still may."""
+
+    limit: int
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = self.limit
+
+    def check(self, source: PairSource) -> None:
+        """Raises TooManyPairs where a source has more pairs than are left."""
+        if source.at_most > self.left and source.count > self.left:
+            raise TooManyPairs(self.limit - self.left + source.count, self.limit)

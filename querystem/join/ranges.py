@@ -1,0 +1,189 @@
+"""Ranges: pairs of rows where a value of one side lies between bounds from the other side.
+
+One side is sorted; the rows that go with a row of the other side are then a range of it, found by
+binary search. Where the sides have equalities as well, they are sorted by those keys first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s, Mask
+from querystem.expressions import Expression, Op
+from querystem.join.factors import Comparison
+from querystem.join.keys import coordinates
+from querystem.join.sides import PAIRS_AT_ONCE, Pairs, Side
+from querystem.pace import spending
+
+# Units (`querystem.pace`) of a row that is sorted and looked up, and of a pair that is found.
+_ROW_UNITS, _PAIR_UNITS = 300, 20
+
+_ABOVE = frozenset({Op.GT, Op.GE})
+_SearchSide: TypeAlias = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Conditions `value op bound`: the value is of one side, the bounds are of the other."""
+
+    value: Expression
+    conditions: tuple[Comparison, ...]
+
+    @property
+    def is_band(self) -> bool:
+        """Whether there is a bound from below and one from above."""
+        return len({one.op in _ABOVE for one in self.conditions}) == 2
+
+
+def bounds_of(inequalities: Sequence[Comparison]) -> list[Bounds]:
+    """The inequalities by their left expression."""
+    groups: dict[Expression, list[Comparison]] = {}
+    for one in inequalities:
+        groups.setdefault(one.left, []).append(one)
+    return [Bounds(value, tuple(group)) for value, group in groups.items()]
+
+
+@dataclass(frozen=True)
+class RangeJoin:
+    """The pairs of a row of `ordered` and a row of `other` for which all conditions of `bounds`
+    are true, and whose codes are equal, if there are any. A code below 0 equals none.
+    """
+
+    ordered: Side
+    other: Side
+    bounds: Bounds
+    codes: tuple[Int64s, Int64s] | None = None
+
+    @cached_property
+    def count(self) -> int:
+        """The number of pairs."""
+        if not self.ordered.length or not self.other.length:
+            return 0
+        return int(self._found.counts.sum())
+
+    @property
+    def at_most(self) -> int:
+        return self.count
+
+    def pairs(self) -> Iterator[Pairs]:
+        """All pairs as (row of `ordered`, row of `other`), some at a time."""
+        if not self.count:
+            return
+        found = self._found
+        for begin, end in _pieces(found.counts):
+            one, other = found.pairs(begin, end)
+            spending()(_PAIR_UNITS * len(one))
+            yield one, other
+
+    @cached_property
+    def _found(self) -> _Ranges:
+        spending()(_ROW_UNITS * (self.ordered.length + self.other.length))
+        value, type_ = self.ordered.values(self.bounds.value), self.bounds.value.type
+        own, _ = coordinates(value, type_, value[:0], type_)
+        places = self._places(own, _valid(value))
+        starts, ends = places.whole(self.other.length)
+        for one in self.bounds.conditions:
+            bound = self.other.values(one.right)
+            numbers, limits = coordinates(value, type_, bound, one.right.type)
+            found = places.find(numbers, limits, _side(one.op))
+            if one.op in _ABOVE:
+                starts = np.maximum(starts, found)
+            else:
+                ends = np.minimum(ends, found)
+            ends = np.where(_valid(bound), ends, starts)
+        return _Ranges(places.order, starts, np.maximum(ends - starts, 0))
+
+    def _places(self, values: Int64s, known: Mask) -> _PlainPlaces | _CodedPlaces:
+        if self.codes is None:
+            rows = np.flatnonzero(known)
+            return _PlainPlaces(rows[np.argsort(values[rows], kind="stable")])
+        code, sought = self.codes
+        rows = np.flatnonzero(known & (code >= 0))
+        order = rows[np.lexsort((values[rows], code[rows]))]
+        return _CodedPlaces(order, code[order], sought)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Row r of the other side goes with `order[starts[r] : starts[r] + counts[r]]`."""
+
+    order: Int64s
+    starts: Int64s
+    counts: Int64s
+
+    def pairs(self, begin: int, end: int) -> Pairs:
+        """The pairs of the rows `[begin, end)` of the other side."""
+        counts = self.counts[begin:end]
+        ends = np.cumsum(counts)
+        # Pairs are numbered; a row's first pair is at its start, and the others follow.
+        shifts = np.repeat(self.starts[begin:end] - (ends - counts), counts)
+        ordered = self.order[np.arange(len(shifts)) + shifts]
+        return ordered, np.repeat(np.arange(begin, end), counts)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainPlaces:
+    """Rows in the order of their values, and the places of limits among them."""
+
+    order: Int64s
+
+    def whole(self, length: int) -> tuple[Int64s, Int64s]:
+        """Begin and end of the range of all values, for each row of the other side."""
+        return np.zeros(length, np.int64), np.full(length, len(self.order))
+
+    def find(self, values: Int64s, limits: Int64s, side: _SearchSide) -> Int64s:
+        """The places where limits stand among the values, before or after equal ones."""
+        return values[self.order].searchsorted(limits, side)
+
+
+@dataclass(frozen=True, slots=True)
+class _CodedPlaces:
+    """Rows in the order of their codes, then of their values, and the places of limits among them.
+
+    `sought` is the code of each row of the other side. Code c and the value that has rank r among
+    all values are one number, c * room + r.
+    """
+
+    order: Int64s
+    codes: Int64s
+    sought: Int64s
+
+    def whole(self, _: int) -> tuple[Int64s, Int64s]:
+        """Begin and end of the range of a row's code, for each row of the other side."""
+        begin = self.codes.searchsorted(self.sought)
+        return begin, self.codes.searchsorted(self.sought, "right")
+
+    def find(self, values: Int64s, limits: Int64s, side: _SearchSide) -> Int64s:
+        """The places where limits stand among the values of their codes."""
+        values = values[self.order]
+        distinct = np.unique(values)
+        room = len(distinct) + 1
+        numbers = self.codes * room + distinct.searchsorted(values)
+        return numbers.searchsorted(self.sought * room + distinct.searchsorted(limits, side))
+
+
+def _side(op: Op) -> _SearchSide:
+    """Where a limit is put among values equal to it, so that the range holds or leaves them."""
+    return "right" if op in (Op.GT, Op.LE) else "left"
+
+
+def _pieces(counts: Int64s) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with about PAIRS_AT_ONCE pairs each, or a single row with more."""
+    ends = np.cumsum(counts)
+    begin = 0
+    while begin < len(counts):
+        done = ends[begin - 1] if begin else 0
+        end = max(begin + 1, int(ends.searchsorted(done + PAIRS_AT_ONCE, "right")))
+        yield begin, end
+        begin = end
+
+
+def _valid(array: pa.Array) -> Mask:
+    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid

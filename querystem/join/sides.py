@@ -1,0 +1,116 @@
+"""A side of a join: an item, or what has been joined of several items so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from querystem.expressions import TRUE, Expression, columns_of
+from querystem.join.factors import item_of
+from querystem.kernel import matches, values_of
+
+# Pairs of rows: numbers of rows of the left side, and of the right side's row beside each.
+Pairs: TypeAlias = tuple[Int64s, Int64s]
+
+# So many pairs are looked at before anything else may go on.
+PAIRS_AT_ONCE = 1 << 20
+_ROWS_AT_ONCE = 1 << 17
+
+
+@dataclass(frozen=True)
+class Side:
+    """Combinations of a row of each of some items.
+
+    Combination k has row `places[n][k]` of item n. An item's places are None where they are all its
+    rows in order.
+    """
+
+    items: Mapping[int, pa.RecordBatch]
+    places: Mapping[int, Int64s | None]
+    length: int
+
+    @classmethod
+    def of_item(cls, number: int, rows: pa.RecordBatch) -> Side:
+        return cls({number: rows}, {number: None}, rows.num_rows)
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        return frozenset(self.items)
+
+    def values(self, expression: Expression) -> pa.Array:
+        """The value of an expression over the items' columns, for each combination."""
+        return values_of(expression, self.rows(columns_of(expression)))
+
+    def rows(self, columns: Iterable[str], chosen: Int64s | None = None) -> pa.RecordBatch:
+        """Some columns of the chosen combinations, or of all."""
+        names = sorted(set(columns))
+        arrays = [self._column(name, chosen) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _column(self, name: str, chosen: Int64s | None) -> pa.Array:
+        number = item_of(name)
+        column = self.items[number].column(name)
+        places = _at(self.places[number], chosen)
+        return column if places is None else column.take(pa.array(places))
+
+    def chosen(self, rows: Int64s) -> Side:
+        """The combinations at these places."""
+        places = {number: _at(places, rows) for number, places in self.places.items()}
+        return Side(self.items, places, len(rows))
+
+    def matching(self, condition: Expression) -> Side:
+        """The combinations for which a condition is true."""
+        true = matches(condition, self.rows(columns_of(condition)))
+        return self.chosen(np.flatnonzero(true))
+
+    def with_pairs(self, other: Side, pairs: Pairs) -> Side:
+        """The combinations that pairs of a combination of this side and one of another make."""
+        mine, theirs = self.chosen(pairs[0]), other.chosen(pairs[1])
+        items = {**mine.items, **theirs.items}
+        return Side(items, {**mine.places, **theirs.places}, len(pairs[0]))
+
+
+def _at(places: Int64s | None, chosen: Int64s | None) -> Int64s | None:
+    if places is None or chosen is None:
+        return places if chosen is None else chosen
+    return places[chosen]
+
+
+def true_pairs(left: Side, right: Side, pairs: Pairs, condition: Expression) -> Pairs:
+    """Those of the pairs for which a condition is true."""
+    if condition == TRUE:
+        return pairs
+    found = [_true(left, right, some, condition) for some in _blocks(pairs)]
+    return concatenated(found)
+
+
+def _true(left: Side, right: Side, pairs: Pairs, condition: Expression) -> Pairs:
+    one, other = pairs
+    names = set(columns_of(condition))
+    mine = {name for name in names if item_of(name) in left.items}
+    rows = left.rows(mine, one), right.rows(names - mine, other)
+    together = pa.RecordBatch.from_arrays(
+        [column for part in rows for column in part.columns],
+        names=[name for part in rows for name in part.schema.names],
+    )
+    true = matches(condition, together)
+    return one[true], other[true]
+
+
+def _blocks(pairs: Pairs) -> Iterator[Pairs]:
+    for begin in range(0, len(pairs[0]), _ROWS_AT_ONCE):
+        end = begin + _ROWS_AT_ONCE
+        yield pairs[0][begin:end], pairs[1][begin:end]
+
+
+def concatenated(parts: list[Pairs]) -> Pairs:
+    """The pairs of all parts."""
+    none = np.empty(0, np.int64)
+    if not parts:
+        return none, none
+    return np.concatenate([one for one, _ in parts]), np.concatenate([two for _, two in parts])

@@ -1,0 +1,67 @@
+"""The join equals nested loops, for random conditions over random items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from querystem.expressions import Expression
+from querystem.join import equality, join, methods, ranges, sides
+from tests.querystem.join.support import (
+    Columns,
+    Rows,
+    batch,
+    item_columns,
+    item_rows,
+    join_conditions,
+    nested_loops,
+    places_of,
+)
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+@contextmanager
+def small_pieces(many_pairs: int) -> Iterator[None]:
+    """Work in pieces of a few rows; equalities with so many pairs for each row are many."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in (("PAIRS_AT_ONCE", ranges), ("PAIRS_AT_ONCE", methods)):
+            patch.setattr(module, name, 3)
+        patch.setattr(sides, "_ROWS_AT_ONCE", 4)
+        patch.setattr(equality, "_LEAST_CHUNK", 2)
+        patch.setattr(equality, "_CHUNK_TABLES", 1)
+        patch.setattr(methods, "_MANY_PAIRS", many_pairs)
+        yield
+
+
+def check(columns: Columns, rows: list[Rows], on: Expression) -> None:
+    items = [batch(some, kinds) for some, kinds in zip(rows, columns, strict=True)]
+    found = join(items, on, most_pairs=10**9)
+    assert places_of(found) == nested_loops(rows, on), found.steps
+    assert found.steps == () or found.steps[-1].kept == len(found.places[0])
+    assert {found.first, *[step.item for step in found.steps]} == set(range(len(items)))
+
+
+@settings(max_examples=4 * settings().max_examples, suppress_health_check=_SLOW)
+@given(st.data())
+def test_oracle_of_two_items(data: DataObject) -> None:
+    columns = data.draw(item_columns(2, 2))
+    rows, on = data.draw(item_rows(columns)), data.draw(join_conditions(columns))
+    check(columns, rows, on)
+    with small_pieces(many_pairs=0):
+        check(columns, rows, on)
+
+
+@settings(max_examples=2 * settings().max_examples, suppress_health_check=_SLOW)
+@given(st.data())
+def test_oracle_of_several_items(data: DataObject) -> None:
+    columns = data.draw(item_columns(1, 5))
+    rows, on = data.draw(item_rows(columns)), data.draw(join_conditions(columns))
+    check(columns, rows, on)
+    with small_pieces(many_pairs=data.draw(st.sampled_from((0, 8)))):
+        check(columns, rows, on)
