@@ -80,13 +80,14 @@ def text_source(query: Query, streams: TenantStreams) -> BoundText:
 
 @dataclass(frozen=True, slots=True)
 class StoredTexts:
-    """The texts that a question about a registration is read from.
+    """The texts that a question about a registration is read from: the query's form and, in the
+    order of its legs, the keys of their predicates.
 
     `window` is empty where the caller brings none; else it is a text about a stream of the schema.
     """
 
     form: str
-    predicate_key: str
+    predicate_keys: tuple[str, ...]
     window: str
     unrefreshed: bool
     stream_id: int
@@ -106,7 +107,7 @@ def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bo
     registration = find_registration(state, source.tenant, source.handle)
     return StoredTexts(
         registration.query,
-        state.predicates[registration.predicate_id].key,
+        tuple(state.predicates[leg.predicate_id].key for leg in registration.legs),
         window,
         unrefreshed,
         registration.stream_id,
@@ -116,7 +117,7 @@ def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bo
 
 def known_reading(memo: Memo, texts: StoredTexts) -> Reading | None:
     """The reading of texts, where it is remembered."""
-    query = memo.get(_query_key(texts.form, texts.predicate_key))
+    query = memo.get(_query_key(texts.form, texts.predicate_keys))
     if not isinstance(query, Query):
         return None
     if not texts.window:
@@ -127,7 +128,7 @@ def known_reading(memo: Memo, texts: StoredTexts) -> Reading | None:
 
 def read_texts(memo: Memo, texts: StoredTexts) -> Reading:
     """Reads texts, in any thread. Raises QueryError for a window that is none."""
-    query = read_query(memo, texts.form, texts.predicate_key)
+    query = read_query(memo, texts.form, texts.predicate_keys)
     if not texts.window:
         return Reading(query, query.leg.window)
     spending()(len(texts.window) * _UNITS)
@@ -137,20 +138,20 @@ def read_texts(memo: Memo, texts: StoredTexts) -> Reading:
     return Reading(query, window)
 
 
-def read_query(memo: Memo, form: str, predicate_key: str) -> Query:
-    """The query that was stored as these two texts. In any thread."""
-    held = memo.get(_query_key(form, predicate_key))
+def read_query(memo: Memo, form: str, predicate_keys: tuple[str, ...]) -> Query:
+    """The query that was stored as this form, with a key for each of its legs. In any thread."""
+    held = memo.get(_query_key(form, predicate_keys))
     if isinstance(held, Query):
         return held
-    size = len(form) + len(predicate_key)
+    size = len(form) + sum(map(len, predicate_keys))
     spending()(size * _UNITS)
-    query = Query.read(form, (predicate_key,))
-    memo.put(_query_key(form, predicate_key), query, size * _HELD)
+    query = Query.read(form, predicate_keys)
+    memo.put(_query_key(form, predicate_keys), query, size * _HELD)
     return query
 
 
-def _query_key(form: str, predicate_key: str) -> tuple[str, str, str]:
-    return "query", form, predicate_key
+def _query_key(form: str, predicate_keys: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
+    return "query", form, predicate_keys
 
 
 def _window_key(texts: StoredTexts, query: Query) -> tuple[object, ...]:
