@@ -18,12 +18,14 @@ from psoup.store.errors import (
 )
 from psoup.store.log.events import (
     Accept,
+    Composite,
     Confirm,
     Data,
     Entry,
     Event,
     Expire,
     Jump,
+    LegPredicate,
     Register,
     RegisterMany,
     Renew,
@@ -36,6 +38,7 @@ from psoup.store.log.events import (
 )
 from psoup.store.log.log import Log
 from psoup.store.log.position import START, Position
+from psoup.store.state.legs import RegisteredLeg
 from psoup.store.state.losses import NO_LOSS, Hole, Losses, Lost
 from psoup.store.state.predicates import Predicate
 from psoup.store.state.registrations import Registration
@@ -51,6 +54,7 @@ __all__ = [
     "Accept",
     "AcceptedBatch",
     "Commit",
+    "Composite",
     "Confirm",
     "Conflict",
     "CorruptStore",
@@ -65,6 +69,7 @@ __all__ = [
     "ForeignPosition",
     "Hole",
     "Jump",
+    "LegPredicate",
     "Log",
     "LogTrimmed",
     "Losses",
@@ -75,6 +80,7 @@ __all__ = [
     "Predicate",
     "Register",
     "RegisterMany",
+    "RegisteredLeg",
     "Registration",
     "Renew",
     "Repairing",

@@ -44,6 +44,9 @@ CATALOG = pa.schema(
     ]
 )
 
+# The legs of a registration after its first: a list without any, or NULL, where it has one leg.
+MORE_LEGS = pa.list_(pa.struct([("stream_id", pa.int64()), ("predicate_id", pa.int64())]))
+
 REGISTRATIONS = pa.schema(
     [
         ("handle", pa.binary()),
@@ -61,6 +64,7 @@ REGISTRATIONS = pa.schema(
         ("stamp", INSTANT),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
+        ("more_legs", MORE_LEGS),
     ]
 )
 

@@ -103,10 +103,19 @@ def read_newest(
 def read_files(
     folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema, repeated: Iterable[str] = ()
 ) -> pa.Table:
-    """Reads all rows of an unpartitioned table; columns of `repeated` values as dictionaries."""
+    """Reads all rows of an unpartitioned table; columns of `repeated` values as dictionaries.
+    Columns that a file of an earlier format lacks are NULL."""
     repeated = list(repeated)
     tables = [reader(folder.root, file).whole(repeated) for file in snapshot.files.values()]
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+    whole = [_with_missing(table, schema) for table in tables]
+    return pa.concat_tables(whole) if whole else schema.empty_table()
+
+
+def _with_missing(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table
 
 
 def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
@@ -138,12 +147,8 @@ def _load_registrations(state: State, table: pa.Table) -> None:
         table = table.take(pa.array(order))
     table = with_constants(_with_micros(table, "stamp"), {"contact": 0})
     state.registrations.extend(table)
-    _count_registrations(state, table.column("stream_id").to_numpy())
-
-
-def _count_registrations(state: State, streams: Any) -> None:
-    ids, counts = np.unique(streams, return_counts=True)
-    for stream_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+    registrations, _ = state.columns
+    for stream_id, count in registrations.by_stream().items():
         stream = state.streams[stream_id]
         state.streams[stream_id] = replace(stream, registrations=count)
 

@@ -14,6 +14,7 @@ from psoup.errors import BadRequest, KeyTaken
 from psoup.lookup import find_registration
 from psoup.store import (
     START,
+    LegPredicate,
     Position,
     Register,
     RegisterMany,
@@ -25,7 +26,7 @@ from psoup.store import (
 from psoup.store.log.events import MANY
 from psoup.store.state.columns import HANDLE_BYTES
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
-from querystem.query import Query
+from querystem.query import Leg, Query
 from querystem.refresh import RefreshOn
 
 
@@ -102,38 +103,45 @@ class RegisterAll:
         return None if handle is None else state.registrations[handle]
 
     def _append(self, draft: CommitDraft, one: Prepared) -> tuple[bytes, Position]:
-        stream_id, key = self.streams[one.query.leg.stream], one.query.leg.predicate_key
-        known = draft.state.predicates.find(stream_id, key)
-        predicate_id = draft.state.next_predicate_id if known is None else known
+        ids = _PredicateIds(draft.state)
         event = Register(
             handle=os.urandom(HANDLE_BYTES),
             client_key=one.client_key,
-            stream_id=stream_id,
-            predicate_id=predicate_id,
-            key=key,
+            legs=tuple(self._leg(leg, ids) for leg in one.query.legs),
             text=self.text,
             parameters=one.parameters,
             query=one.query.form,
             lease=self.lease,
-            trigger=self._trigger(draft.state, one.query, (stream_id, key), predicate_id),
+            trigger=self._trigger(one.query, ids),
         )
         return event.handle, draft.append(self.tenant, self.owner, event)
 
-    def _trigger(
-        self, state: State, query: Query, own: tuple[int, str], predicate_id: int
-    ) -> Trigger | None:
-        """The predicate whose rows refresh the query; None where no rows do.
+    def _leg(self, leg: Leg, ids: _PredicateIds) -> LegPredicate:
+        stream_id, key = self.streams[leg.stream], leg.predicate_key
+        return LegPredicate(stream_id, ids.id_of(stream_id, key), key)
 
-        `own` is the stream and key of the query's own predicate, whose id is `predicate_id`.
-        """
+    def _trigger(self, query: Query, ids: _PredicateIds) -> Trigger | None:
+        """The predicate whose rows refresh the query; None where no rows do."""
         if not isinstance(query.refresh, RefreshOn):
             return None
-        other = self.streams[query.refresh.stream], query.refresh.predicate_key
-        if other == own:
-            return Trigger(other[0], predicate_id, other[1])
-        known = state.predicates.find(*other)
-        free = max(state.next_predicate_id, predicate_id + 1)
-        return Trigger(other[0], free if known is None else known, other[1])
+        stream_id, key = self.streams[query.refresh.stream], query.refresh.predicate_key
+        return Trigger(stream_id, ids.id_of(stream_id, key), key)
+
+
+class _PredicateIds:
+    """The ids of the predicates that one registration names: those that there are keep theirs, new
+    ones get the next ids in the order they are asked for, and equal ones have one id."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._new: dict[tuple[int, str], int] = {}
+
+    def id_of(self, stream_id: int, key: str) -> int:
+        known = self._state.predicates.find(stream_id, key)
+        if known is not None:
+            return known
+        free = self._state.next_predicate_id + len(self._new)
+        return self._new.setdefault((stream_id, key), free)
 
 
 @dataclass(frozen=True, slots=True)

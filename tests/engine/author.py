@@ -17,6 +17,7 @@ from psoup.store import (
     Data,
     Entry,
     Event,
+    LegPredicate,
     Position,
     Register,
     State,
@@ -81,7 +82,8 @@ class Author:
         handle = secrets.token_bytes(16)
         form = json.dumps(query.to_json())
         key = query.leg.predicate_key
-        self.append(Register(handle, "", stream_id, predicate, key, "", "{}", form, 0, trigger))
+        leg = LegPredicate(stream_id, predicate, key)
+        self.append(Register(handle, "", (leg,), "", "{}", form, 0, trigger))
         return handle, predicate
 
     def unregister(self, handle: bytes) -> Position:

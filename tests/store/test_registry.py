@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.store import Position, Predicate, Registration
+from psoup.store import Position, Predicate, RegisteredLeg, Registration
+from psoup.store.layout import MORE_LEGS
 from psoup.store.state import column_mapping
 from psoup.store.state.columns import with_constants
 from psoup.store.state.drafts import DraftPredicates, DraftRegistrations
+from psoup.store.state.legs import LegsColumn, no_more_legs
 from psoup.store.state.predicates import Predicates
 from psoup.store.state.registrations import Registrations
 
@@ -35,20 +38,24 @@ def squeezed_often(monkeypatch: pytest.MonkeyPatch) -> None:
 def registration(number: int, at: int) -> Registration:
     handle = (number * 2**60 % 2**128 + number).to_bytes(16)
     key = f"k{number}" if number % 3 else ""
+    legs = tuple(RegisteredLeg(1 + (number + n) % 3, number + n) for n in range(1 + number % 4))
     return Registration(
-        handle, f"t{number % 2}", f"o{number % 5 % 2}", key, 1 + number % 2, number, number % 2,
+        handle, f"t{number % 2}", f"o{number % 5 % 2}", key, legs, number % 2,
         number % 7, f"SELECT {at}", "{}", f"form {number % 4}", 60, at, Position(at, 0),
     )  # fmt: skip
 
 
 def table_of(values: list[Registration]) -> pa.Table:
+    names = [name for name in Registration.__slots__ if name != "legs"]
     rows = [
-        {name: getattr(one, name) for name in Registration.__slots__}
+        {name: getattr(one, name) for name in (*names, "stream_id", "predicate_id")}
         | {"position": one.position.packed}
+        | {"more_legs": [asdict(leg) for leg in one.legs[1:]] or None}
         for one in sorted(values, key=lambda one: one.handle)
     ]
-    columns = {name: [row[name] for row in rows] for name in Registration.__slots__}
-    types = {"handle": pa.binary()}
+    names += ["stream_id", "predicate_id", "more_legs"]
+    columns = {name: [row[name] for row in rows] for name in names}
+    types = {"handle": pa.binary(), "more_legs": MORE_LEGS}
     integers = (
         "stream_id", "predicate_id", "trigger_stream_id", "trigger_id", "lease", "stamp",
         "position", "contact",
@@ -126,7 +133,12 @@ def _check_rows(base: Registrations, model: dict[bytes, Registration]) -> None:
     handles = pa.array([*model, b"-" * 16], pa.binary())
     rows = base.rows_of(handles)
     assert rows[-1] == -1
-    assert base.take(rows[:-1]).column("handle").to_pylist() == list(model)
+    taken = base.take(rows[:-1])
+    assert taken.column("handle").to_pylist() == list(model)
+    expected = [[asdict(leg) for leg in one.legs[1:]] for one in model.values()]
+    assert taken.column("more_legs").to_pylist() == expected
+    read = Counter(stream for one in model.values() for stream in one.streams)
+    assert base.by_stream() == read
 
 
 @given(OPERATIONS, st.integers(1, 4), st.sampled_from(["", "o0", "o1", "o9"]))
@@ -223,3 +235,20 @@ def test_memory_is_reused_when_registrations_go() -> None:
     for handle in sorted(made.model)[: len(made.model) * 9 // 10]:
         del made.columns[handle]
     assert made.columns.nbytes < full / 3
+
+
+def test_a_registration_of_one_leg_takes_nothing_for_legs() -> None:
+    legs = LegsColumn()
+    legs.extend(no_more_legs(1000))
+    legs.append(())
+    assert legs.nbytes == 0 and legs[1000] == ()
+
+
+def test_legs_come_out_of_any_cut_of_an_array_as_they_were_put_in() -> None:
+    lists = [[{"stream_id": n, "predicate_id": 10 * n}] * (n % 3) for n in range(20)]
+    whole = pa.array(lists, MORE_LEGS)
+    for begin in range(20):
+        legs = LegsColumn()
+        legs.extend(pa.chunked_array([whole.slice(begin, 3), whole.slice(begin + 3)]))
+        for order in (np.arange(20 - begin), np.arange(20 - begin)[::-1]):
+            assert legs.take(order).to_pylist() == [lists[begin + row] for row in order]

@@ -19,6 +19,7 @@ from psoup.store import (
     Epoch,
     Event,
     ForeignPosition,
+    LegPredicate,
     NotAStore,
     Position,
     Register,
@@ -51,9 +52,8 @@ def data(stream_id: int, first: int, rows: int, publisher: str = "", sequence: i
 
 
 def register(number: int, stream_id: int, predicate_id: int, key: str, client_key: str) -> Register:
-    return Register(
-        number.to_bytes(16), client_key, stream_id, predicate_id, key, "SELECT", "{}", "{}", 60
-    )
+    leg = LegPredicate(stream_id, predicate_id, key)
+    return Register(number.to_bytes(16), client_key, (leg,), "SELECT", "{}", "{}", 60)
 
 
 def many(*rows: tuple[int, int, str, str], stream_id: int = 1) -> RegisterMany:
@@ -139,9 +139,10 @@ def test_many_at_once_are_the_same_as_one_by_one() -> None:
             at_once, singly = folded(EVENTS[:cut]), folded(EVENTS[:cut])
             at_once.apply(entries(EVENTS)[cut])
             for row in event.rows.to_pylist():
+                leg = LegPredicate(event.stream_id, row["predicate_id"], row["key"])
                 one = Register(
-                    row["handle"], row["client_key"], event.stream_id, row["predicate_id"],
-                    row["key"], event.text, row["parameters"], event.query, event.lease,
+                    row["handle"], row["client_key"], (leg,), event.text, row["parameters"],
+                    event.query, event.lease,
                 )  # fmt: skip
                 singly.apply(replace(entries(EVENTS)[cut], event=one))
             assert at_once == singly

@@ -63,9 +63,8 @@ async def registration_messages(
     """Their queries are read in a thread, and others have their say between two of them."""
 
     def read() -> list[Query]:
-        return [
-            read_query(core.maker.memo, one.query, (_ANY,) * len(one.legs)) for one in registrations
-        ]
+        memo = core.maker.memo
+        return [read_query(memo, one.query, (_ANY,) * len(one.legs)) for one in registrations]
 
     messages = []
     for registration, query in zip(registrations, await core.in_thread(read), strict=True):

@@ -44,20 +44,48 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
-    """A query was registered. `query` and `parameters` are JSON. `key` is the predicate's normal
-    form, also JSON; `query` is the rest of the bound form."""
+class LegPredicate:
+    """The predicate of a leg, over the leg's stream. `key` is its normal form as JSON."""
 
-    handle: bytes
-    client_key: str
     stream_id: int
     predicate_id: int
     key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A join that registrations can share, and the predicate of one over its combinations.
+
+    `legs` are the ids of its streams and `factors` the equalities between them as JSON, both in an
+    order that is equal for equal composites. Parts whose ts are more than `span` apart are left
+    out; None leaves out nothing.
+    """
+
+    composite_id: int
+    legs: tuple[int, ...]
+    factors: str
+    span: int | None
+    predicate_id: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A query was registered. `legs` are in the order of the query's. `query` is the bound form
+    without their predicates, as JSON, and so are `parameters`.
+
+    `composite` is room for the join that the engine is to find ahead of time.
+    """
+
+    handle: bytes
+    client_key: str
+    legs: tuple[LegPredicate, ...]
     text: str
     parameters: str
     query: str
     lease: int
     trigger: Trigger | None = None
+    composite: Composite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +282,8 @@ def _columns(event: Event) -> dict[str, Any]:
             columns = _definition("register_many", stream_id, text=text, query=query, lease=lease)
             return columns | {"rows": rows.num_rows, "payload": _encode(rows)}
         case Register():
-            body = {field.name: getattr(event, field.name) for field in fields(event)}
-            body["handle"] = event.handle.hex()
-            body["trigger"] = None if event.trigger is None else asdict(event.trigger)
-            return _definition("register", body.pop("stream_id"), **body)
+            body = asdict(event) | {"handle": event.handle.hex()}
+            return _definition("register", event.legs[0].stream_id, **body)
 
 
 def _definition(kind: str, stream_id: int | None, **body: Any) -> dict[str, Any]:
@@ -302,16 +328,30 @@ def _event(row: Mapping[str, Any]) -> Event:
         case "confirm":
             return Confirm(**json.loads(row["body"]))
         case "register":
-            body = json.loads(row["body"])
-            handle, trigger = bytes.fromhex(body.pop("handle")), body.pop("trigger")
-            found = None if trigger is None else Trigger(**trigger)
-            return Register(handle=handle, stream_id=stream_id, trigger=found, **body)
+            return _register(stream_id, json.loads(row["body"]))
         case "register_many":
             return RegisterMany(
                 stream_id=stream_id, rows=_decode(row["payload"]), **json.loads(row["body"])
             )
         case kind:
             raise ValueError(f"the log holds an event of an unknown kind: {kind}")
+
+
+def _register(stream_id: int, body: dict[str, Any]) -> Register:
+    """Reads a registration; one of format 2 has one leg, whose parts stand beside the others."""
+    if "legs" not in body:
+        leg = {"predicate_id": body.pop("predicate_id"), "key": body.pop("key")}
+        body["legs"] = [{"stream_id": stream_id} | leg]
+    trigger, composite = body.pop("trigger"), body.pop("composite", None)
+    if composite is not None:
+        composite["legs"] = tuple(composite["legs"])
+    return Register(
+        handle=bytes.fromhex(body.pop("handle")),
+        legs=tuple(LegPredicate(**leg) for leg in body.pop("legs")),
+        trigger=None if trigger is None else Trigger(**trigger),
+        composite=None if composite is None else Composite(**composite),
+        **body,
+    )
 
 
 def _encode(rows: pa.Table) -> bytes:

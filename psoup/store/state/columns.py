@@ -116,7 +116,7 @@ class TextColumn:
         self._ends.append(len(self._bytes))
 
     def extend(self, values: Any) -> None:
-        for chunk in _chunks(values):
+        for chunk in chunks_of(values):
             ends, content = _layout(chunk.cast(pa.large_string()), np.int64)
             self._ends.extend(ends[1:] + (len(self._bytes) - ends[0]))
             self._bytes.extend(content)
@@ -162,7 +162,7 @@ class InternedColumn:
         self._codes.append(self._last[1])
 
     def extend(self, values: Any) -> None:
-        for chunk in _chunks(values):
+        for chunk in chunks_of(values):
             encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
             codes = self._intern(encoded.dictionary)
             self._codes.extend(codes[encoded.indices.to_numpy()])
@@ -238,7 +238,7 @@ class HandleColumn:
 
 def handle_halves(values: Any) -> Any:
     """Turns handles, an Arrow array of binary, into pairs of numbers."""
-    parts = [_layout(chunk, np.int32)[1].view(">u8") for chunk in _chunks(values)]
+    parts = [_layout(chunk, np.int32)[1].view(">u8") for chunk in chunks_of(values)]
     return np.concatenate([np.empty(0, ">u8"), *parts]).astype(np.uint64).reshape(-1, 2)
 
 
@@ -269,7 +269,8 @@ def same_texts(texts: TextColumn, wanted: pa.Array) -> Any:
     return same
 
 
-def _chunks(values: Any) -> Iterator[pa.Array]:
+def chunks_of(values: Any) -> Iterator[pa.Array]:
+    """The arrays that a chunked array consists of, or an array itself."""
     if isinstance(values, pa.ChunkedArray):
         yield from values.chunks
     else:

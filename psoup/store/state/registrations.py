@@ -23,21 +23,15 @@ from psoup.store.state.columns import (
     same_texts,
 )
 from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
+from psoup.store.state.legs import LegsColumn, RegisteredLeg
 
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class RegisteredLeg:
-    """A reference of a registered query to a stream, and its predicate."""
-
-    stream_id: int
-    predicate_id: int
-
-
-@dataclass(frozen=True, slots=True)
 class Registration:
-    """A registered query. `query` is the bound form without WHERE, which is the predicate's key.
+    """A registered query. `query` is the bound form without the predicates of its legs, which are
+    in the order of the text; their keys say what they are.
 
     `trigger_id` is the predicate over `trigger_stream_id` whose rows refresh it; 0 where none do.
     `contact` is the stamp of the last renewal of its lease; 0 where there was none.
@@ -47,8 +41,7 @@ class Registration:
     tenant: str
     owner: str
     client_key: str
-    stream_id: int
-    predicate_id: int
+    legs: tuple[RegisteredLeg, ...]
     trigger_stream_id: int
     trigger_id: int
     text: str
@@ -60,19 +53,31 @@ class Registration:
     contact: int = 0
 
     @property
-    def legs(self) -> tuple[RegisteredLeg, ...]:
-        """The legs of the query, in their order."""
-        return (RegisteredLeg(self.stream_id, self.predicate_id),)
-
-    @property
     def since(self) -> int:
         """The instant at which the lease began, the last time."""
         return max(self.contact, self.stamp)
 
     @property
-    def predicates(self) -> set[int]:
-        """The ids of the predicates that the registration needs matched."""
-        return {self.predicate_id, self.trigger_id} - {0}
+    def stream_id(self) -> int:
+        """The stream of the first leg."""
+        return self.legs[0].stream_id
+
+    @property
+    def predicate_id(self) -> int:
+        """The predicate of the first leg."""
+        return self.legs[0].predicate_id
+
+    @property
+    def streams(self) -> set[int]:
+        """The ids of the streams whose rows the registration reads."""
+        return {leg.stream_id for leg in self.legs}
+
+    @property
+    def predicates(self) -> tuple[int, ...]:
+        """The ids of the predicates that the registration needs matched: one for each leg, equal or
+        not, and the trigger's where no leg has it."""
+        ids = tuple(leg.predicate_id for leg in self.legs)
+        return ids if self.trigger_id in (0, *ids) else (*ids, self.trigger_id)
 
 
 class Registrations(ColumnMapping[bytes, Registration]):
@@ -87,13 +92,14 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._tenants, self._owners = InternedColumn(), InternedColumn()
         self._positions, self._contacts = NumberColumn(), NumberColumn()
         self._stamps, self._leases = NumberColumn(), NumberColumn()
+        self._streams, self._more_legs = NumberColumn(), LegsColumn()
         super().__init__(
             {
                 "handle": self._handles,
                 "tenant": self._tenants,
                 "owner": self._owners,
                 "client_key": self._client_keys,
-                "stream_id": NumberColumn(),
+                "stream_id": self._streams,
                 "predicate_id": NumberColumn(),
                 "trigger_stream_id": NumberColumn(),
                 "trigger_id": NumberColumn(),
@@ -104,6 +110,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "stamp": self._stamps,
                 "position": self._positions,
                 "contact": self._contacts,
+                "more_legs": self._more_legs,
             }
         )
 
@@ -155,6 +162,15 @@ class Registrations(ColumnMapping[bytes, Registration]):
         since = np.maximum(self._contacts.values[rows], self._stamps.values[rows])
         return self._handles.take(rows), since, self._leases.values[rows]
 
+    def by_stream(self) -> dict[int, int]:
+        """How many registrations read each stream; one that reads it in several legs is one."""
+        alive, first = self._alive.values, self._streams.values
+        rows, others = self._more_legs.streams
+        more = alive[rows] & (first[rows] != others)
+        once = np.unique(np.stack([rows[more], others[more]]), axis=1)[1]
+        ids, counts = np.unique(np.concatenate([first[alive], once]), return_counts=True)
+        return dict(zip(ids.tolist(), counts.tolist(), strict=True))
+
     def page(
         self, tenant: str, owner: str, after: tuple[int, bytes], limit: int
     ) -> list[Registration]:
@@ -198,7 +214,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
     def _value_at(self, row: int) -> Registration:
         parts = {name: column[row] for name, column in self._columns.items()}
         parts["position"] = Position.unpack(parts["position"])
-        return Registration(**parts)
+        first = RegisteredLeg(parts.pop("stream_id"), parts.pop("predicate_id"))
+        return Registration(legs=(first, *parts.pop("more_legs")), **parts)
 
     def _parts(self, value: Registration) -> tuple[Any, ...]:
         return (
@@ -217,6 +234,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
             value.stamp,
             value.position.packed,
             value.contact,
+            value.legs[1:],
         )
 
     def _index_all(self, begin: int, end: int) -> None:

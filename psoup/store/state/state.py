@@ -23,12 +23,14 @@ from psoup.store.log.events import (
     Entry,
     Expire,
     Jump,
+    LegPredicate,
     Register,
     RegisterMany,
     Renew,
     StreamCreated,
     StreamEnded,
     Tick,
+    Trigger,
     Unregister,
     Upgrade,
 )
@@ -43,6 +45,7 @@ from psoup.store.state.drafts import (
 )
 from psoup.store.state.jumps import Jumps
 from psoup.store.state.leases import Leases
+from psoup.store.state.legs import RegisteredLeg, no_more_legs
 from psoup.store.state.losses import NO_LOSS, Losses
 from psoup.store.state.predicates import Predicate, Predicates
 from psoup.store.state.registrations import Registration, Registrations
@@ -213,8 +216,7 @@ class State:
             entry.tenant,
             entry.owner,
             event.client_key,
-            event.stream_id,
-            event.predicate_id,
+            tuple(RegisteredLeg(leg.stream_id, leg.predicate_id) for leg in event.legs),
             trigger.stream_id if trigger else 0,
             trigger.predicate_id if trigger else 0,
             event.text,
@@ -225,14 +227,15 @@ class State:
             entry.position,
         )
         self.registrations[event.handle] = registration
-        self._count_registrations(event.stream_id, 1)
-        self._share(Predicate(event.predicate_id, entry.tenant, event.stream_id, event.key, 1))
-        if trigger is not None and trigger.predicate_id != event.predicate_id:
-            self._share(
-                Predicate(trigger.predicate_id, entry.tenant, trigger.stream_id, trigger.key, 1)
-            )
+        for stream_id in registration.streams:
+            self._count_registrations(stream_id, 1)
+        said: dict[int, LegPredicate | Trigger] = {leg.predicate_id: leg for leg in event.legs}
+        if trigger is not None:
+            said.setdefault(trigger.predicate_id, trigger)
+        for id_ in registration.predicates:
+            self._share(Predicate(id_, entry.tenant, said[id_].stream_id, said[id_].key, 1))
         touched.registrations.add(event.handle)
-        touched.predicates |= registration.predicates
+        touched.predicates.update(registration.predicates)
 
     def _share(self, predicate: Predicate) -> None:
         """Counts one more registration of a predicate, which may be new."""
@@ -240,7 +243,7 @@ class State:
             self.predicates.count_one(predicate.id, 1)
         else:
             self.predicates[predicate.id] = predicate
-            self.next_predicate_id = predicate.id + 1
+            self.next_predicate_id = max(self.next_predicate_id, predicate.id + 1)
 
     def _register_many(self, entry: Entry, event: RegisterMany, touched: Touched | None) -> None:
         """Does at once what registering the rows one after the other would do."""
@@ -258,7 +261,8 @@ class State:
             "position": entry.position.packed,
             "contact": 0,
         }
-        self.registrations.extend(with_constants(rows, same))
+        legs = rows.append_column("more_legs", no_more_legs(count))
+        self.registrations.extend(with_constants(legs, same))
         self._count_registrations(event.stream_id, count)
         ids, first, sharing = np.unique(
             rows.column("predicate_id").to_numpy(), return_index=True, return_counts=True
@@ -281,11 +285,12 @@ class State:
         registration = self.registrations.pop(handle)
         if registration.contact:
             touched.leases.add(handle)
-        self._count_registrations(registration.stream_id, -1)
+        for stream_id in registration.streams:
+            self._count_registrations(stream_id, -1)
         for predicate_id in registration.predicates:
             self._release(self.predicates[predicate_id])
         touched.registrations.add(handle)
-        touched.predicates |= registration.predicates
+        touched.predicates.update(registration.predicates)
 
     def _release(self, predicate: Predicate) -> None:
         if predicate.registrations == 1:
