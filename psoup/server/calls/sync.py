@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -31,7 +32,7 @@ MOST_ITEMS = 1000
 # Ids a client may name in `have` and `resend`, of all items of a call: a few bytes can name many.
 MOST_IDS = 50_000_000
 
-_UNLIMITED = 1 << 62
+_UNLIMITED = sys.maxsize
 
 
 async def sync(
