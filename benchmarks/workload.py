@@ -83,7 +83,7 @@ def register_mixed(client: Client, count: int, stream: str = "traffic") -> None:
 
 
 def mixed_texts(count: int) -> list[str]:
-    """The same queries, each as a text of its own."""
+    """The queries of `mixed`, each as a text of its own."""
     return [
         f"SELECT * FROM traffic WHERE {_filled(where, row)}"
         for where, table in mixed(count).items()

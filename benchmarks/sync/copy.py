@@ -1,4 +1,4 @@
-"""What a copy costs its client: processor time of one process that keeps it, gRPC included."""
+"""The cost of a copy to its client: processor time of one process that keeps it, gRPC included."""
 
 from __future__ import annotations
 

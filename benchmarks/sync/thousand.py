@@ -63,7 +63,9 @@ class Rush:
 
     @property
     def share(self) -> float:
-        """Of one client's time for each, if the cores divided it."""
+        """The time of the whole rush, as a share of what the clients would take one by one on all
+        cores.
+        """
         return max(self.done) / (self.alone * len(self.done) / (os.cpu_count() or 1))
 
 
