@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from client_sdk import Client
-from tests.generators import START, traffic
-from tests.system.processes import RunningStore
+from tests.support.generators import START, traffic
+from tests.support.system.processes import RunningStore
 
 STREAM = (
     "CREATE STREAM traffic (lane BIGINT, station BIGINT, speed DOUBLE, at TIMESTAMP) ORDERED BY at"

@@ -11,7 +11,7 @@ from benchmarks.sync.changes import SLIDING
 from benchmarks.timing import least_cpu
 from client_sdk import Client
 from client_sdk.copies import Copies
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 ROWS, QUICK_ROWS = 100_000, 10_000
 ROUNDS = 5

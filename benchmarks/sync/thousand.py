@@ -26,8 +26,8 @@ from benchmarks.sync.calls import FRAME, OPTIONS, SYNC, sync_request
 from benchmarks.timing import Times
 from client_sdk import Client
 from psoup.v1 import psoup_pb2 as pb
-from tests.generators import START
-from tests.system.processes import RunningStore
+from tests.support.generators import START
+from tests.support.system.processes import RunningStore
 
 AIM = 10.0
 FLAT = 1.25

@@ -9,7 +9,7 @@ import pytest
 
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._queue.outbox import Outbox
-from tests.client_sdk.copies.queue.flaky_store import SQL, FlakyStore, client_of
+from tests.support.client_sdk.flaky_store import SQL, FlakyStore, client_of
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from client_sdk import ConnectionFailed, Copies, Timeout
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._queue.outbox import Outbox
-from tests.client_sdk.copies.queue.flaky_store import FlakyStore, client_of, rows
+from tests.support.client_sdk.flaky_store import FlakyStore, client_of, rows
 
 
 @pytest.mark.parametrize("forgets", [False, True])

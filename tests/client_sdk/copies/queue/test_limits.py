@@ -10,7 +10,7 @@ import pytest
 from client_sdk import LimitExceeded, Timeout
 from client_sdk.copies._queue.outbox import Outbox
 from psoup.v1 import psoup_pb2 as pb
-from tests.client_sdk.copies.queue.flaky_store import FlakyStore, client_of, rows
+from tests.support.client_sdk.flaky_store import FlakyStore, client_of, rows
 
 
 def test_large_batches_are_cut(store: FlakyStore, opened: Callable[[], Outbox]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from client_sdk import AsyncClient, RowProblem
 from client_sdk.copies._queue.outbox import Outbox
-from tests.client_sdk.copies.queue.flaky_store import FlakyStore, client_of, rows
+from tests.support.client_sdk.flaky_store import FlakyStore, client_of, rows
 
 AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from client_sdk import Client, ConnectionFailed, Retry, Timeout
 from psoup.v1 import psoup_pb2 as pb
-from tests.client_sdk.fake_store import FakeStore
+from tests.support.client_sdk.fake_store import FakeStore
 
 SQL = "CREATE STREAM s (a BIGINT, b TEXT)"
 
