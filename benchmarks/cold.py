@@ -13,7 +13,7 @@ from benchmarks import workload
 from benchmarks.report import Report
 from benchmarks.stub import Stub
 from benchmarks.timing import Times, timed
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 AIM = 0.050
 SEGMENT_ROWS = 1 << 20

@@ -24,7 +24,7 @@ from client_sdk import Client
 from psoup.store import Store
 from psoup.store.delta.durable import put_if_absent
 from psoup.store.log.position import START, Position
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 STREAM = (
     "CREATE STREAM traffic (lane BIGINT, station BIGINT, speed DOUBLE, at TIMESTAMP, "

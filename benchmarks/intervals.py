@@ -12,7 +12,7 @@ from benchmarks.freshness import EpochWatch
 from benchmarks.kernel_queries import NAMES, Intervals
 from benchmarks.report import Report
 from client_sdk import Client
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 FIRST, LEAST = 4_096, 256
 LIMIT = 1.0

@@ -21,7 +21,7 @@ from benchmarks.stub import Invokes, Stub
 from benchmarks.timing import Times, interleaved, timed
 from client_sdk import Client
 from psoup.v1 import psoup_pb2 as pb
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 INVOKED = 100
 BIG_ROWS = 100_000

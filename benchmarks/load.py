@@ -1,4 +1,4 @@
-"""What clients do to a store all the time: publish, register and unregister, invoke.
+"""The load that clients put on a store all the time: they publish, register and unregister, invoke.
 
 Each is a thread with a client of its own; what it measured is taken from it by `drain`.
 """

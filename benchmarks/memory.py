@@ -1,4 +1,4 @@
-"""What processes take of the machine: resident memory, processor time, files on disk."""
+"""The share of the machine that processes take: resident memory, processor time, files on disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def processor(pids: Iterable[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Of one table: all that is on disk, named by an epoch or not."""
+    """All that one table has on disk, named by an epoch or not."""
 
     files: int
     nbytes: int

@@ -24,7 +24,7 @@ from benchmarks.timing import Times, timed
 from client_sdk import Client
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 TENANT = "heavy"
 SECONDS = 3.0

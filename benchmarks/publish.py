@@ -17,7 +17,7 @@ from benchmarks.timing import timed
 from client_sdk import Client
 from querystem.index.stem import QueryStem
 from querystem.language import CreateStream, bind_query, parse_statement
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 BATCH_ROWS = 20_000
 

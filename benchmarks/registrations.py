@@ -24,7 +24,7 @@ from psoup.engine.settings import EngineSettings
 from psoup.engine.step import next_stretch, take_step
 from psoup.store import Entry, Position, RegisterMany, Store
 from querystem.language import CreateStream, bind_query, parse_statement
-from tests.system.processes import Process, RunningStore
+from tests.support.system.processes import Process, RunningStore
 
 MANY = (
     "SELECT lane, station, speed, at FROM traffic "

@@ -1,4 +1,4 @@
-"""What a benchmark prints, and the JSON it leaves in benchmarks/results/."""
+"""A benchmark prints a report, and leaves it as JSON in benchmarks/results/."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Line:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """What goes under COLUMNS."""
+        """The texts that go under COLUMNS."""
         return self.what, _shown(self.value, self.unit), _ratio(self), _aim(self)
 
 
@@ -95,7 +95,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What matters for the numbers; nothing that names the machine."""
+    """The facts that matter for the numbers; nothing that names the machine."""
     return {
         "cores": os.cpu_count(),
         "processor": _processor(),

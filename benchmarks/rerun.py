@@ -1,4 +1,4 @@
-"""What a program does that keeps no answers: DuckDB in this process, running the query again."""
+"""A program that keeps no answers runs the query again: DuckDB in this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rerun:
         return self.select(outputs, "lane = ? AND station = ?", since, workload.pair(number))
 
     def select(self, outputs: str, where: str, since: datetime, values: tuple[Any, ...]) -> int:
-        """Of the rows after an instant."""
+        """Runs a query over the rows after `since`; gives how many it found."""
         text = f'SELECT {outputs} FROM traffic WHERE {where} AND "at" > ? AND "at" <= ?'
         with warnings.catch_warnings():
             # That this copies the rows once more; the other way takes longer.

@@ -19,7 +19,7 @@ from benchmarks.load import LIVE_QUERIES, Churn, Invoking, Publishing, running
 from benchmarks.memory import Holding, resident, tables
 from benchmarks.report import Report
 from benchmarks.timing import Times
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 STREAM = (
     "CREATE STREAM traffic (lane BIGINT, station BIGINT, speed DOUBLE, at TIMESTAMP) "

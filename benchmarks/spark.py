@@ -1,4 +1,4 @@
-"""What Spark takes for nothing: a job of one task that passes one row through Python."""
+"""The time that Spark takes for nothing: a job of one task that passes one row through Python."""
 
 from __future__ import annotations
 

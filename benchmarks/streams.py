@@ -17,7 +17,7 @@ from benchmarks.memory import processor
 from benchmarks.report import Report
 from benchmarks.timing import Times
 from client_sdk import Client
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 STREAMS = 50
 QUERIES = 20

@@ -55,7 +55,7 @@ class Invokes:
 
     @property
     def work(self) -> Times:
-        """What the server says it took before the first byte."""
+        """The times the server says it took before the first byte."""
         return Times([header.elapsed.ToMicroseconds() / 1e6 for header in self.headers])
 
 

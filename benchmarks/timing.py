@@ -50,7 +50,7 @@ def least_cpu(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, flo
 
 
 def repeated(call: Callable[..., Any], *given: Any, **named: Any) -> Callable[[int], Any]:
-    """The same call in every round."""
+    """Makes a call for `interleaved` that does one thing in every round."""
     return lambda _: call(*given, **named)
 
 

@@ -41,7 +41,7 @@ def run_all(names: Iterable[str], quick: bool, options: list[str]) -> int:
 
 
 def _run(name: str, options: list[str], limit: float) -> str:
-    """What went wrong, or nothing."""
+    """Runs one benchmark; gives what went wrong, or an empty text."""
     if limit <= 0:
         return "was not started: the time for all of them is over"
     command = [sys.executable, "-m", "benchmarks", name, *options]

@@ -26,7 +26,7 @@ from benchmarks.stub import Stub
 from benchmarks.timing import Times, interleaved, repeated, timed
 from client_sdk import Client
 from psoup.v1 import psoup_pb2 as pb
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 AGGREGATES = {
     "count and avg": "SELECT count(*) AS n, avg(speed) AS mean FROM traffic WHERE {}",

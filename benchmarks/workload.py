@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from client_sdk import Client
-from tests.generators import START, traffic
-from tests.system.processes import RunningStore
+from tests.support.generators import START, traffic
+from tests.support.system.processes import RunningStore
 
 STREAM = (
     "CREATE STREAM traffic (lane BIGINT, station BIGINT, speed DOUBLE, at TIMESTAMP) ORDERED BY at"
@@ -83,7 +83,7 @@ def register_mixed(client: Client, count: int, stream: str = "traffic") -> None:
 
 
 def mixed_texts(count: int) -> list[str]:
-    """The same queries, each as a text of its own."""
+    """The queries of `mixed`, each as a text of its own."""
     return [
         f"SELECT * FROM traffic WHERE {_filled(where, row)}"
         for where, table in mixed(count).items()

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a store.
+"""The errors between a client and a store.
 
     PsoupError
     ├── ConnectionFailed       no server answered at the target

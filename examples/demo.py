@@ -105,7 +105,7 @@ def engine(client: Client) -> str:
 
 
 def register(address: str, question: Question) -> bytes:
-    """What a client does before it goes away; it keeps only the handle."""
+    """Registers as a client does before it goes away, which keeps only the handle."""
     with Client(address, owner=question.client) as client:
         handle = client.register(question.sql, key="demo").handle
     console.print(f"  {question.client} registers and disconnects:\n[dim]{question.sql}[/]")

@@ -64,7 +64,7 @@ def _minutes(count: int) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """What one client wants to know: a WHERE clause and the same thing in Python."""
+    """One client wants to know this: a WHERE clause and the same thing in Python."""
 
     client: str
     where: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from client_sdk import Client
-    from tests.system.processes import RunningStore
+    from tests.support.system.processes import RunningStore
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -39,8 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Where tests are dealt to several processes, see tests/dealing.py."""
-    from tests.dealing import Dealing
+    """Where tests are dealt to several processes, see tests/support/dealing.py."""
+    from tests.support.dealing import Dealing
 
     return Dealing(config, log)
 
@@ -67,7 +67,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
     """A server and an engine, for all tests that need no more; no one may stop either."""
-    from tests.system.processes import RunningStore
+    from tests.support.system.processes import RunningStore
 
     with RunningStore(tmp_path_factory.mktemp("running")) as store:
         store.start_server("--wait", "300")  # a first step may take long on a busy machine

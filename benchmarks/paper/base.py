@@ -1,4 +1,4 @@
-"""What the three strategies share: the rows, in the product's data SteM, and taking them out."""
+"""The three strategies share this: the rows, in the product's data SteM, and taking them out."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class _Arrived:
         self.last = int(self.ids.max()) if len(ids) else -1
 
     def cut(self, low: int) -> tuple[_Arrived, _Arrived]:
-        """Those with ids from `low` on, and those before."""
+        """The matches with ids from `low` on, and the matches before."""
         if not len(self.ids) or self.least >= low:
             return self, _Arrived(self.queries[:0], self.counts[:0], self.ids[:0])
         stays = self.ids >= low
@@ -98,7 +98,7 @@ class Rings:
 
     @property
     def nbytes(self) -> int:
-        """What the queues need; room left behind by those that moved is not counted."""
+        """The bytes that the queues need; room left behind by those that moved is not counted."""
         return int(8 * self._cap.sum() + 4 * self._cap.nbytes)
 
     def append(self, numbers: Array, counts: Array, values: Array) -> None:

@@ -95,7 +95,7 @@ def _check(
     queries: int,
     window: int,
 ) -> None:
-    """The same matches from both, and C's answers are those of them that the window holds."""
+    """Asserts that both find the same matches, and that C answers with those in the window."""
     complete = Complete(queries, window)
     held: list[list[Array]] = [[] for _ in range(queries)]
     first = 0

@@ -84,7 +84,7 @@ def _taking(find: Find, base: Base) -> Callable[[int], object]:
 
 
 def _check(finds: dict[str, Find], base: Base, queries: int) -> float:
-    """The same rows from each, for every query; how many they are on average."""
+    """Asserts that all find the same rows for every query; gives their number on average."""
     total = 0
     for number in range(queries):
         first, *others = (find(number) for find in finds.values())

@@ -1,4 +1,4 @@
-"""What each strategy keeps, in bytes: section 5.1 with numbers."""
+"""The bytes that each strategy keeps: section 5.1 with numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from results.bitmaps import encode
 
 @dataclass(frozen=True)
 class Storage:
-    """Of a window of so many rows: what all share, and what each strategy adds to it.
+    """The bytes for a window of so many rows: those all share, and what each strategy adds.
 
     `bit_array` is what the paper's PSoup-P would take: a bit for each query and row.
     """

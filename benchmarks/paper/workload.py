@@ -33,7 +33,7 @@ class Factor:
     text: str
 
     def holds(self, values: Array) -> Array:
-        """Where, in as few comparisons as will do."""
+        """Tells of each value whether it lies there, in as few comparisons as will do."""
         if self.begin == -np.inf:
             return np.asarray(values < self.end)
         if self.end == np.inf:

@@ -22,7 +22,7 @@ from client_sdk import Client
 from datastem.schema import Column
 from datastem.types import BIGINT, DOUBLE, TEXT, TIMESTAMP, Type
 from psoup.v1 import psoup_pb2 as pb
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 BATCH = 20_000
 WAYS = ("Sync", "the whole answer (Invoke)", "log per client", "log, compacted", "Sync every day")

@@ -21,7 +21,7 @@ OPTIONS = (("grpc.max_receive_message_length", -1),)
 
 @dataclass(frozen=True)
 class Received:
-    """What one call brought. `sent` are the bytes of the request."""
+    """One call brought these messages. `sent` are the bytes of the request."""
 
     messages: list[bytes]
     sent: int

@@ -21,8 +21,8 @@ from client_sdk import Client
 from datastem.schema import Column
 from datastem.types import BIGINT, DOUBLE, TIMESTAMP
 from psoup.v1 import psoup_pb2 as pb
-from tests.generators import START
-from tests.system.processes import RunningStore
+from tests.support.generators import START
+from tests.support.system.processes import RunningStore
 
 ROWS = 10_000
 CHANGED = (0, 1, 100, ROWS)

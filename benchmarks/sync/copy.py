@@ -1,4 +1,4 @@
-"""What a copy costs its client: processor time of one process that keeps it, gRPC included."""
+"""The cost of a copy to its client: processor time of one process that keeps it, gRPC included."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.sync.changes import SLIDING
 from benchmarks.timing import least_cpu
 from client_sdk import Client
 from client_sdk.copies import Copies
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 ROWS, QUICK_ROWS = 100_000, 10_000
 ROUNDS = 5

@@ -1,4 +1,4 @@
-"""What a log for each client costs while nobody asks: bytes written and kept, by clients.
+"""The cost of a log for each client while nobody asks: bytes written and kept, by clients.
 
 Client c follows one of 82 stations, with a predicate that no other has, so that our bitmaps share
 nothing either. Matching is left out on both sides; writing is what is compared.

@@ -26,8 +26,8 @@ from benchmarks.sync.calls import FRAME, OPTIONS, SYNC, sync_request
 from benchmarks.timing import Times
 from client_sdk import Client
 from psoup.v1 import psoup_pb2 as pb
-from tests.generators import START
-from tests.system.processes import RunningStore
+from tests.support.generators import START
+from tests.support.system.processes import RunningStore
 
 AIM = 10.0
 FLAT = 1.25
@@ -63,7 +63,9 @@ class Rush:
 
     @property
     def share(self) -> float:
-        """Of one client's time for each, if the cores divided it."""
+        """The time of the whole rush, as a share of what the clients would take one by one on all
+        cores.
+        """
         return max(self.done) / (self.alone * len(self.done) / (os.cpu_count() or 1))
 
 

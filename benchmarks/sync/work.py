@@ -23,7 +23,7 @@ from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
-from tests.server.process import ipc
+from tests.support.server.process import ipc
 
 CHANGED = (0, 1)
 BATCH = 100_000

@@ -1,4 +1,4 @@
-"""What a store tells of itself: its state, its limits, its engine and its servers' clocks."""
+"""A store tells of itself: its state, its limits, its engine and its servers' clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers remember for the next ones: a memo, and ids for predicates nobody registered."""
+"""Answers share a memo, and ids for predicates that nobody registered."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from datastem.blocks import BLOCK_ROWS
 from datastem.codec import empty_rows, stem_schema
+from datastem.instants import FOR_EVER
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.segments import Inserts, RowSegment
@@ -243,7 +244,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 def group_range(metadata: Any, group: int, name: str, past: int) -> Range:
     low, high = group_bounds(metadata, group, name)
-    return low, high + past
+    return low, min(high + past, FOR_EVER)
 
 
 class StemReader:

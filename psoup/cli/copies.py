@@ -184,7 +184,7 @@ def watch(
 @click.argument("file", type=COPIES)
 @click.option("--json", "as_json_", is_flag=True, help="For programs: one object.")
 def status(file: Path, as_json_: bool) -> None:
-    """What FILE keeps, as of when, how long it is right without new data, and what waits.
+    """Show what FILE keeps, as of when, how long it is right without new data, and what waits.
 
     \b
     fresh until    from then on the store would answer otherwise, even without new data

@@ -16,7 +16,7 @@ from psoup.cli.output import as_json, grid, note
 @click.argument("file", type=COPIES)
 @click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
 def rejected(file: Path, lines: bool) -> None:
-    """What the store refused for good, and why.
+    """List what the store refused for good, and why.
 
     Mend what is wrong and requeue it, or discard it; it stays here until then.
     """
@@ -29,7 +29,7 @@ def rejected(file: Path, lines: bool) -> None:
 @click.argument("file", type=COPIES)
 @click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
 def doubtful(file: Path, lines: bool) -> None:
-    """What may be in the store already, and may not.
+    """List what may be in the store already, and may not.
 
     After FILE was copied, or came from a back-up, the store may have had the number of a batch
     with other rows, and not know it any more. Look whether the rows are there: resend them if

@@ -1,4 +1,4 @@
-"""What went wrong, on the terminal: the message, the place, what to do, and the exit code."""
+"""A problem as the terminal shows it: the message, the place, what to do, and the exit code."""
 
 from __future__ import annotations
 

@@ -169,9 +169,9 @@ class Load:
             note(f"… and {self.bad_count - len(self.bad):,} more")
 
     def _half(self, certain: bool) -> None:
-        """What the store has of the file when it is not all of it.
+        """Tells how much of the file the store has, when it is not all of it.
 
-        After a refusal that is certain; after a cut, batches may be there unacknowledged.
+        That is `certain` after a refusal; after a cut, batches may be there unacknowledged.
         """
         if certain and not self.accepted:
             note(f"nothing of {self.file.name} was published")

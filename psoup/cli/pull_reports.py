@@ -1,4 +1,4 @@
-"""What `psoup pull` says of each pull, and the exit code it all comes to."""
+"""`psoup pull` reports each pull, and ends with the exit code they all come to."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def serve(store: Path, listen: str, no_engine: bool, master: str | None) -> None
 
 
 def command(part: str, store: Path, *options: str) -> list[str]:
-    """What starts a server or an engine over a folder, to end with the process that starts it."""
+    """The command that starts a server or an engine over a folder; it ends with this process."""
     start = [sys.executable, "-u", "-m", f"psoup.{part}", "--store", str(store)]
     return [*start, lifeline.OPTION, *options]
 

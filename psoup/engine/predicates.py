@@ -6,6 +6,7 @@ costs only what changed since the one before.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -92,7 +93,8 @@ class _Part:
 
 Ranges = tuple[tuple[int, int], ...]
 
-EVERY: Ranges = ((0, 1 << 62),)
+# All ids there may be.
+EVERY: Ranges = ((0, sys.maxsize),)
 _SUBSETS = 4
 
 

@@ -141,7 +141,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             created=bool(registered.created),
             columns=columns_message(query.columns),
             pattern=pattern_message(query, lambda _: schema),
-            lease_until=lease_until(core, registered.handles[0]),
+            lease_until=lease_until(core.leases, registered.handles[0]),
         )
 
     @unary

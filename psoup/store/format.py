@@ -12,6 +12,7 @@ import fcntl
 import json
 import logging
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +32,7 @@ from psoup.store.log.position import Position
 from psoup.store.presence import ENGINE_LOCK
 
 # No version: of a table of format 1 nothing need have a checksum.
-NEVER = 1 << 62
+NEVER = sys.maxsize
 
 
 def new_identity() -> str:

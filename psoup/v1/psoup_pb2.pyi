@@ -516,11 +516,10 @@ class Ids(_message.Message):
     def __init__(self, runs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SyncPart(_message.Message):
-    __slots__ = ("item", "begin", "removed", "endings", "rows", "arrow", "resume", "end", "refused", "beat")
+    __slots__ = ("item", "begin", "removed", "rows", "arrow", "resume", "end", "refused", "beat")
     ITEM_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
-    ENDINGS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     ARROW_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
@@ -530,14 +529,13 @@ class SyncPart(_message.Message):
     item: int
     begin: SyncBegin
     removed: Ids
-    endings: SyncEndings
     rows: SyncRows
     arrow: bytes
     resume: bytes
     end: SyncEnd
     refused: SyncRefused
     beat: SyncBeat
-    def __init__(self, item: _Optional[int] = ..., begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., removed: _Optional[_Union[Ids, _Mapping]] = ..., endings: _Optional[_Union[SyncEndings, _Mapping]] = ..., rows: _Optional[_Union[SyncRows, _Mapping]] = ..., arrow: _Optional[bytes] = ..., resume: _Optional[bytes] = ..., end: _Optional[_Union[SyncEnd, _Mapping]] = ..., refused: _Optional[_Union[SyncRefused, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ...) -> None: ...
+    def __init__(self, item: _Optional[int] = ..., begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., removed: _Optional[_Union[Ids, _Mapping]] = ..., rows: _Optional[_Union[SyncRows, _Mapping]] = ..., arrow: _Optional[bytes] = ..., resume: _Optional[bytes] = ..., end: _Optional[_Union[SyncEnd, _Mapping]] = ..., refused: _Optional[_Union[SyncRefused, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ...) -> None: ...
 
 class SyncBegin(_message.Message):
     __slots__ = ("mode", "continued", "reason", "columns", "pattern", "digest_of", "slides")
@@ -578,14 +576,6 @@ class SyncRow(_message.Message):
     sort_key: bytes
     values: _containers.RepeatedCompositeFieldContainer[Value]
     def __init__(self, row_id: _Optional[int] = ..., visible_from: _Optional[int] = ..., visible_until: _Optional[int] = ..., checksum: _Optional[int] = ..., sort_key: _Optional[bytes] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
-
-class SyncEndings(_message.Message):
-    __slots__ = ("row_ids", "visible_until")
-    ROW_IDS_FIELD_NUMBER: _ClassVar[int]
-    VISIBLE_UNTIL_FIELD_NUMBER: _ClassVar[int]
-    row_ids: _containers.RepeatedScalarFieldContainer[int]
-    visible_until: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, row_ids: _Optional[_Iterable[int]] = ..., visible_until: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SyncEnd(_message.Message):
     __slots__ = ("token", "position", "now", "row_count", "digest", "good_until", "lease_until", "notes")

@@ -24,8 +24,8 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define, Drop
 from querystem.language import CreateStream, parse_statement
 from tests.conftest import ROOT
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ipc, received
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ipc, received
 
 answer = runpy.run_path(str(ROOT / "examples" / "answer_without_server.py"))["answer"]
 

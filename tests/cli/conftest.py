@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from client_sdk import Client, MockTransport
 from psoup.cli import cli
 from psoup.cli.connection import Connection
-from tests.client_sdk.fake_store import FakeStore
+from tests.support.client_sdk.fake_store import FakeStore
 
 Run = Callable[..., Result]
 

@@ -19,7 +19,7 @@ from psoup.cli.bench.memory import _from_ps, resident
 from psoup.cli.bench.result import Times
 from psoup.cli.problems import Problem
 from tests.cli.conftest import TRADES, Run
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 ROOT = Path(__file__).parents[2]
 QUERIES = """

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from client_sdk import Client, Copies
 from psoup.cli import cli
 from tests.cli.conftest import Run
-from tests.client_sdk.copies.test_queue import FlakyStore
-from tests.server.process import ServerProcess
+from tests.support.client_sdk.flaky_store import FlakyStore
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from client_sdk import Client
 from psoup.cli import cli
-from tests.server.process import ServerProcess
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

@@ -17,7 +17,7 @@ from psoup.cli import cli
 from psoup.cli.connection import Connection
 from psoup.v1 import psoup_pb2 as pb
 from tests.cli.conftest import TRADES, Run
-from tests.client_sdk.contract import trade
+from tests.support.client_sdk.contract import trade
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from psoup.cli import serve
 from psoup.cli.problems import Problem
 from psoup.cli.processes import Backoff, Child
 from psoup.cli.supervisor import Supervisor
-from tests.client_sdk.fake_store import FakeStore
-from tests.client_sdk.loopback import serving
-from tests.server.process import ServerProcess
+from tests.support.client_sdk.fake_store import FakeStore
+from tests.support.client_sdk.loopback import serving
+from tests.support.server.process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 SLEEP = [

@@ -13,8 +13,8 @@ import pytest
 from client_sdk import AsyncClient, Client, ConnectionFailed, Retry, Timeout
 from client_sdk._exceptions import ErrorDetail, PsoupError
 from client_sdk._grpc.channels import _SHORTEST_LIFE, Channels, HeldChannel
-from tests.client_sdk.fake_store import FakeStore
-from tests.client_sdk.loopback import serving
+from tests.support.client_sdk.fake_store import FakeStore
+from tests.support.client_sdk.loopback import serving
 
 LOST = ConnectionFailed("no answer")
 REFUSED = ConnectionFailed("not now", detail=ErrorDetail("STOPPING", store_id="s"))

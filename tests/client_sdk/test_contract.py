@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from client_sdk import Client, Retry
-from tests.client_sdk.contract import ClientContract
-from tests.client_sdk.fake_store import FakeStore
+from tests.support.client_sdk.contract import ClientContract
+from tests.support.client_sdk.fake_store import FakeStore
 
 
 class TestFakeStore(ClientContract):

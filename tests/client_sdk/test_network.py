@@ -22,9 +22,9 @@ from client_sdk import (
 )
 from client_sdk._session import with_port
 from psoup.v1 import psoup_pb2 as pb
-from tests.client_sdk.contract import ClientContract, trade, trades
-from tests.client_sdk.fake_store import FakeStore
-from tests.client_sdk.loopback import serving
+from tests.support.client_sdk.contract import ClientContract, trade, trades
+from tests.support.client_sdk.fake_store import FakeStore
+from tests.support.client_sdk.loopback import serving
 
 QUICK = Retry(attempts=2, first=0.01)
 

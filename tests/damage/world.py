@@ -17,8 +17,8 @@ from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ipc
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ipc
 
 SQL = (
     "CREATE STREAM trips (lane BIGINT, name TEXT, at TIMESTAMP) ORDERED BY at",

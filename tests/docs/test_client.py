@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import client_sdk
-from tests.docs.markdown import ROOT, blocks, code, read, table
-from tests.server.process import ServerProcess
+from tests.support.docs.markdown import ROOT, blocks, code, read, table
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.go import install
-from tests.docs.markdown import ROOT
+from tests.support.docs.go import install
+from tests.support.docs.markdown import ROOT
 
 GENERATOR = "google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.5"
 

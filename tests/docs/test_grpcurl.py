@@ -25,9 +25,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from psoup.v1 import psoup_pb2 as pb
-from tests.docs.go import install
-from tests.docs.markdown import blocks, read
-from tests.system.processes import RunningStore
+from tests.support.docs.go import install
+from tests.support.docs.markdown import blocks, read
+from tests.support.system.processes import RunningStore
 
 PAGE = read("docs/protocol.md")
 GRPCURL = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3"

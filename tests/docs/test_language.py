@@ -19,9 +19,9 @@ from datastem.types import Type, decimal_type
 from querystem.expressions import Scalar
 from querystem.kernel import evaluate
 from querystem.language import CreateStream, QueryError, bind_query, bind_window, parse_statement
-from tests.docs.markdown import ROOT, blocks, code, read, table
-from tests.docs.refreshes import batches_of, refreshes
 from tests.oracle.refresh import Event, History
+from tests.support.docs.markdown import ROOT, blocks, code, read, table
+from tests.support.docs.refreshes import batches_of, refreshes
 
 PAGE = read("docs/language.md")
 # What `:name` stands for in the examples.

@@ -14,7 +14,7 @@ from psoup.cli.copies import copy
 from psoup.cli.serve import serve
 from psoup.server.main import parse_arguments, parse_size
 from psoup.server.settings import Settings
-from tests.docs.markdown import code, read, table
+from tests.support.docs.markdown import code, read, table
 
 PAGE = read("docs/operations.md")
 

@@ -11,7 +11,7 @@ from datastem.errors import DataError
 from psoup.server.status_codes import CODES, code_of, detail_of
 from psoup.store.errors import Conflict, StoreError
 from querystem.language import NotYet, QueryError
-from tests.docs.markdown import ROOT, code, read, table
+from tests.support.docs.markdown import ROOT, code, read, table
 
 PAGE = read("docs/protocol.md")
 ERRORS = {code(row[0]): row[1] for row in table(PAGE, "reason", "code", "when")}

@@ -21,9 +21,9 @@ from client_sdk.pulls._file import OWN, SHARED
 from client_sdk.pulls._sinks import SUFFIXES
 from psoup.cli import cli, problems
 from psoup.cli.pull import pull as command
-from tests.client_sdk.pulls.tables import read_sqlite
-from tests.docs.markdown import ROOT, blocks, code, read, table
-from tests.server.process import ServerProcess
+from tests.support.client_sdk.tables import read_sqlite
+from tests.support.docs.markdown import ROOT, blocks, code, read, table
+from tests.support.server.process import ServerProcess
 
 PAGE = read("docs/pulls.md")
 README = read("README.md")

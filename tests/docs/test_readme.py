@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.markdown import ROOT, blocks, read
 from tests.docs.test_pulls import Terminal
-from tests.server.process import ServerProcess
+from tests.support.docs.markdown import ROOT, blocks, read
+from tests.support.server.process import ServerProcess
 
 PAGE = read("README.md")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from psoup.store import Store
-from tests.engine.author import Author
+from tests.support.engine.author import Author
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable
-from tests.engine.author import READINGS, Author, above, readings, sensor_is
-from tests.engine.pump import Pump
-from tests.engine.reading import covered, matched, stem_rows
+from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.pump import Pump
+from tests.support.engine.reading import covered, matched, stem_rows
 
 pytestmark = pytest.mark.spark
 

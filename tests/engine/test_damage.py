@@ -12,10 +12,10 @@ from psoup.engine.engine import Engine
 from psoup.engine.settings import EngineSettings
 from psoup.store import Accept, CorruptStore, Losses, Store
 from tests.damage import flip, named_files
-from tests.engine.author import READINGS, Author, above, readings, sensor_is
-from tests.engine.pump import Pump
-from tests.engine.reading import assert_joined, matched, stem_rows
 from tests.engine.test_keyed import Story, closures, keyed
+from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.pump import Pump
+from tests.support.engine.reading import assert_joined, matched, stem_rows
 
 pytestmark = pytest.mark.spark
 

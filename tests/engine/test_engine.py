@@ -14,8 +14,8 @@ from psoup.engine.errors import EngineFailed, SecondEngine
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import take_step
 from psoup.store import Store
-from tests.engine.author import READINGS, Author, above, readings, sensor_is
-from tests.engine.reading import assert_joined, matched, stem_rows
+from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.reading import assert_joined, matched, stem_rows
 
 pytestmark = pytest.mark.spark
 

@@ -15,10 +15,10 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, DOUBLE, TIMESTAMP
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
-from tests.engine.author import Author, above
-from tests.engine.pump import Pump
-from tests.engine.reading import covered, matched, stem_rows
 from tests.oracle.keyed import Keyed
+from tests.support.engine.author import Author, above
+from tests.support.engine.pump import Pump
+from tests.support.engine.reading import covered, matched, stem_rows
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,9 @@ from psoup.engine.maintain import Maintenance
 from psoup.engine.maintain.merge import Merge
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
-from tests.engine.author import READINGS, Author, above, readings, sensor_is, timed
-from tests.engine.pump import Pump
-from tests.engine.reading import assert_joined, matched, pieces, stem_rows
+from tests.support.engine.author import READINGS, Author, above, readings, sensor_is, timed
+from tests.support.engine.pump import Pump
+from tests.support.engine.reading import assert_joined, matched, pieces, stem_rows
 
 pytestmark = pytest.mark.spark
 

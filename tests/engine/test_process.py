@@ -15,8 +15,8 @@ import pytest
 
 from psoup.engine.session import make_scratch
 from psoup.store import Store
-from tests.engine.author import READINGS, Author, above, readings
-from tests.engine.reading import matched
+from tests.support.engine.author import READINGS, Author, above, readings
+from tests.support.engine.reading import matched
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 

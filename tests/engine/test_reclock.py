@@ -28,10 +28,10 @@ from psoup.store.delta import DeltaFolder
 from psoup.store.presence import NOTE_NAME
 from psoup.store.state.leases import outages_until
 from psoup.v1 import psoup_pb2 as pb
-from tests.engine.pump import Pump
-from tests.engine.reading import stem_rows
 from tests.oracle.copy import Copy
-from tests.server.machines import (
+from tests.support.engine.pump import Pump
+from tests.support.engine.reading import stem_rows
+from tests.support.server.machines import (
     START,
     Machine,
     Machines,
@@ -42,7 +42,7 @@ from tests.server.machines import (
     put_at,
     timed,
 )
-from tests.server.process import rows_of
+from tests.support.server.process import rows_of
 
 pytestmark = pytest.mark.spark
 

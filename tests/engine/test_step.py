@@ -14,9 +14,9 @@ from psoup.engine.settings import EngineSettings
 from psoup.store import Renew, Store, Trigger
 from psoup.store.layout import TABLES
 from querystem.expressions import predicate_key
-from tests.engine.author import READINGS, Author, above, readings, sensor_is
-from tests.engine.pump import Pump
-from tests.engine.reading import assert_joined, covered, matched, pieces, stem_rows
+from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.pump import Pump
+from tests.support.engine.reading import assert_joined, covered, matched, pieces, stem_rows
 
 pytestmark = pytest.mark.spark
 

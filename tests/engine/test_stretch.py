@@ -5,7 +5,7 @@ from __future__ import annotations
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import Stretch, next_stretch, split_into_tasks
 from psoup.store import Store
-from tests.engine.author import READINGS, Author, readings
+from tests.support.engine.author import READINGS, Author, readings
 
 
 def test_nothing_new_goes_nowhere(store: Store) -> None:

@@ -12,10 +12,10 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
 from psoup.engine.settings import EngineSettings
 from psoup.store import Confirm, Store
-from tests.engine.author import READINGS, Author, readings
-from tests.engine.pump import Pump
-from tests.engine.reading import stem_rows
-from tests.server.machines import Machine, Machines, Said, answer, arrival, define, put
+from tests.support.engine.author import READINGS, Author, readings
+from tests.support.engine.pump import Pump
+from tests.support.engine.reading import stem_rows
+from tests.support.server.machines import Machine, Machines, Said, answer, arrival, define, put
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ import pytest
 
 from client_sdk import Client
 from tests.examples.typescript import Driver, Told, assert_same, build
-from tests.server.process import ServerProcess
+from tests.support.server.process import ServerProcess
 
 
 @pytest.fixture(scope="package")

@@ -22,14 +22,14 @@ from typing import Any
 import pytest
 
 from client_sdk import Client
-from tests.docs.markdown import blocks, read
 from tests.examples.conftest import Pair
 from tests.examples.typescript import (
     Refused,
     assert_same,
     unit_tests,
 )
-from tests.server.process import ServerProcess
+from tests.support.docs.markdown import blocks, read
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

@@ -28,7 +28,7 @@ from psoup.engine.settings import EngineSettings
 from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.store import Store
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 HERE = Path(__file__).parent
 

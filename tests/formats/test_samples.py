@@ -10,7 +10,7 @@ import pytest
 
 from client_sdk import Client, NotFound
 from tests.formats.story import HERE, LATER, QUERIES, answers, publish, trips
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]
 

@@ -6,7 +6,7 @@ import pytest
 
 from client_sdk import Client
 from tests.golden.test_psoup import ROWS as TUPLES
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(600)]
 

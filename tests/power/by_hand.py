@@ -13,9 +13,9 @@ from pathlib import Path
 from psoup.store import Store
 from psoup.store.delta import checkpoints
 from psoup.store.layout import ENGINE_TABLES
-from tests.engine.author import READINGS, Author, above, readings
 from tests.power.recorder import Journal
-from tests.server.epochs import HandMadeEngine
+from tests.support.engine.author import READINGS, Author, above, readings
+from tests.support.server.epochs import HandMadeEngine
 
 STEPS = 6
 BATCHES = 3

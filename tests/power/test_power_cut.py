@@ -21,12 +21,12 @@ from psoup.engine.recover import open_ledger
 from psoup.server.main import Server
 from psoup.server.settings import Settings
 from psoup.store import Store
-from tests.engine.pump import Pump
 from tests.power.disk import Recording
 from tests.power.engine import EAGER
 from tests.power.recorder import Journal, environment
 from tests.power.world import STREAMS, Clients, check
-from tests.system.processes import START_SECONDS, RunningStore
+from tests.support.engine.pump import Pump
+from tests.support.system.processes import START_SECONDS, RunningStore
 
 pytestmark = pytest.mark.process
 

@@ -15,7 +15,7 @@ from psoup.engine.recover import open_ledger
 from psoup.store import Data, Entry, State, Store
 from tests.power.disk import Recording
 from tests.power.recorder import environment
-from tests.system.processes import REPOSITORY
+from tests.support.system.processes import REPOSITORY
 
 SEED = 11
 

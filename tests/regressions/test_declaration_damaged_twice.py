@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Copies
-from tests.client_sdk.copies.damage import flip_in_state
-from tests.client_sdk.copies.inside import InsideStore
+from tests.support.client_sdk.damage import flip_in_state
+from tests.support.client_sdk.inside import InsideStore
 
 
 @pytest.mark.parametrize("columns", [("declaration", "spare"), ("spare", "declaration"), ("name",)])

@@ -13,7 +13,7 @@ import pytest
 
 from client_sdk import Client, ConnectionFailed, Copies, Retry
 from psoup.write.draft import RecentBatches
-from tests.client_sdk.copies.inside import InsideStore
+from tests.support.client_sdk.inside import InsideStore
 
 
 class Cut:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from psoup.server.calls.sync import sync
 from psoup.v1 import psoup_pb2 as pb
-from tests.client_sdk.copies.inside import InsideStore
+from tests.support.client_sdk.inside import InsideStore
 
 
 def test_a_held_transfer_keeps_what_was_sent(tmp_path: Path) -> None:

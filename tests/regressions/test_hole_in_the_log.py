@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from tests.server.conftest import Start, start
-from tests.server.process import ROOT, ServerProcess, detail
+from tests.support.server.process import ROOT, ServerProcess, detail
 
 __all__ = ["start"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start, start  # noqa: F401
-from tests.server.process import ServerProcess
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

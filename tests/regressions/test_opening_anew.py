@@ -25,10 +25,10 @@ from psoup.store import Store
 from psoup.store.log.log import Log
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import received
 from tests.server.test_epochs import ask as invoke
 from tests.server.test_epochs import define, rows, running, send, until
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import received
 
 SELECT = "SELECT a FROM s"
 

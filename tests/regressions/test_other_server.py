@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 pytestmark = pytest.mark.process
 

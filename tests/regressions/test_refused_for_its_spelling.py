@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.server.process import ServerProcess
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

@@ -21,8 +21,8 @@ from psoup.server.settings import Settings
 from psoup.store.log.log import Log
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
-from tests.server.process import ipc
-from tests.server.syncing import SQL, numbers
+from tests.support.server.process import ipc
+from tests.support.server.syncing import SQL, numbers
 
 # A method of the stub, and its request.
 Call = tuple[Callable[[Any], Any], Any]

@@ -18,8 +18,8 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.oracle.copy import Copy
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ipc
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ipc
 
 START = 1_700_000_000 * SECOND
 STREAM = "CREATE STREAM s (a BIGINT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import ServerProcess
+from tests.support.server.process import ServerProcess
 
 Start = Callable[..., ServerProcess]
 

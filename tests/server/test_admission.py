@@ -16,7 +16,7 @@ from google.rpc import status_pb2
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 from tests.server.conftest import Start
-from tests.server.process import ServerProcess, detail
+from tests.support.server.process import ServerProcess, detail
 
 pytestmark = pytest.mark.process
 

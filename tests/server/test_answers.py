@@ -12,9 +12,9 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from psoup.v1 import psoup_pb2 as pb
-from tests.generators import START, TRAFFIC_SQL, traffic
 from tests.server.conftest import Start
-from tests.server.process import ServerProcess, detail, rows_of
+from tests.support.generators import START, TRAFFIC_SQL, traffic
+from tests.support.server.process import ServerProcess, detail, rows_of
 
 pytestmark = pytest.mark.process
 

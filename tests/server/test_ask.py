@@ -8,7 +8,7 @@ import pytest
 
 from psoup.answers.caches import UnregisteredIds
 from psoup.v1 import psoup_pb2 as pb
-from tests.server.process import ServerProcess, detail
+from tests.support.server.process import ServerProcess, detail
 
 NUMBERS = pa.table({"a": range(100), "b": ["even", "odd"] * 50})
 

@@ -14,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start
-from tests.server.process import ServerProcess, detail, ipc, rows_of
+from tests.support.server.process import ServerProcess, detail, ipc, rows_of
 
 pytestmark = pytest.mark.process
 

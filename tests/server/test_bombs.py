@@ -21,8 +21,8 @@ from psoup.server.wire.arrow import measure, read_table
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ServerProcess, detail, ipc
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ServerProcess, detail, ipc
 
 MB = 1 << 20
 LIMITS = Limits(batch_bytes=8 * MB)

@@ -14,7 +14,7 @@ from psoup.server.calls.register import register
 from psoup.store import Tick
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.leases import TICK
-from tests.server.machines import (
+from tests.support.server.machines import (
     START,
     Machine,
     Machines,

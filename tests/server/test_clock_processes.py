@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from psoup.cli import cli
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start
-from tests.server.process import ServerProcess, detail, rows_of
+from tests.support.server.process import ServerProcess, detail, rows_of
 
 pytestmark = pytest.mark.process
 

@@ -19,7 +19,7 @@ from psoup.v1 import psoup_pb2 as pb
 from tests.damage import flip, flip_in, flip_in_column, named_files
 from tests.damage.world import DAY, answers, make, trips
 from tests.server.conftest import Start
-from tests.server.process import ROOT, ServerProcess, detail
+from tests.support.server.process import ROOT, ServerProcess, detail
 
 LOST = grpc.StatusCode.DATA_LOSS
 

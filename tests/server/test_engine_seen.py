@@ -12,7 +12,7 @@ from psoup.engine.lock import EngineLock
 from psoup.store import presence
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start
-from tests.server.process import ServerProcess
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

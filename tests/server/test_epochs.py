@@ -25,8 +25,8 @@ from psoup.store import Accept, Data, Entry, Event, Lost, Position, Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ipc, received
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ipc, received
 
 START = 20_000 * DAY
 SQL = "CREATE STREAM s (a BIGINT, at TIMESTAMP) ORDERED BY at"

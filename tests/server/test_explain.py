@@ -11,8 +11,8 @@ from psoup.errors import UnknownHandle
 from psoup.server.calls.explain import explain
 from psoup.server.calls.register import register
 from psoup.v1 import psoup_pb2 as pb
-from tests.server.epochs import HandMadeEngine
 from tests.server.test_epochs import define, rows, running, send
+from tests.support.server.epochs import HandMadeEngine
 
 
 async def test_a_registration_is_explained(tmp_path: Path) -> None:

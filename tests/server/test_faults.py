@@ -25,7 +25,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.server.conftest import Start
-from tests.server.process import ipc
+from tests.support.server.process import ipc
 
 pytestmark = pytest.mark.process
 

@@ -11,7 +11,7 @@ from datastem.instants import from_micros
 from psoup.server.wire.values import from_instant
 from querystem.language import CreateStream, bind_query, parse_statement
 from tests.oracle.refresh import Event, History
-from tests.server.process import ServerProcess
+from tests.support.server.process import ServerProcess
 
 SECOND = 1_000_000
 

@@ -28,8 +28,8 @@ from psoup.write.streams import Define
 from querystem.language import CreateStream, bind_query, parse_statement
 from tests.oracle import naive_answer
 from tests.oracle.keyed import Keyed
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ServerProcess, detail, ipc, rows_of
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ServerProcess, detail, ipc, rows_of
 
 START = 1_700_000_000 * SECOND
 SELECTS = (

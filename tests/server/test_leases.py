@@ -30,8 +30,8 @@ from psoup.write.leases import TICK, ExpireOne, RenewOne
 from psoup.write.registrations import UnregisterOne
 from psoup.write.streams import Define
 from tests.oracle.copy import Copy
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import rows_of
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import rows_of
 
 START = 1_700_000_000 * SECOND
 

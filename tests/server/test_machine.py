@@ -33,8 +33,8 @@ from psoup.write.streams import Define
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
 from querystem.query import Query
 from tests.oracle.answers import naive_answer
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ipc, received
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ipc, received
 
 START = 1_700_000_000 * SECOND
 SQL = "CREATE STREAM s (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS"

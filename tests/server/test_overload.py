@@ -27,7 +27,7 @@ from psoup.v1.psoup_pb2_grpc import PsoupStub
 from querystem.kernel import evaluation, text
 from querystem.language import scan
 from querystem.query import Query
-from tests.server.process import detail, ipc, rows_of
+from tests.support.server.process import detail, ipc, rows_of
 
 _ROWS = 100
 

@@ -21,7 +21,7 @@ from psoup.server.settings import Settings
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.draft import RecentBatches
-from tests.server.process import ServerProcess, detail, ipc, rows_of
+from tests.support.server.process import ServerProcess, detail, ipc, rows_of
 
 pytestmark = pytest.mark.process
 

@@ -14,9 +14,9 @@ from datastem.instants import to_micros
 from psoup.server.wire.values import from_instant
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import CreateStream, bind_query, parse_statement
-from tests.generators import TRAFFIC_SQL, traffic
 from tests.oracle import naive_answer
-from tests.server.process import ServerProcess
+from tests.support.generators import TRAFFIC_SQL, traffic
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

@@ -26,8 +26,8 @@ from querystem.query import Query
 from querystem.refresh import RefreshEvery
 from tests.oracle.refresh import Event, History, Refreshed
 from tests.server.conftest import Start
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ServerProcess, detail
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ServerProcess, detail
 
 SECOND = 1_000_000
 STREAMS = (

@@ -7,9 +7,9 @@ import pytest
 
 from datastem.instants import SECOND, from_micros
 from psoup.server.wire.values import from_instant
-from tests.docs.markdown import read
-from tests.docs.refreshes import batches_of, refreshes
-from tests.server.process import ServerProcess
+from tests.support.docs.markdown import read
+from tests.support.docs.refreshes import batches_of, refreshes
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

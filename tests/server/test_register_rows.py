@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from client_sdk._wire.values import from_value, to_value
 from psoup.v1 import psoup_pb2 as pb
-from tests.server.process import ServerProcess, detail, ipc, rows_of
+from tests.support.server.process import ServerProcess, detail, ipc, rows_of
 
 pytestmark = pytest.mark.process
 

@@ -19,9 +19,9 @@ import pytest
 from psoup.store import Store
 from tests.oracle.copy import Copy
 from tests.server.conftest import Start
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ServerProcess
-from tests.server.syncing import SQL, numbers, recharge
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ServerProcess
+from tests.support.server.syncing import SQL, numbers, recharge
 
 pytestmark = pytest.mark.process
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from psoup.server.main import main, parse_arguments, parse_size
-from tests.server.process import ROOT, ServerProcess
+from tests.support.server.process import ROOT, ServerProcess
 
 
 @pytest.mark.parametrize(

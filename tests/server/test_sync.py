@@ -14,8 +14,16 @@ from google.protobuf.duration_pb2 import Duration
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy, runs_of
 from tests.server.conftest import Start
-from tests.server.process import ServerProcess, detail, rows_of
-from tests.server.syncing import SQL, begin_of, item_of, numbers, parts_of, recharge, size_of
+from tests.support.server.process import ServerProcess, detail, rows_of
+from tests.support.server.syncing import (
+    SQL,
+    begin_of,
+    item_of,
+    numbers,
+    parts_of,
+    recharge,
+    size_of,
+)
 
 pytestmark = pytest.mark.process
 

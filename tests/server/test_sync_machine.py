@@ -14,7 +14,7 @@ from psoup.server.calls.sync import sync
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy, Values, runs_of
-from tests.server.sync_world import Asked, Question, World, machine_settings, questions
+from tests.support.server.sync_world import Asked, Question, World, machine_settings, questions
 
 
 @dataclass

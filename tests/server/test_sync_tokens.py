@@ -33,7 +33,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.identity import Identified, identified
 from tests.oracle.copy import Copy
-from tests.server.process import rows_of
+from tests.support.server.process import rows_of
 
 TOKENS = Tokens(b"store 01", bytes(KEY_BYTES))
 SUBJECT = CopySubject(b"h" * 16, "window")

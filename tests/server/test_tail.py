@@ -14,8 +14,8 @@ from psoup.answers.replica import Backlog
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ServerProcess
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ServerProcess
 
 BEGIN = 20_000 * DAY
 STREAMS = (

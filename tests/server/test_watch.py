@@ -11,8 +11,8 @@ from google.protobuf.duration_pb2 import Duration
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
 from tests.server.conftest import Start
-from tests.server.process import ServerProcess
-from tests.server.syncing import SQL, item_of, numbers, recharge
+from tests.support.server.process import ServerProcess
+from tests.support.server.syncing import SQL, item_of, numbers, recharge
 
 pytestmark = pytest.mark.process
 

@@ -13,8 +13,8 @@ from psoup.engine.recover import open_ledger
 from psoup.store import Conflict, CorruptStore, DeltaFolder, Store
 from psoup.store.delta import checkpoints
 from psoup.store.delta.files import write_data_file
-from tests.engine.author import READINGS, Author, above, readings
-from tests.server.epochs import HandMadeEngine
+from tests.support.engine.author import READINGS, Author, above, readings
+from tests.support.server.epochs import HandMadeEngine
 
 SCHEMA = pa.schema([("a", pa.int64())])
 

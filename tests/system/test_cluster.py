@@ -8,9 +8,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.system.fleet import Fleet
-from tests.system.processes import REPOSITORY, Process, RunningStore
-from tests.system.scenario import Scenario
+from tests.support.system.fleet import Fleet
+from tests.support.system.processes import REPOSITORY, Process, RunningStore
+from tests.support.system.scenario import Scenario
 
 pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(900)]
 

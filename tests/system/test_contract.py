@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from client_sdk import Client
-from tests.client_sdk.contract import ClientContract, trade, trades
-from tests.system.blocking import Blocking
-from tests.system.processes import RunningStore
+from tests.support.client_sdk.contract import ClientContract, trade, trades
+from tests.support.system.blocking import Blocking
+from tests.support.system.processes import RunningStore
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]
 

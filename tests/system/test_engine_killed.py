@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from client_sdk import Client
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 from tests.system.test_open_state import Tables
 
 pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(900)]

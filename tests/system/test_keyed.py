@@ -13,7 +13,7 @@ import pytest
 
 from client_sdk import Client
 from tests.golden import keyed
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 from tests.system.test_real_data import psoup
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]

@@ -17,8 +17,8 @@ import pyroaring
 import pytest
 
 from client_sdk import Client
-from tests.generators import TRAFFIC_SQL, traffic
-from tests.system.processes import RunningStore
+from tests.support.generators import TRAFFIC_SQL, traffic
+from tests.support.system.processes import RunningStore
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]
 

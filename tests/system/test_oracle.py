@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from tests.system.fleet import Fleet
-from tests.system.processes import RunningStore
-from tests.system.scenario import Scenario
+from tests.support.system.fleet import Fleet
+from tests.support.system.processes import RunningStore
+from tests.support.system.scenario import Scenario
 
 pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(1200)]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Client
-from tests.system.duck import Judge, close
-from tests.system.processes import REPOSITORY, RunningStore
-from tests.system.question import values_of
-from tests.system.real_queries import (
+from tests.support.system.duck import Judge, close
+from tests.support.system.processes import REPOSITORY, RunningStore
+from tests.support.system.question import values_of
+from tests.support.system.real_queries import (
     CLIMATE,
     CLIMATE_QUERIES,
     TICKS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_sdk import Client
-from tests.system.processes import Process, RunningStore
+from tests.support.system.processes import Process, RunningStore
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from client_sdk import Client, ConnectionFailed, Published, Retry, ServerError, Timeout
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 pytestmark = pytest.mark.process
 

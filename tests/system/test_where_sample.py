@@ -10,7 +10,7 @@ import pytest
 from client_sdk import Client
 from querystem.language import stream_sql
 from tests.oracle.where_corpus import Case, Table, load
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]
 

@@ -15,7 +15,7 @@ from random import Random
 from client_sdk import Client, Copies, PsoupError, Retry
 from psoup.store.log.position import PositionCodec
 from tests.oracle.comparing import Values
-from tests.system.question import Question, values_of
+from tests.support.system.question import Question, values_of
 from tests.torture.ledger import GivenAnswer, Ledger, Row, TakenBatch
 from tests.torture.workload import DEFINITIONS, random_question, random_rows
 

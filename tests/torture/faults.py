@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tests.system.processes import Process
+from tests.support.system.processes import Process
 from tests.torture.world import World, frozen
 
 Fault = Callable[[World, Random], None]

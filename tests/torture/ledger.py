@@ -10,7 +10,7 @@ from typing import Any
 
 from psoup.store import Position
 from tests.oracle.comparing import Values
-from tests.system.question import Question
+from tests.support.system.question import Question
 
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from datastem.schema import OP, StreamSchema
 from querystem.language import CreateStream, parse_statement
-from tests.system.question import Question
+from tests.support.system.question import Question
 
 Row = dict[str, Any]
 

@@ -21,7 +21,7 @@ from psoup.store import Store
 from psoup.write.timepiece import VARIABLE as CLOCK_FILE
 from tests.power.disk import Recording
 from tests.power.recorder import Journal, environment
-from tests.system.processes import Process, RunningStore
+from tests.support.system.processes import Process, RunningStore
 
 FULL_DISK = "PSOUP_TORTURE_FULL_DISK"
 _INSIDE = Path(__file__).parent / "inside"

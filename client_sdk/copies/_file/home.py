@@ -1,5 +1,4 @@
-"""What a file knows of its store: whose it is, its streams, and under which name the queue
-publishes.
+"""A file knows its store: whose it is, its streams, and under which name the queue publishes.
 
 A file belongs to the first store it meets. While anything waits in its queue, or was put aside,
 only `move` makes it another's: edits must not end in whatever answers at an address.

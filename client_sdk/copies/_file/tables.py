@@ -145,13 +145,6 @@ def ids_of(connection: sqlite3.Connection, table: str) -> list[int]:
     return [row_id for (row_id,) in connection.execute(f"SELECT row_id FROM {table}")]
 
 
-def rows_of(connection: sqlite3.Connection, table: str, ids: Sequence[int]) -> list[StoredRow]:
-    found = []
-    for row_id in ids:
-        found += connection.execute(f"SELECT * FROM {table} WHERE row_id = ?", (row_id,)).fetchall()
-    return found
-
-
 # ---- checking
 
 

@@ -205,9 +205,6 @@ class Item:
                 self._begin(part.begin)
             case "removed":
                 self.inbox.removed += ids_of(part.removed)
-            case "endings":
-                pairs = zip(part.endings.row_ids, part.endings.visible_until, strict=True)
-                self.inbox.endings += pairs
             case "rows":
                 self.inbox.rows += typed_rows(part.rows.rows, self.columns)
             case "arrow":

@@ -170,31 +170,11 @@ def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: I
     copy_id, shape = record.copy_id, staged.shape or _base(record).shape
     table = staged.table or tables.new(connection, copy_id, shape.columns)
     tables.put(connection, table, inbox.rows)
-    tables.put(connection, table, _ended(connection, record, inbox))
     connection.executemany(
         "INSERT OR IGNORE INTO _psoup_removed VALUES (?, ?)",
         ((copy_id, row_id) for row_id in inbox.removed),
     )
     return replace(staged, table=table)
-
-
-def _ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> list[StoredRow]:
-    """Gives the rows of the copy that end sooner, with their new ends. Raises Mismatch for a
-    damaged one.
-    """
-    untils = dict(inbox.endings)
-    if not untils:
-        return []
-    base = _base(record)
-    found: list[StoredRow] = []
-    sums = Checksums(base.shape.columns)
-    for row in tables.rows_of(connection, base.table, list(untils)):
-        if sums.wrong([row]):
-            raise Mismatch(f"{record.name}: a row that ends sooner is damaged")
-        row_id, begin, _, key, _, *values = row
-        ended = (row_id, begin, untils[row_id], key, 0, *values)
-        found.append((*ended[:4], signed(sums.of([ended])[0]), *values))
-    return found
 
 
 def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> None:
@@ -223,12 +203,10 @@ def _change(
     changes: Changes,
 ) -> None:
     """Applies what was staged and what came since. Damaged rows go, unless they came again."""
-    ended = _ended(connection, record, inbox)
     changes.remove_all("SELECT row_id FROM _psoup_removed WHERE copy_id = ?", record.copy_id)
     changes.remove([*inbox.removed, *repair.damaged])
     if staged.table:
         changes.put_all(staged.table)
-    changes.put(ended)
     changes.put(inbox.rows)
 
 
@@ -244,7 +222,6 @@ class Inbox:
 
     begin: pb.SyncBegin | None = None
     removed: list[int] = field(default_factory=list)
-    endings: list[tuple[int, int]] = field(default_factory=list)
     rows: list[StoredRow] = field(default_factory=list)
 
 

@@ -8,7 +8,6 @@ import {
   DigestOf,
   type SyncBegin,
   type SyncEnd,
-  type SyncEndings,
   SyncMode,
   type SyncPart,
   type SyncRow,
@@ -57,7 +56,6 @@ export interface Staged {
   readonly repair: Repair;
   readonly rows: Map<bigint, Row>;
   readonly removed: Set<bigint>;
-  readonly endings: Map<bigint, bigint>;
   resume: Uint8Array | null;
 }
 
@@ -148,8 +146,6 @@ export class Copy {
       case "removed":
         for (const id of fromRuns(part.value.runs)) this.stage.removed.add(id);
         return;
-      case "endings":
-        return this.endEarly(part.value);
       case "rows":
         for (const row of part.value.rows) this.add(row);
         return;
@@ -176,12 +172,8 @@ export class Copy {
   }
 
   private emptyStage(shape: Shape | null, whole: boolean): Staged {
-    const empty = { rows: new Map(), removed: new Set<bigint>(), endings: new Map() };
+    const empty = { rows: new Map(), removed: new Set<bigint>() };
     return { whole, shape, repair: this.asked, ...empty, resume: null };
-  }
-
-  private endEarly({ rowIds, visibleUntil }: SyncEndings): void {
-    rowIds.forEach((id, place) => this.stage.endings.set(id, visibleUntil[place]!));
   }
 
   private add(sent: SyncRow): void {
@@ -205,13 +197,12 @@ export class Copy {
 
   /** What stays of the copy: not what was removed, nor what was damaged and is sent again. */
   private kept(): Row[] {
-    const { removed, endings, repair } = this.stage;
+    const { removed, repair } = this.stage;
     const have = repair.have === null ? null : new Set(repair.have);
     const dropped = new Set([...removed, ...repair.resend]);
-    const types = this.types;
-    return [...this.rows.values()]
-      .filter((row) => !dropped.has(row.rowId) && (have === null || have.has(row.rowId)))
-      .map((row) => ended(row, endings.get(row.rowId), types));
+    return [...this.rows.values()].filter(
+      (row) => !dropped.has(row.rowId) && (have === null || have.has(row.rowId)),
+    );
   }
 }
 
@@ -233,12 +224,6 @@ function inOrder(a: Row, b: Row): number {
     ascending(a.visibleFrom ?? since, b.visibleFrom ?? since) ||
     ascending(a.rowId, b.rowId)
   );
-}
-
-function ended(row: Row, visibleUntil: bigint | undefined, types: readonly Type[]): Row {
-  if (visibleUntil === undefined) return row;
-  const changed = { ...row, visibleUntil };
-  return { ...changed, checksum: checksum(changed, types) };
 }
 
 function sortedIds(rows: readonly Row[]): bigint[] {

@@ -131,7 +131,7 @@ function rowOf(line: RowLine, types: Type[]): Row | null {
 
 // ---- what is staged
 
-function stagedHead({ whole, shape, repair, removed, endings, resume }: Staged): Json {
+function stagedHead({ whole, shape, repair, removed, resume }: Staged): Json {
   const { resend, have } = repair;
   return {
     whole,
@@ -139,14 +139,12 @@ function stagedHead({ whole, shape, repair, removed, endings, resume }: Staged):
     resend: resend.map(String),
     have: have?.map(String) ?? null,
     removed: [...removed].map(String),
-    endings: [...endings].map((pair) => pair.map(String)),
     resume: hex(resume!),
   };
 }
 
 function stagedOf(lines: unknown[][], head: Json, shape: Shape | null): Staged {
   const own = head.shape as Shape | null;
-  const endings = (head.endings as string[][]).map((pair) => bigints(pair) as [bigint, bigint]);
   const have = head.have === null ? null : bigints(head.have);
   const repair: Repair = { resend: bigints(head.resend), have };
   return {
@@ -155,7 +153,6 @@ function stagedOf(lines: unknown[][], head: Json, shape: Shape | null): Staged {
     repair,
     rows: rowsOf(lines, "staged row", own ?? shape),
     removed: new Set(bigints(head.removed)),
-    endings: new Map(endings),
     resume: unhex(head.resume as string),
   };
 }

@@ -57,7 +57,6 @@ function example(): Kept {
     repair: NO_REPAIR,
     rows: byId([row(9n, "SAP", 1.5)]),
     removed: new Set([3n]),
-    endings: new Map([[4n, 850n]]),
     resume: new Uint8Array([9]),
   };
   return { registration, copy: new Copy(shape, end, byId(rows), staged) };

@@ -1,4 +1,4 @@
-"""What came of it: times and their percentiles, the tables, the JSON."""
+"""The result of `psoup bench`: times and their percentiles, the tables, the JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured with: a stream, its queries and its rows; ours, or the user's own."""
+"""The workload of `psoup bench`: a stream, its queries and its rows; ours, or the user's own."""
 
 from __future__ import annotations
 

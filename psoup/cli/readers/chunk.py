@@ -1,4 +1,4 @@
-"""What every reader gives, and how it names its columns."""
+"""Every reader gives chunks of a file; here is how it names their columns."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def build(
 def _problems(
     table: pa.Table, stream: Stream, missing: set[str]
 ) -> Iterator[tuple[str, pa.ChunkedArray, str]]:
-    """What rows as such may not be: the column, which rows, and why."""
+    """Finds rows that no stream of this kind may have: gives the column, which rows, and why."""
     if stream.ordered_by:
         times = table.column(stream.ordered_by)
         yield stream.ordered_by, times.is_null(), "the event time can't be NULL"

@@ -127,7 +127,10 @@ class _Lines:
         self._text.close()
 
     def place(self, bad: tuple[BadLine, ...]) -> tuple[BadLine, ...]:
-        """The same with the lines they begin on. Records must come in ascending order."""
+        """Gives the bad records with the lines they begin on, in place of their own numbers.
+
+        From call to call the numbers must ascend.
+        """
         ordered = sorted(bad, key=lambda line: line.number)
         return tuple(replace(line, number=self._line_of(line.number)) for line in ordered)
 

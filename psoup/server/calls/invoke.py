@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from psoup.answers import Answer, Plan, Question
+from psoup.answers import Answer, AnswerMaker, Plan, Question
 from psoup.answers.matching import Uncovered, Work
 from psoup.answers.question import (
     RegisteredQuery,
@@ -20,7 +20,8 @@ from psoup.answers.question import (
 from psoup.errors import BadRequest, NotReached
 from psoup.lookup import TenantStreams
 from psoup.server.core import Core
-from psoup.server.settings import check_text, default_name
+from psoup.server.follower import Follower
+from psoup.server.settings import Settings, check_text, default_name
 from psoup.server.wire.arrow import Message, pieces
 from psoup.server.wire.parameters import to_json, to_scalars
 from psoup.server.wire.values import (
@@ -32,7 +33,7 @@ from psoup.server.wire.values import (
 )
 from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
-from querystem.language import bind_query
+from querystem.language import TemplateCache, bind_query
 from querystem.pace import spending
 from querystem.query import Query
 from results.region import Region, time_region
@@ -133,7 +134,9 @@ async def _stream(
     deadline = Deadline.after(seconds, core.settings.wait)
     if request.encoding not in _ENCODINGS:
         raise BadRequest("an encoding this server does not know", field="encoding")
-    await _reach(core, request, deadline)
+    if request.least_position:
+        least = core.store.positions.decode(request.least_position)
+        await reach(core.follower, least, deadline)
     plan, found, messages = await _answer(core, request, await find(), deadline)
     header = _header(core, plan, found, int((time.perf_counter() - started) * 1e6))
     yield pb.InvokeResponse(header=header)
@@ -187,19 +190,21 @@ async def bind(
         known = core.templates.known(found.tenant, sql, found.lookup)
         if known is not None:
             return known, to_json({})
-    return await core.in_thread(_bind, core, found, sql, parameters)
+    return await core.in_thread(_bind, core.templates, core.settings, found, sql, parameters)
 
 
 def _bind(
-    core: Core, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
+    templates: TemplateCache,
+    settings: Settings,
+    found: TenantStreams,
+    sql: str,
+    parameters: Mapping[str, pb.Value],
 ) -> tuple[Query, str]:
-    limit, values = core.settings.query_bytes, to_scalars(parameters, core.settings.batch)
+    limit, values = settings.query_bytes, to_scalars(parameters, settings.batch)
     if values:
         query = bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
     else:
-        query = core.templates.bind(
-            found.tenant, sql, found.lookup, max_text=limit, names=found.names
-        )
+        query = templates.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
     return written_out(query), to_json(values)
 
 
@@ -213,21 +218,16 @@ def written_out(query: Query) -> Query:
 # ---- waiting
 
 
-async def _reach(core: Core, request: Terms, deadline: Deadline) -> None:
-    if request.least_position:
-        await reach(core, core.store.positions.decode(request.least_position), deadline)
-
-
-async def reach(core: Core, least: Position, deadline: Deadline) -> None:
+async def reach(follower: Follower, least: Position, deadline: Deadline) -> None:
     """Waits until the server is as far as a position. Raises NotReached."""
-    if core.follower.state.position < least:
-        await core.follower.catch_up()
-    while core.follower.state.position < least:
-        if not deadline.left or not await core.follower.moved(deadline.left):
+    if follower.state.position < least:
+        await follower.catch_up()
+    while follower.state.position < least:
+        if not deadline.left or not await follower.moved(deadline.left):
             raise NotReached(
                 "this server has not seen that position yet",
                 expected=_show(least),
-                got=_show(core.follower.state.position),
+                got=_show(follower.state.position),
                 hint="ask again, or with a longer deadline",
             )
 
@@ -251,13 +251,13 @@ async def _answer(
         try:
             return await core.follower.read(attempt)
         except Uncovered:
-            await _wait_for_engine(core, plan, deadline)
+            await _wait_for_engine(core.follower, plan, deadline)
 
 
-async def _wait_for_engine(core: Core, plan: Plan, deadline: Deadline) -> None:
-    while core.follower.epoch.number == plan.epoch.number:
-        if not deadline.left or not await core.follower.moved(deadline.left):
-            rows, _ = core.follower.behind()
+async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -> None:
+    while follower.epoch.number == plan.epoch.number:
+        if not deadline.left or not await follower.moved(deadline.left):
+            rows, _ = follower.behind()
             raise NotReached(
                 f"the engine has not matched this query over all its rows; "
                 f"it is {rows:,} rows behind",
@@ -268,26 +268,27 @@ async def _wait_for_engine(core: Core, plan: Plan, deadline: Deadline) -> None:
 async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answer, _Messages]:
     """Computes here if that is quick, else in a thread. The plan may be settled on the way."""
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
-    work = core.maker.work(wait_for_engine=waits)
+    work, size = core.maker.work(wait_for_engine=waits), core.settings.piece_bytes
     found = core.maker.evaluate_at_once(plan, work)
     if found is None:
-        return await core.in_thread(_compute, core, plan, request, work)
+        return await core.in_thread(_compute, core.maker, plan, request, work, size)
     values = found.row_count * len(plan.query.columns)
     if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
-        return plan, found, _messages(core, plan, request, found)
-    return plan, found, await core.in_thread(_messages, core, plan, request, found)
+        return plan, found, _messages(plan, request, found, size)
+    return plan, found, await core.in_thread(_messages, plan, request, found, size)
 
 
-def _compute(core: Core, plan: Plan, request: Terms, work: Work) -> tuple[Plan, Answer, _Messages]:
-    plan = core.maker.settle(plan, work)
-    found = core.maker.evaluate(plan, work)
-    return plan, found, _messages(core, plan, request, found)
+def _compute(
+    maker: AnswerMaker, plan: Plan, request: Terms, work: Work, size: int
+) -> tuple[Plan, Answer, _Messages]:
+    plan = maker.settle(plan, work)
+    found = maker.evaluate(plan, work)
+    return plan, found, _messages(plan, request, found, size)
 
 
-def _messages(core: Core, plan: Plan, request: Terms, found: Answer) -> _Messages:
-    size = core.settings.piece_bytes
-    source = pieces(found.batches, plan.query.columns, request.encoding, size)
-    return _Messages(source)
+def _messages(plan: Plan, request: Terms, found: Answer, size: int) -> _Messages:
+    """The messages of an answer, none of much more than `size` bytes."""
+    return _Messages(pieces(found.batches, plan.query.columns, request.encoding, size))
 
 
 # ---- the header

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from datastem.accept import accept, check_ahead
+from datastem.accept import Limits, accept, check_ahead
 from datastem.codec import encode
 from datastem.equality import heartbeat_digest
 from datastem.errors import RowError
@@ -19,11 +19,13 @@ from psoup.errors import BadRequest, LogFull, NoSuchStream
 from psoup.lookup import find_stream
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
+from psoup.server.follower import Follower
 from psoup.server.memory import HOLD
 from psoup.server.settings import Settings, check_name, default_name
 from psoup.server.wire.arrow import BatchMeasures, measure, read_table
 from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
+from psoup.store.log.position import PositionCodec
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.draft import Chain, Stale
 from psoup.write.streams import PublishBatch, Published
@@ -46,7 +48,7 @@ async def publish(core: Core, request: pb.PublishRequest) -> pb.PublishResponse:
     for _ in range(_ATTEMPTS):
         batch = await accepted(core, request, None)
         try:
-            return response(core, await core.appender.submit(batch))
+            return response(core.store.positions, await core.appender.submit(batch))
         except Stale:
             await core.follower.catch_up()
     raise BadRequest("the stream was dropped and created again, over and over")
@@ -68,10 +70,11 @@ async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None)
     _check_identity(request, core.settings)
     tenant = default_name(request.tenant, "tenant", core.settings)
     stream = find_stream(core.follower.state, tenant, request.stream)
-    _check_backlog(core, request)
+    _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
+    given = core.follower, core.settings.batch, request, tenant, stream, chain
     if await _reserve(core, request, stream.schema) <= _SMALL_BYTES:
-        return _accept(core, request, tenant, stream, chain)
-    return await core.in_thread(_accept, core, request, tenant, stream, chain)
+        return _accept(*given)
+    return await core.in_thread(_accept, *given)
 
 
 async def _reserve(core: Core, request: pb.PublishRequest, schema: StreamSchema) -> int:
@@ -107,9 +110,8 @@ def _row_bytes(schema: StreamSchema) -> int:
 _WIDTHS = {Kind.DECIMAL: 16, Kind.BOOLEAN: 1}
 
 
-def _check_backlog(core: Core, request: pb.PublishRequest) -> None:
-    """Heartbeats are taken whatever the size of the log."""
-    behind, most = core.follower.backlog_bytes, core.settings.log_bytes
+def _check_backlog(behind: int, most: int, request: pb.PublishRequest) -> None:
+    """Raises LogFull; heartbeats are taken whatever the size of the log."""
     if behind <= most or request.HasField("heartbeat"):
         return
     raise LogFull(
@@ -122,9 +124,9 @@ def _check_backlog(core: Core, request: pb.PublishRequest) -> None:
     )
 
 
-def response(core: Core, published: Published) -> pb.PublishResponse:
+def response(positions: PositionCodec, published: Published) -> pb.PublishResponse:
     return pb.PublishResponse(
-        position=core.store.positions.encode(published.position),
+        position=positions.encode(published.position),
         row_count=published.rows,
         first_row_id=published.first_row_id,
         duplicate=published.duplicate,
@@ -145,7 +147,8 @@ def _check_identity(request: pb.PublishRequest, settings: Settings) -> None:
 
 
 def _accept(
-    core: Core,
+    follower: Follower,
+    limits: Limits,
     request: pb.PublishRequest,
     tenant: str,
     stream: StreamState,
@@ -157,12 +160,12 @@ def _accept(
             "a publish needs rows, an Arrow batch or a heartbeat", field="batch", got="nothing"
         )
     if kind == "heartbeat":
-        return _heartbeat(core, request, tenant, stream, chain)
-    schema, limits = stream.schema, core.settings.batch
+        return _heartbeat(follower, request, tenant, stream, chain)
+    schema = stream.schema
     sent: pa.Table = (
         read_table(request.arrow, limits) if kind == "arrow" else to_table(request.rows, schema)
     )
-    taken = accept(sent, schema, _stamp(core), limits)
+    taken = accept(sent, schema, _stamp(follower), limits)
     return PublishBatch(
         tenant=tenant,
         owner="main",
@@ -179,7 +182,7 @@ def _accept(
 
 
 def _heartbeat(
-    core: Core,
+    follower: Follower,
     request: pb.PublishRequest,
     tenant: str,
     stream: StreamState,
@@ -195,7 +198,7 @@ def _heartbeat(
         ts = to_instant(request.heartbeat)
     except BadValue as bad:
         raise RowError(bad.reason, f"the heartbeat {bad}", field="heartbeat") from None
-    check_ahead(ts, schema, _stamp(core))
+    check_ahead(ts, schema, _stamp(follower))
     return PublishBatch(
         tenant=tenant,
         owner="main",
@@ -211,10 +214,10 @@ def _heartbeat(
     )
 
 
-def _stamp(core: Core) -> int:
+def _stamp(follower: Follower) -> int:
     """The least a batch will be stamped with; AHEAD is judged by it here, so that the row can be
     named, and by the stamps that are vouched for when the batch is appended."""
-    return core.follower.now
+    return follower.now
 
 
 # ---- many batches in flight
@@ -231,7 +234,7 @@ async def publish_stream(
             if isinstance(item, Exception):
                 raise item
             try:
-                yield response(core, await item)
+                yield response(core.store.positions, await item)
             except Stale:
                 raise NoSuchStream(
                     "the stream was dropped during the call", hint="publish to another stream"

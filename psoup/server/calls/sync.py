@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from psoup.server.calls.transfer import Budget, Transfer
 from psoup.server.core import Core
 from psoup.server.settings import default_name
 from psoup.server.status_codes import FAMILIES, code_of, detail_of
-from psoup.server.wire.copies import CopySubject, Signed, Unusable
+from psoup.server.wire.copies import CopySubject, Signed, Tokens, Unusable
 from psoup.server.wire.values import BadValue, to_micros
 from psoup.store import START, Position
 from psoup.v1 import psoup_pb2 as pb
@@ -31,7 +32,7 @@ MOST_ITEMS = 1000
 # Ids a client may name in `have` and `resend`, of all items of a call: a few bytes can name many.
 MOST_IDS = 50_000_000
 
-_UNLIMITED = 1 << 62
+_UNLIMITED = sys.maxsize
 
 
 async def sync(
@@ -62,13 +63,13 @@ class SyncCall:
         self._request = request
         self._tenant = default_name(request.tenant, "tenant", core.settings)
         self._away = _away(request)
-        self._signed = [_signed(core, item.token) for item in request.items]
+        self._signed = [_signed(core.tokens, item.token) for item in request.items]
         self.transfers: dict[int, Transfer] = {}
 
     async def parts(self, deadline: Deadline) -> AsyncIterator[pb.SyncPart]:
         """The parts of all items, one item after the other."""
         core, items = self._core, self._request.items
-        await reach(core, self._needed, deadline)
+        await reach(core.follower, self._needed, deadline)
         if any(item.handle not in core.follower.state.registrations for item in items):
             await core.follower.catch_up()
         jobs = self._jobs(await self._read_items())
@@ -105,7 +106,7 @@ class SyncCall:
                 yield await transfer.held()
         except FAMILIES as error:
             self.transfers.pop(index, None)
-            yield pb.SyncPart(refused=_refused(self._core, error))
+            yield pb.SyncPart(refused=_refused(self._core.store.id, error))
 
     # ---- what is asked for
 
@@ -247,11 +248,11 @@ def _away(request: pb.SyncRequest) -> int | None:
 # ---- tokens
 
 
-def _signed(core: Core, token: bytes) -> Signed | Unusable | None:
+def _signed(tokens: Tokens, token: bytes) -> Signed | Unusable | None:
     if not token:
         return None
     try:
-        return core.tokens.read(token)
+        return tokens.read(token)
     except Unusable as problem:
         return problem
 
@@ -272,7 +273,7 @@ def _claim(
         return Claim(), problem.reason
 
 
-def _refused(core: Core, error: Exception) -> pb.SyncRefused:
+def _refused(store_id: str, error: Exception) -> pb.SyncRefused:
     code: int = code_of(error).value[0]
-    detail = detail_of(error, core.store.id)
+    detail = detail_of(error, store_id)
     return pb.SyncRefused(code=code, message=str(error)[:1000], detail=detail)

@@ -22,6 +22,7 @@ from psoup.store import Hole, Registration, State, StreamState
 from psoup.store.presence import GONE_AFTER, PulseWatch
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ClockGuard
+from psoup.write.leases import LeaseKeeper
 from querystem.language import refresh_text, stream_sql, window_text
 from querystem.query import Query
 from results.id_sets import intersect, size
@@ -32,8 +33,8 @@ _ANY = '["lit","BOOLEAN",true]'
 _TOKEN = re.compile(r"[0-9a-f]{1,15}\.[0-9a-f]{32}")
 
 
-def lease_until(core: Core, handle: bytes) -> Timestamp | None:
-    instant = core.leases.until(handle)
+def lease_until(leases: LeaseKeeper, handle: bytes) -> Timestamp | None:
+    instant = leases.until(handle)
     return None if instant is None else from_instant(instant)
 
 
@@ -94,7 +95,7 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
         refresh=refresh_text(query.refresh),
         trigger_id=registration.trigger_id,
         pattern=pattern_message(query, lambda _: stream.schema),
-        lease_until=lease_until(core, registration.handle),
+        lease_until=lease_until(core.leases, registration.handle),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.store.delta.checksums import checks_of, footer_of, footer_size, without_flip_by_crc
 from psoup.store.delta.files import DataFile
 from psoup.store.errors import CorruptStore
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 # Most footers are smaller: they come with one read.
 _TAIL = 1 << 16
-_EVERYTHING = (-(1 << 62), 1 << 62)
+_EVERYTHING = (SINCE_EVER, FOR_EVER)
 
 
 def table_name(root: Path) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Client, Copies
-from tests.client_sdk.copies.inside import InsideStore
 from tests.client_sdk.copies.trades import COUNTS, DEAR, TRADES
-from tests.server.process import ServerProcess
+from tests.support.client_sdk.inside import InsideStore
+from tests.support.server.process import ServerProcess
 
 OpenCopies = Callable[[], Copies]
 

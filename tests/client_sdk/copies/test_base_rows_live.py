@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Client, Copies, Knowledge, NotComputable
-from tests.server.process import ServerProcess
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

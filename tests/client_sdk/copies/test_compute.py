@@ -30,7 +30,7 @@ from tests.oracle.queries import LAST_TS, timelines
 from tests.oracle.refresh import Event, History
 from tests.oracle.strategies import Row, schemas
 from tests.oracle.written import Scale, written_queries
-from tests.server.process import ROOT
+from tests.support.server.process import ROOT
 
 SCALE = Scale(1_700_000_000 * SECOND, SECOND)
 

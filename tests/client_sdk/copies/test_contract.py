@@ -14,8 +14,8 @@ from client_sdk import (
     QueryProblem,
     UnknownCopy,
 )
-from tests.client_sdk.copies.inside import InsideStore
 from tests.client_sdk.copies.trades import COUNTS, DEAR, TRADES, check, trade
+from tests.support.client_sdk.inside import InsideStore
 
 # ---- keeping
 

@@ -20,10 +20,10 @@ from hypothesis.stateful import Bundle, MultipleResults, initialize, multiple, r
 from client_sdk import Client, ConnectionFailed, Copies, Copy, Retry, Synced
 from client_sdk._wire.values import from_micros, to_micros
 from psoup.v1 import psoup_pb2 as pb
-from tests.client_sdk.copies.damage import flip_in_rows, flip_in_state, lose_row
-from tests.client_sdk.copies.inside import InsideTransport
 from tests.oracle.copy import Values
-from tests.server.sync_world import (
+from tests.support.client_sdk.damage import flip_in_rows, flip_in_state, lose_row
+from tests.support.client_sdk.inside import InsideTransport
+from tests.support.server.sync_world import (
     NAMES,
     Asked,
     Question,

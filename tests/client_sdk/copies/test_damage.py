@@ -12,7 +12,7 @@ import pytest
 
 from client_sdk import Copies, CopyError, FileDamaged
 from client_sdk.copies._file.records import Declaration
-from tests.client_sdk.copies.damage import (
+from tests.support.client_sdk.damage import (
     columns_of,
     flip_in_rows,
     flip_in_state,
@@ -20,7 +20,7 @@ from tests.client_sdk.copies.damage import (
     rows_table,
     staged_table,
 )
-from tests.client_sdk.copies.inside import InsideStore
+from tests.support.client_sdk.inside import InsideStore
 
 STREAM = (
     "CREATE STREAM s (b BOOLEAN, i BIGINT, x DOUBLE, d DECIMAL(10,2), t TEXT, at TIMESTAMP, "

@@ -20,8 +20,8 @@ from client_sdk import (
     WrongFile,
 )
 from client_sdk.copies._file.file import APPLICATION_ID, FORMAT
-from tests.client_sdk.copies.inside import InsideStore
 from tests.client_sdk.copies.trades import COUNTS, DEAR, TRADES, check, trade
+from tests.support.client_sdk.inside import InsideStore
 
 
 @pytest.fixture

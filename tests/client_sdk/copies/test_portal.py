@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from client_sdk import AsyncClient, Client, Copies, ForeignAnswer, OtherStore, PsoupError, Retry
-from tests.client_sdk.portal import PORTALS, portal
-from tests.server.process import ServerProcess
+from tests.support.client_sdk.portal import PORTALS, portal
+from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from client_sdk import AsyncClient, Client, Copies, Retry
-from tests.server.process import ROOT, ServerProcess
+from tests.support.server.process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.process
 

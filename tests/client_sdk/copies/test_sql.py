@@ -11,8 +11,8 @@ from client_sdk import (
     Copies,
     LocalQueryProblem,
 )
-from tests.client_sdk.copies.inside import InsideStore
 from tests.client_sdk.copies.trades import trade
+from tests.support.client_sdk.inside import InsideStore
 
 
 def test_sql_over_a_copy_and_over_several(store: InsideStore, kept: Copies) -> None:

@@ -13,8 +13,8 @@ import pytest
 from client_sdk import Copies, FileDamaged, UnknownCopy, Verified
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.checksums import NO_ROWS, Sums, digest
-from tests.client_sdk.copies.damage import flip_in_rows, flip_in_state, lose_row, rows_table
-from tests.client_sdk.copies.inside import InsideStore
+from tests.support.client_sdk.damage import flip_in_rows, flip_in_state, lose_row, rows_table
+from tests.support.client_sdk.inside import InsideStore
 
 ROWS = 60
 DAY = timedelta(days=1).total_seconds()

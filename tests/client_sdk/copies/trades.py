@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from client_sdk import Copies
-from tests.client_sdk.copies.inside import InsideStore
+from tests.support.client_sdk.inside import InsideStore
 
 TRADES = "CREATE STREAM trades (symbol TEXT, price DOUBLE, size BIGINT) RETAIN 1 DAY"
 DEAR = "SELECT symbol, price FROM trades WHERE price > 100 RANGE 10 MINUTES"

@@ -18,7 +18,7 @@ from datastem.instants import SECOND
 from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.store import Store as StoreFolder
-from tests.server.process import ServerProcess
+from tests.support.server.process import ServerProcess
 
 NINE = datetime(2025, 3, 3, 9, tzinfo=UTC)
 TRADES = "CREATE STREAM trades (symbol TEXT, price DOUBLE, at TIMESTAMP) ORDERED BY at RETAIN 1 DAY"

@@ -27,7 +27,7 @@ from client_sdk.pulls._receipt import ReceiptFile
 from psoup.cli import cli
 from psoup.cli.pull_reports import code_of_all
 from tests.client_sdk.pulls.conftest import DEAR, Place
-from tests.system.processes import Process
+from tests.support.system.processes import Process
 
 pytestmark = pytest.mark.process
 

@@ -31,7 +31,6 @@ from client_sdk import (
 )
 from client_sdk._grpc.transports import GrpcTransport
 from client_sdk.pulls._receipt import ReceiptFile
-from tests.client_sdk.portal import PORTALS, portal
 from tests.client_sdk.pulls.conftest import (
     FakeClock,
     Place,
@@ -39,6 +38,7 @@ from tests.client_sdk.pulls.conftest import (
     came,
     lines,
 )
+from tests.support.client_sdk.portal import PORTALS, portal
 
 pytestmark = pytest.mark.process
 

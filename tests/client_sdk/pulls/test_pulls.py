@@ -36,7 +36,7 @@ from tests.client_sdk.pulls.conftest import (
     came,
     lines,
 )
-from tests.client_sdk.pulls.tables import read_sqlite
+from tests.support.client_sdk.tables import read_sqlite
 
 pytestmark = pytest.mark.process
 

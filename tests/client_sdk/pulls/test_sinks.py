@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from client_sdk.pulls import BadPull
 from client_sdk.pulls._receipt import content_of
 from client_sdk.pulls._sinks import FORMATS, format_of, sink_for
-from tests.client_sdk.pulls.tables import COLUMNS, SCHEMA, holds, output_of, rows, same, table_of
 from tests.conftest import ROOT
+from tests.support.client_sdk.tables import COLUMNS, SCHEMA, holds, output_of, rows, same, table_of
 
 ODD: list[dict[str, Any]] = [
     {"x": float("nan"), "name": "", "at": datetime.min.replace(tzinfo=UTC)},
@@ -200,7 +200,7 @@ WRITER = """
 import sys, threading
 from pathlib import Path
 from client_sdk.pulls._sinks import FORMATS, sink_for
-from tests.client_sdk.pulls.tables import COLUMNS, output_of, table_of
+from tests.support.client_sdk.tables import COLUMNS, output_of, table_of
 
 new = table_of([{"n": 2, "name": "new" * 50}] * 20_000)
 reached = threading.Barrier(len(FORMATS) + 1)

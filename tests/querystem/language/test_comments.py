@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from querystem.language import CreateStream, QueryError, bind_window, parse_statement
-from tests.docs.markdown import blocks, read
 from tests.docs.test_language import statements
 from tests.querystem.language.support import TRADES, bind, where
 from tests.querystem.language.test_golden import GOLDEN, texts_of
+from tests.support.docs.markdown import blocks, read
 
 # A scanner of its own: texts and names in quotes, numbers, words, parameters, signs.
 TOKEN = re.compile(

@@ -25,7 +25,7 @@ from tests.oracle.written import (
     written_queries,
     written_windows,
 )
-from tests.system.accepted import Accepted
+from tests.support.system.accepted import Accepted
 
 _ROWS = 30
 _WINDOWS = 30

@@ -16,7 +16,7 @@ from typing import Self
 
 from client_sdk import Client
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 START_SECONDS = 240.0
 
 

@@ -38,8 +38,8 @@ from tests.oracle.answers import naive_answer
 from tests.oracle.copy import Values
 from tests.oracle.keyed import Keyed
 from tests.oracle.refresh import Event, History, Refreshed
-from tests.server.epochs import HandMadeEngine
-from tests.server.process import ipc
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ipc
 
 START = 1_700_000_000 * SECOND
 FEW_ROWS = keyed._FEW_ROWS

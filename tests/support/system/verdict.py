@@ -12,8 +12,8 @@ from psoup.store import Position
 from tests.oracle.comparing import difference
 from tests.oracle.strategies import Row
 from tests.oracle.written import WrittenWindow
-from tests.system.question import Question, values_of
-from tests.system.streams import Stream
+from tests.support.system.question import Question, values_of
+from tests.support.system.streams import Stream
 
 
 @dataclass(frozen=True)

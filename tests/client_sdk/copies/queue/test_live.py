@@ -12,7 +12,7 @@ import pytest
 from client_sdk import Client, ConnectionFailed, Retry
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._queue.outbox import Outbox
-from tests.server.process import ROOT, ServerProcess
+from tests.support.server.process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.process
 

@@ -28,7 +28,7 @@ from client_sdk import (
 )
 from client_sdk._wire.values import duration, from_rows, from_value, moment, timestamp
 from psoup.v1 import psoup_pb2 as pb
-from tests.client_sdk.fake_stream import FakeStream
+from tests.support.client_sdk.fake_stream import FakeStream
 
 _CREATE = re.compile(
     r"\s*CREATE STREAM (\w+)\s*\((.*?)\)\s*(?:KEY \((.*)\))?\s*(?:ORDERED BY (\w+))?\s*"

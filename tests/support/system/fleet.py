@@ -9,7 +9,7 @@ from typing import Self
 
 from client_sdk import Client
 from psoup.store import Store
-from tests.system.processes import Process, RunningStore
+from tests.support.system.processes import Process, RunningStore
 
 PATIENCE = 300.0
 # How long a request may wait for an engine that has to start first.

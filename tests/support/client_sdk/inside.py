@@ -21,7 +21,7 @@ from psoup.server.settings import Settings
 from psoup.server.status_codes import FAMILIES, code_of, detail_of
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
-from tests.server.process import received
+from tests.support.server.process import received
 
 START = 1_700_000_000 * SECOND
 

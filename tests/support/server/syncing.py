@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
-from tests.server.process import ServerProcess
+from tests.support.server.process import ServerProcess
 
 SQL = "CREATE STREAM s (a BIGINT, b TEXT)"
 

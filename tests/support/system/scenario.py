@@ -22,12 +22,12 @@ from psoup.store import START, Position
 from querystem.language import stream_sql
 from tests.oracle.queries import LAST_TS
 from tests.oracle.strategies import Row
-from tests.system.accepted import Batch
-from tests.system.fleet import Fleet
-from tests.system.question import Question
-from tests.system.story import Name, Story
-from tests.system.streams import Stream, random_stream
-from tests.system.verdict import Asked, Instant, judge
+from tests.support.system.accepted import Batch
+from tests.support.system.fleet import Fleet
+from tests.support.system.question import Question
+from tests.support.system.story import Name, Story
+from tests.support.system.streams import Stream, random_stream
+from tests.support.system.verdict import Asked, Instant, judge
 
 STREAMS = 2
 MOST_ROWS = 250

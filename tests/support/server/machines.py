@@ -20,7 +20,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.draft import Chain, CommitDraft
 from psoup.write.streams import Define
 from psoup.write.timepiece import Timepiece
-from tests.server.process import received, rows_of
+from tests.support.server.process import received, rows_of
 
 START = 1_700_000_000 * SECOND
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.docs.markdown import table
+from tests.support.docs.markdown import table
 
 EVERY = "SELECT at FROM alarms REFRESH EVERY 2 SECONDS"
 ON = "SELECT at FROM alarms REFRESH ON alarms WHERE level > 0"

@@ -15,7 +15,7 @@ from grpc_status import rpc_status
 from client_sdk import PsoupError
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1 import psoup_pb2_grpc
-from tests.client_sdk.fake_store import FakeStore
+from tests.support.client_sdk.fake_store import FakeStore
 
 
 def _abort(context: grpc.ServicerContext, error: PsoupError, store: FakeStore) -> None:

@@ -20,7 +20,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 from psoup.write.timepiece import VARIABLE
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 _READY = "server ready on "
 
 

@@ -1,0 +1,1 @@
+"""Helpers over the client: stores and networks that are not real, and what they must do."""

@@ -1,0 +1,1 @@
+"""Helpers over the engine: what it is given, how it is stepped, how its tables are read."""
