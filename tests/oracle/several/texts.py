@@ -55,10 +55,9 @@ class Sorted:
     descending: bool
     nulls_first: bool
 
-    @property
-    def sql(self) -> str:
+    def sql_of(self, text: str) -> str:
         direction = "DESC" if self.descending else "ASC"
-        return f"{self.text} {direction} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+        return f"{text} {direction} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def our_text(whole: Whole) -> str:
     parts = [f"WITH {named}"] if named else []
     parts.append(" UNION ALL ".join(_our_block(block) for block in whole.blocks))
     if whole.order_by:
-        parts.append(f"ORDER BY {', '.join(key.sql for key in whole.order_by)}")
+        parts.append(f"ORDER BY {', '.join(key.sql_of(key.text) for key in whole.order_by)}")
     if whole.limit is not None:
         parts.append(f"LIMIT {whole.limit}")
     if whole.offset:
@@ -124,8 +123,8 @@ def _our_block(block: Block) -> str:
 def _our_part(part: Part) -> str:
     if isinstance(part, Reference):
         over = "" if part.window is None else f"WINDOW({part.window.text or 'UNBOUNDED'})"
-        named = f"{part.alias} {over}" if part.alias_first else f"{over} AS {part.alias}"
-        return f"{part.stream.name} {named}".replace("  ", " ")
+        named = [part.alias, over] if part.alias_first else [over, "AS", part.alias]
+        return " ".join(word for word in [part.stream.name, *named] if word)
     over = "" if part.over is None else f" WINDOW({part.over.text or 'UNBOUNDED'})"
     source = part.name or f"({our_text(part.query)})"
     return f"{source} AS {part.alias}{over}"
@@ -153,14 +152,16 @@ def _select(block: Block, parts: Sequence[str], extra: Sequence[str] = ()) -> st
 def duck_text(whole: Whole, now: int) -> str:
     """Without LIMIT. The values of ORDER BY follow the outputs; `now` is NOW of the query."""
     writer = _Duck(now)
-    keys = [f'{key.text} AS "$key{n}"' for n, key in enumerate(whole.order_by)]
     if len(whole.blocks) == 1:
         (block,) = whole.blocks
+        texts = {one.name: one.text for one in whole.outputs}
+        keys = [f"({texts.get(key.text, key.text)})" for key in whole.order_by]
         text = _select(block, [writer.part(part) for part in block.parts], keys)
     else:
-        columns = ", ".join(['"' + one.name + '"' for one in whole.outputs] + keys)
-        text = f"SELECT {columns} FROM ({writer.timed(whole)})"
-    order = ", ".join(key.sql for key in whole.order_by)
+        names = [*[one.name for one in whole.outputs], *[key.text for key in whole.order_by]]
+        text = f"SELECT {', '.join(names)} FROM ({writer.timed(whole)})"
+    place = len(whole.outputs) + 1
+    order = ", ".join(key.sql_of(str(place + n)) for n, key in enumerate(whole.order_by))
     return f"{text} ORDER BY {order}" if order else text
 
 

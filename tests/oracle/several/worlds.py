@@ -28,7 +28,7 @@ _VALUES: dict[Type, Sequence[Any]] = {
 }
 
 
-def world(chance: Chance, most: int = 4, rows: int = 7) -> World:
+def world(chance: Chance, most: int = 4, rows: int = 9) -> World:
     """Two streams or more, `s0`, `s1`, …; some have a key, or keep their rows for a while only."""
     kinds = chance.pick([(True,), (True,), (True,), (False,), (True, False)])
     found = [
@@ -40,7 +40,7 @@ def world(chance: Chance, most: int = 4, rows: int = 7) -> World:
 
 def _stream(chance: Chance, name: str, by_event: bool, most: int) -> Known:
     schema = _schema(chance, name, by_event)
-    made = [_row(chance, schema) for _ in range(chance.number(0, most))]
+    made = [_row(chance, schema) for _ in range(max(chance.number(0, most) for _ in range(2)))]
     if not by_event:
         made.sort(key=lambda row: row["ts"])
         return Known(schema, _numbered(made), CLOCK)
