@@ -43,7 +43,15 @@ def naive_answer(
     keyed: Keyed | None = None,
 ) -> list[tuple[Scalar, ...]]:
     """The answer at NOW: for each row the values of the query's outputs."""
-    found: Sequence[Row] = naive_rows(query, rows, now, retain, keyed)
+    found = naive_kept(query, naive_rows(query, rows, now, retain, keyed))
+    return [naive_outputs(query, row) for row in found]
+
+
+def naive_kept(query: Query, found: Sequence[Row]) -> list[Row]:
+    """The rows of the source, or the groups, that make the rows of the answer, in its order.
+
+    `found` are the rows of the source in the order they have without ORDER BY.
+    """
     if query.grouping is not None:
         found = naive_groups(query.grouping, found)
     found = [row for row in found if evaluate_row(query.having, row) is True]
@@ -54,15 +62,16 @@ def naive_answer(
         found = list(firsts.values())
     found = sorted(found, key=functools.cmp_to_key(functools.partial(_order, query)))
     end = None if query.limit is None else query.offset + query.limit
-    return [_outputs(query, row) for row in found[query.offset : end]]
+    return found[query.offset : end]
 
 
-def _outputs(query: Query, row: Row) -> tuple[Scalar, ...]:
+def naive_outputs(query: Query, row: Row) -> tuple[Scalar, ...]:
+    """The values of a query's outputs for a row, or a group."""
     return tuple(evaluate_row(output.expression, row) for output in query.outputs)
 
 
 def _place(query: Query, row: Row) -> tuple[Any, ...]:
-    return tuple(identity(value) for value in _outputs(query, row))
+    return tuple(identity(value) for value in naive_outputs(query, row))
 
 
 def _order(query: Query, left: Row, right: Row) -> int:

@@ -1,0 +1,112 @@
+"""NOW of a query over several streams, and of each of its legs: the rules one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datastem.schema import StreamSchema
+from querystem.query import From, Item, Leg, Query, SetOperation, Source
+from results.window import CountWindow, RowWindow, TimeWindow, Window
+
+Row = Mapping[str, Any]
+
+
+class MixedClocks(Exception):
+    """Event time and arrival time in one query, and both kinds depend on NOW."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A stream: all rows ever accepted, and how far its time has come (`reached`; None: nowhere).
+
+    Of the rows those with an id below `high` are known to whoever asks; None: all.
+    """
+
+    schema: StreamSchema
+    rows: Sequence[Row]
+    reached: int | None
+    high: int | None = None
+
+    @property
+    def seen(self) -> list[Row]:
+        return [row for row in self.rows if self.high is None or row["row_id"] < self.high]
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """A reference to a stream, and whether its window, or one over it, depends on NOW."""
+
+    stream: str
+    depends: bool
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """NOW of a query, and NOW at which the legs over event time and those over arrival time are
+    taken; None where there is none."""
+
+    now: int | None
+    event: int | None
+    arrival: int
+
+    def of(self, known: Known) -> int | None:
+        return self.arrival if known.schema.ordered_by is None else self.event
+
+
+def clocks(
+    references: Sequence[Awaited],
+    streams: Mapping[str, Known],
+    clock: int,
+    as_of: int | None = None,
+    latest: bool = False,
+) -> Clocks:
+    """NOW over event time is the least of the references that depend on it, else the greatest of
+    all. Where only those of one kind of time depend on it, NOW is theirs. Raises MixedClocks."""
+    if as_of is not None:
+        return Clocks(as_of, as_of, as_of)
+    event = [one for one in references if streams[one.stream].schema.ordered_by is not None]
+    arrival = [one for one in references if streams[one.stream].schema.ordered_by is None]
+    event_waits, arrival_waits = (any(one.depends for one in kind) for kind in (event, arrival))
+    if event_waits and arrival_waits:
+        raise MixedClocks
+    reached = _reached([(streams[one.stream].reached, one.depends) for one in event], latest)
+    return Clocks(reached if event_waits or not arrival else clock, reached, clock)
+
+
+def _reached(legs: Sequence[tuple[int | None, bool]], latest: bool) -> int | None:
+    every = [reached for reached, _ in legs if reached is not None]
+    waited_for = [reached for reached, depends in legs if depends]
+    if not waited_for or latest:
+        return max(every, default=None)
+    return None if None in waited_for else min(one for one in waited_for if one is not None)
+
+
+def references(source: Source | Item, below: bool = False) -> list[Awaited]:
+    """The legs of a tree; `below` a window that depends on NOW each of them does."""
+    match source:
+        case Leg():
+            return [Awaited(source.stream, below or depends_on_now(source.window))]
+        case From(items, _):
+            return [one for item in items for one in references(item, below)]
+        case SetOperation(_, queries):
+            return [one for query in queries for one in references(query, below)]
+        case Query():
+            below = below or (source.over is not None and depends_on_now(source.over))
+            return references(source.source, below)
+
+
+def depends_on_now(window: Window) -> bool:
+    """Tells whether a window holds other rows as time goes by, though none comes.
+
+    Without an end a window reaches up to NOW: what came is there, and counts for nothing.
+    """
+    match window:
+        case TimeWindow(begin, end, slide):
+            ends = [bound for bound in (begin, end) if bound is not None]
+            return slide is not None or any(bound.relative for bound in ends)
+        case RowWindow():
+            return False
+        case CountWindow():
+            return True

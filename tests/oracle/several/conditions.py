@@ -1,0 +1,93 @@
+"""Random expressions as texts that mean the same to us and to DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from datastem.types import BIGINT, DOUBLE, TEXT, TIMESTAMP, Type
+from tests.oracle.several.chance import Chance
+from tests.oracle.several.worlds import MONEY
+
+_NUMBERS = (BIGINT, MONEY, DOUBLE)
+_TYPES = (*_NUMBERS, BIGINT, TEXT, TIMESTAMP)
+_SIGNS = ("=", "=", "=", "<", "<=", ">", ">=", "<>", "IS NOT DISTINCT FROM")
+_LITERALS = {
+    BIGINT: ("1", "0", "2"),
+    MONEY: ("0.5", "1.0"),
+    DOUBLE: ("5e-1", "1e0"),
+    TEXT: ("'a'", "'ab'"),
+    TIMESTAMP: ("TIMESTAMP '1970-01-01 00:00:08'", "TIMESTAMP '1970-01-01 00:00:15'"),
+}
+
+# The columns that are in sight, by the names that a text has for them.
+Columns = Mapping[str, Type]
+
+
+@dataclass(frozen=True)
+class Expressions:
+    chance: Chance
+
+    def type(self) -> Type:
+        return self.chance.pick(_TYPES)
+
+    def column(self, columns: Columns, types: Sequence[Type]) -> str | None:
+        names = [name for name, type_ in columns.items() if type_ in types]
+        return self.chance.pick(names) if names else None
+
+    def value(self, columns: Columns, type_: Type, depth: int = 1) -> str:
+        """An expression of a type over some of the columns."""
+        name = self.column(columns, [type_])
+        if name is None:
+            return f"CAST({self.chance.pick(_LITERALS[type_])} AS {type_})"
+        if not depth or not self.chance.one_in(2):
+            return name
+        other = self.value(columns, type_, depth - 1)
+        choices = [f"coalesce({name}, {other})"]
+        choices += [f"CASE WHEN {self.local(columns)} THEN {name} ELSE {other} END"]
+        if type_ == BIGINT:
+            choices += [f"({name} + {other})", f"({name} - {other})", f"abs({name})"]
+            choices += [f"({name} * {other})", f"({name} % 3)"]
+        return self.chance.pick(choices)
+
+    def local(self, columns: Columns) -> str:
+        """A condition about one column."""
+        name = self.chance.pick([*columns])
+        literals = _LITERALS[columns[name]]
+        choices = [f"{name} {self.chance.pick(_SIGNS)} {self.chance.pick(literals)}"]
+        choices += [f"{name} IS NULL", f"{name} IS NOT NULL", f"{name} IN ({', '.join(literals)})"]
+        if columns[name] == TEXT:
+            choices.append(f"{name} LIKE 'a%'")
+        return self.chance.pick(choices)
+
+    def between(self, left: Columns, right: Columns) -> str:
+        """A condition about a column of each side, where two can be compared."""
+        one = self.chance.pick([*left])
+        other = self.column(right, _NUMBERS if left[one] in _NUMBERS else [left[one]])
+        if other is None:
+            return self.local({**left, **right})
+        choices = [f"{one} {self.chance.pick(_SIGNS)} {other}"] * 3
+        if left[one] in (BIGINT, MONEY):
+            choices.append(f"{one} BETWEEN {other} - 1 AND {other} + 1")
+            choices.append(f"{one} + 1 = {other}")
+        if left[one] == TIMESTAMP:
+            width = f"INTERVAL '{self.chance.number(0, 6)}' SECOND"
+            choices.append(f"{one} - {other} <= {width}")
+            choices.append(f"{one} BETWEEN {other} AND {other} + {width}")
+        return self.chance.pick(choices)
+
+    def condition(self, columns: Columns, depth: int) -> str:
+        if not depth or self.chance.one_in(2):
+            if self.chance.one_in(2):
+                return self.between(columns, columns)
+            return self.local(columns)
+        left, right = (self.condition(columns, depth - 1) for _ in range(2))
+        return self.chance.pick([f"{left} AND {right}", f"({left} OR {right})", f"NOT ({left})"])
+
+    def aggregate(self, columns: Columns) -> str:
+        name, number = self.chance.pick([*columns]), self.column(columns, [BIGINT])
+        choices = ["count(*)", f"count({name})", f"count(DISTINCT {name})", f"min({name})"]
+        choices += [f"max({name})", f"first({name})", f"last({name})"]
+        if number is not None:
+            choices += [f"sum({number})", f"sum({number})"]
+        return self.chance.pick(choices)

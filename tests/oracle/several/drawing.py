@@ -1,0 +1,168 @@
+"""Random queries over several streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from datastem.schema import StreamSchema
+from datastem.types import TIMESTAMP, Type
+from tests.oracle.several.chance import Chance
+from tests.oracle.several.conditions import Columns, Expressions
+from tests.oracle.several.texts import Block, Inner, Part, Reference, Shown, Sorted, Whole
+from tests.oracle.several.windows import any_window, range_window
+from tests.oracle.trees import World
+from tests.oracle.written import WrittenWindow
+
+_MOST_REFERENCES = 6
+
+
+def written(chance: Chance, world: World) -> Whole:
+    """A query over the streams of a world."""
+    return _Writer(chance, [known.schema for known in world.streams.values()]).whole()
+
+
+class _Writer:
+    def __init__(self, chance: Chance, schemas: Sequence[StreamSchema]) -> None:
+        self._chance = chance
+        self._schemas = schemas
+        self._say = Expressions(chance)
+        self._aliases = 0
+        self._references = 0
+
+    # ---- queries
+
+    def whole(self) -> Whole:
+        named = self._inner(depth=0) if self._chance.one_in(5) else None
+        if named is None and self._chance.one_in(5):
+            return self._finished(self._union(depth=1), ())
+        block, columns = self._source(depth=1, named=named, least=2)
+        query = Whole((block,), self._common([block]), names=(("w", named),) if named else ())
+        if self._chance.one_in(3):
+            return self._finished(self._grouped(query, columns), ())
+        outputs, distinct = self._outputs(columns), self._chance.one_in(5)
+        block = replace(block, outputs=outputs, distinct=distinct)
+        return self._finished(replace(query, blocks=(block,)), () if distinct else tuple(columns))
+
+    def _union(self, depth: int) -> Whole:
+        """UNION ALL of blocks whose outputs have the same types.
+
+        A window after the last block is that of all; other blocks may have their own.
+        """
+        types = [self._say.type() for _ in range(self._chance.number(1, 2))]
+        blocks = []
+        for letter in "uxy"[: self._chance.number(2, 3)]:
+            block, columns = self._source(depth - 1, most=2)
+            values = [self._say.value(columns, type_) for type_ in types]
+            names = [f"{letter}{place}" for place in range(len(types))]
+            outputs = tuple(Shown(*one) for one in zip(values, names, types, strict=True))
+            blocks.append(replace(block, outputs=outputs))
+        window = self._common(blocks)
+        own = [
+            replace(block, window=self._common([block]), in_parentheses=self._chance.one_in(3))
+            for block in blocks[:-1]
+        ]
+        return Whole((*own, blocks[-1]), window)
+
+    def _inner(self, depth: int) -> Whole:
+        """A selection, a projection, a join, or a UNION ALL."""
+        if depth and self._chance.one_in(3):
+            return self._union(depth)
+        block, columns = self._source(depth, most=2)
+        block = replace(block, outputs=self._outputs(columns))
+        return Whole((block,), self._common([block]))
+
+    def _finished(self, query: Whole, columns: Sequence[str]) -> Whole:
+        """With ORDER BY outputs or columns, LIMIT and OFFSET, or without."""
+        names, keys = [*[one.name for one in query.outputs], *columns], []
+        while names and len(keys) < 2 and self._chance.one_in(2):
+            name = self._chance.pick(names)
+            names.remove(name)
+            keys.append(Sorted(name, self._chance.one_in(2), self._chance.one_in(2)))
+        if not self._chance.one_in(4):
+            return replace(query, order_by=tuple(keys))
+        limit, offset = self._chance.number(0, 5), self._chance.number(0, 2)
+        return replace(query, order_by=tuple(keys), limit=limit, offset=offset)
+
+    # ---- FROM and WHERE
+
+    def _source(
+        self, depth: int, named: Whole | None = None, least: int = 1, most: int = 3
+    ) -> tuple[Block, Columns]:
+        parts = [self._part(depth) for _ in range(self._chance.number(least, most))]
+        if named is not None:
+            parts[0] = Inner(named, self._alias(), self._over(), "w")
+            if self._chance.one_in(3):
+                parts.append(Inner(named, self._alias(), self._over(), "w"))
+        columns = since_comma = _columns(parts[0])
+        links = []
+        for part in parts[1:]:
+            own = _columns(part)
+            links.append(self._link(since_comma, own))
+            since_comma = own if links[-1][0] == "," else since_comma | own
+            columns = columns | own
+        where = self._say.condition(columns, 2) if self._chance.one_in(2) else ""
+        return Block(tuple(parts), tuple(links), (), where), columns
+
+    def _part(self, depth: int) -> Part:
+        if depth and self._references < _MOST_REFERENCES and self._chance.one_in(4):
+            return Inner(self._inner(depth - 1), self._alias(), self._over())
+        self._references += 1
+        schema = self._chance.pick(self._schemas)
+        window = any_window(self._chance, schema) if self._chance.one_in(2) else None
+        return Reference(schema, self._alias(), window, self._chance.one_in(2))
+
+    def _link(self, before: Columns, own: Columns) -> tuple[str, str]:
+        if self._chance.one_in(6):
+            return " CROSS JOIN", ""
+        if self._chance.one_in(3):
+            return ",", ""
+        condition = self._say.between(before, own)
+        while self._chance.one_in(3):
+            condition = f"{condition} AND {self._say.between(before, own)}"
+        return self._chance.pick([" JOIN", " INNER JOIN"]), f"ON {condition}"
+
+    def _alias(self) -> str:
+        self._aliases += 1
+        return f"r{self._aliases - 1}"
+
+    def _over(self) -> WrittenWindow | None:
+        return range_window(self._chance, None) if self._chance.one_in(2) else None
+
+    def _common(self, blocks: Sequence[Block]) -> WrittenWindow | None:
+        """A window for all streams of some blocks, which none of them refuses."""
+        parts = [part for block in blocks for part in block.parts]
+        if any(isinstance(part, Inner) and part.name for part in parts) or self._chance.one_in(2):
+            return None
+        streams = [part.stream for part in parts if isinstance(part, Reference)]
+        retained = [stream.retain for stream in streams if stream.retain is not None]
+        return range_window(self._chance, min(retained, default=None)) if streams else None
+
+    # ---- SELECT
+
+    def _outputs(self, columns: Columns) -> tuple[Shown, ...]:
+        names = ["o0", "o1", "o2"][: self._chance.number(1, 3)]
+        types = [self._chance.pick([*columns.values()]) for _ in names]
+        values = [self._say.value(columns, type_) for type_ in types]
+        return tuple(Shown(*one) for one in zip(values, names, types, strict=True))
+
+    def _grouped(self, query: Whole, columns: Columns) -> Whole:
+        chosen = [self._chance.pick([*columns]) for _ in range(self._chance.number(0, 2))]
+        keys = [self._say.value(columns, columns[name]) for name in chosen]
+        found = [self._say.aggregate(columns) for _ in range(self._chance.number(1, 2))]
+        shown = tuple(Shown(text, f"o{place}") for place, text in enumerate([*keys, *found]))
+        having = f"count(*) > {self._chance.number(0, 2)}" if self._chance.one_in(3) else ""
+        (block,) = query.blocks
+        block = replace(block, outputs=shown, group_by=tuple(keys), having=having)
+        exact = not any(one.startswith(("first", "last")) for one in found)
+        return replace(query, blocks=(block,), exact=exact)
+
+
+def _columns(part: Part) -> dict[str, Type]:
+    """The columns of an item by their qualified names."""
+    if isinstance(part, Reference):
+        own = dict(part.stream.types)
+    else:
+        own = {one.name: one.type for one in part.query.outputs if one.type is not None}
+        own["ts"] = TIMESTAMP
+    return {f"{part.alias}.{name}": type_ for name, type_ in own.items()}

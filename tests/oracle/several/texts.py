@@ -1,0 +1,223 @@
+"""Queries over several streams as they are written: once in our language, once in DuckDB's.
+
+DuckDB has no windows: there each reference is a table of its own, `leg0`, `leg1`, … in the order of
+the text, with the rows that its window holds. Rows of queries inside queries have their `ts` there
+as a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from datastem.schema import StreamSchema
+from datastem.types import Type
+from results.window import UNBOUNDED, TimeWindow, Window
+from tests.oracle.clocks import Awaited, depends_on_now
+from tests.oracle.written import WrittenWindow
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A stream in FROM. `alias_first`: the alias stands before WINDOW()."""
+
+    stream: StreamSchema
+    alias: str
+    window: WrittenWindow | None
+    alias_first: bool = False
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A query in FROM: in parentheses, or by the name that WITH gives it."""
+
+    query: Whole
+    alias: str
+    over: WrittenWindow | None = None
+    name: str = ""
+
+
+Part = Reference | Inner
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An output: an expression, its name, and its type where it has a known one."""
+
+    text: str
+    name: str
+    type: Type | None = None
+
+
+@dataclass(frozen=True)
+class Sorted:
+    text: str
+    descending: bool
+    nulls_first: bool
+
+    def sql_of(self, text: str) -> str:
+        direction = "DESC" if self.descending else "ASC"
+        return f"{text} {direction} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A SELECT. `links[n]` is how item n + 1 comes to those before: a comma, or JOIN and ON."""
+
+    parts: tuple[Part, ...]
+    links: tuple[tuple[str, str], ...]
+    outputs: tuple[Shown, ...]
+    where: str = ""
+    group_by: tuple[str, ...] = ()
+    having: str = ""
+    distinct: bool = False
+    window: WrittenWindow | None = None
+    in_parentheses: bool = False
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One SELECT, or several with UNION ALL between them, and what follows the last.
+
+    `exact` is False where DuckDB could answer otherwise: first and last go by our order.
+    """
+
+    blocks: tuple[Block, ...]
+    window: WrittenWindow | None = None
+    order_by: tuple[Sorted, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    names: tuple[tuple[str, Whole], ...] = field(default=())
+    exact: bool = True
+
+    @property
+    def outputs(self) -> tuple[Shown, ...]:
+        return self.blocks[0].outputs
+
+
+# ---- in our language
+
+
+def our_text(whole: Whole) -> str:
+    named = ", ".join(f"{name} AS ({our_text(inner)})" for name, inner in whole.names)
+    parts = [f"WITH {named}"] if named else []
+    parts.append(" UNION ALL ".join(_our_block(block) for block in whole.blocks))
+    if whole.order_by:
+        parts.append(f"ORDER BY {', '.join(key.sql_of(key.text) for key in whole.order_by)}")
+    if whole.limit is not None:
+        parts.append(f"LIMIT {whole.limit}")
+    if whole.offset:
+        parts.append(f"OFFSET {whole.offset}")
+    if whole.window is not None:
+        parts.append(whole.window.text)
+    return " ".join(part for part in parts if part)
+
+
+def _our_block(block: Block) -> str:
+    text = _select(block, [_our_part(part) for part in block.parts])
+    if block.window is not None:
+        text = f"{text} {block.window.text}".strip()
+    return f"({text})" if block.in_parentheses else text
+
+
+def _our_part(part: Part) -> str:
+    if isinstance(part, Reference):
+        over = "" if part.window is None else f"WINDOW({part.window.text or 'UNBOUNDED'})"
+        named = [part.alias, over] if part.alias_first else [over, "AS", part.alias]
+        return " ".join(word for word in [part.stream.name, *named] if word)
+    over = "" if part.over is None else f" WINDOW({part.over.text or 'UNBOUNDED'})"
+    source = part.name or f"({our_text(part.query)})"
+    return f"{source} AS {part.alias}{over}"
+
+
+def _select(block: Block, parts: Sequence[str], extra: Sequence[str] = ()) -> str:
+    outputs = [*[f"{one.text} AS {one.name}" for one in block.outputs], *extra]
+    clauses = [f"SELECT {'DISTINCT ' if block.distinct else ''}{', '.join(outputs)}"]
+    source = parts[0]
+    for part, (link, condition) in zip(parts[1:], block.links, strict=True):
+        source = f"{source}{link} {part} {condition}".strip()
+    clauses.append(f"FROM {source}")
+    if block.where:
+        clauses.append(f"WHERE {block.where}")
+    if block.group_by:
+        clauses.append(f"GROUP BY {', '.join(block.group_by)}")
+    if block.having:
+        clauses.append(f"HAVING {block.having}")
+    return " ".join(clauses)
+
+
+# ---- in DuckDB's language
+
+
+def duck_text(whole: Whole, now: int) -> str:
+    """Without LIMIT. The values of ORDER BY follow the outputs; `now` is NOW of the query."""
+    writer = _Duck(now)
+    if len(whole.blocks) == 1:
+        (block,) = whole.blocks
+        texts = {one.name: one.text for one in whole.outputs}
+        keys = [f"({texts.get(key.text, key.text)})" for key in whole.order_by]
+        text = _select(block, [writer.part(part) for part in block.parts], keys)
+    else:
+        names = [*[one.name for one in whole.outputs], *[key.text for key in whole.order_by]]
+        text = f"SELECT {', '.join(names)} FROM ({writer.timed(whole)})"
+    place = len(whole.outputs) + 1
+    order = ", ".join(key.sql_of(str(place + n)) for n, key in enumerate(whole.order_by))
+    return f"{text} ORDER BY {order}" if order else text
+
+
+@dataclass
+class _Duck:
+    now: int
+    legs: int = 0
+
+    def part(self, part: Part) -> str:
+        if isinstance(part, Reference):
+            self.legs += 1
+            return f"leg{self.legs - 1} AS {part.alias}"
+        inner = self.timed(part.query)
+        if part.over is not None:
+            assert isinstance(part.over.window, TimeWindow)
+            begin, end = part.over.window.at(self.now)
+            after = "" if begin is None else f"epoch_us(ts) >= {begin} AND "
+            inner = f"SELECT * FROM ({inner}) WHERE {after}epoch_us(ts) < {end}"
+        return f"({inner}) AS {part.alias}"
+
+    def timed(self, whole: Whole) -> str:
+        """The rows of an inner query, with their ts."""
+        return " UNION ALL ".join(self._block(block) for block in whole.blocks)
+
+    def _block(self, block: Block) -> str:
+        parts = [self.part(part) for part in block.parts]
+        ts = ", ".join(f"{part.alias}.ts" for part in block.parts)
+        grouped = block.group_by or block.distinct
+        return _select(block, parts, [] if grouped else [f"greatest({ts}) AS ts"])
+
+
+# ---- what windows the references have
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A reference with the window that counts for it; `below`: a window over it depends on NOW."""
+
+    reference: Reference
+    window: Window
+    below: bool
+
+    @property
+    def awaited(self) -> Awaited:
+        return Awaited(self.reference.stream.name, self.below or depends_on_now(self.window))
+
+
+def placed(whole: Whole, below: bool = False) -> Iterator[Placed]:
+    """The references of a text, in its order: each has its own window, that of its block, that of
+    the whole, or none."""
+    for block in whole.blocks:
+        common = block.window or whole.window
+        for part in block.parts:
+            if isinstance(part, Inner):
+                over = part.over is not None and depends_on_now(part.over.window)
+                yield from placed(part.query, below or over)
+                continue
+            chosen = part.window or common
+            yield Placed(part, UNBOUNDED if chosen is None else chosen.window, below)

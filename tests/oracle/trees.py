@@ -1,0 +1,171 @@
+"""What a query over several streams answers: nested loops over lists of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from querystem.expressions import Call, Expression, Op, Scalar, columns_of
+from querystem.query import From, Item, Leg, Query, SetOperation, Source, item_column
+from results.window import Window
+from tests.oracle.answers import naive_kept, naive_outputs
+from tests.oracle.clocks import Clocks, Known, clocks, references
+from tests.oracle.evaluator import evaluate_row
+from tests.oracle.keyed import Keyed, keyed_rows
+from tests.oracle.windows import naive_window
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A row of a source: its columns as expressions name them, and its place in order.
+
+    `ts` is in microseconds, None where a row has none (groups). `parts` put rows of one ts in
+    order: the row ids of the legs in it in the order of FROM, before those of a branch its number.
+    """
+
+    columns: Row
+    ts: int | None
+    parts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class World:
+    """Streams at a position, and how they are asked: at NOW, or at an instant (`as_of`)."""
+
+    streams: Mapping[str, Known]
+    clock: int = 0
+    as_of: int | None = None
+    latest: bool = False
+
+    def answer(self, query: Query) -> list[tuple[Scalar, ...]]:
+        """For each row of the answer the values of the query's outputs."""
+        rows = [found.columns for found in self.combinations(query)]
+        return [naive_outputs(query, row) for row in naive_kept(query, rows)]
+
+    def now(self, query: Query) -> int | None:
+        return self.clocks(query).now
+
+    def combinations(self, query: Query) -> list[Found]:
+        """The rows of the query's source, in order; none without a NOW."""
+        times = self.clocks(query)
+        return [] if times.now is None else _Snapshot(self.streams, times).rows(query.source)
+
+    def clocks(self, query: Query) -> Clocks:
+        return clocks(references(query), self.streams, self.clock, self.as_of, self.latest)
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    streams: Mapping[str, Known]
+    times: Clocks
+
+    def rows(self, source: Source) -> list[Found]:
+        found = self._leg(source) if isinstance(source, Leg) else self._from(source)
+        return sorted(found, key=_place)
+
+    def _leg(self, leg: Leg) -> list[Found]:
+        """The rows of the stream that the leg's window holds and its predicate lets through."""
+        inside = rows_in_window(leg.window, self.streams[leg.stream], self.times)
+        chosen = [row for row in inside if evaluate_row(leg.where, row) is True]
+        return [Found(row, row["ts"], (row["row_id"],)) for row in chosen]
+
+    def _from(self, source: From) -> list[Found]:
+        conditions = _as_soon_as_possible(source)
+        made = [Found({}, None, ())]
+        for number, item in enumerate(source.items):
+            rows = self._item(item)
+            pairs = (_beside(left, right, number) for left in made for right in rows)
+            made = [pair for pair in pairs if _all_true(conditions[number], pair.columns)]
+        return made
+
+    def _item(self, item: Item) -> list[Found]:
+        match item:
+            case Leg():
+                return self._leg(item)
+            case SetOperation(_, queries):
+                return self._union_all(queries)
+            case Query():
+                return self._query(item)
+
+    def _union_all(self, queries: Sequence[Query]) -> list[Found]:
+        """The columns have the names that the first branch gives them."""
+        names = [output.name for output in queries[0].outputs]
+        return [
+            replace(
+                found,
+                columns=dict(zip(names, found.columns.values(), strict=True)),
+                parts=(branch, *found.parts),
+            )
+            for branch, query in enumerate(queries)
+            for found in self._query(query)
+        ]
+
+    def _query(self, query: Query) -> list[Found]:
+        """The rows of a query inside another. Where they are groups, or were chosen by others than
+        themselves, they have no ts, and their order is that of the query."""
+        source = self.rows(query.source)
+        places = {id(found.columns): found for found in source}
+        kept = naive_kept(query, [found.columns for found in source])
+        names = [output.name for output in query.outputs]
+        made = []
+        for rank, row in enumerate(kept):
+            columns = dict(zip(names, naive_outputs(query, row), strict=True))
+            if query.grouping is None and not query.distinct and query.limit is None:
+                made.append(replace(places[id(row)], columns=columns))
+            else:
+                made.append(Found(columns, None, (rank,)))
+        return made if query.over is None else self._over(query.over, made)
+
+    def _over(self, window: Window, rows: Sequence[Found]) -> list[Found]:
+        """The rows that a window over a query holds at the query's NOW, by their own ts."""
+        assert self.times.now is not None
+        rows = sorted(rows, key=_place)
+        moments = [{"ts": found.ts, "row_id": place} for place, found in enumerate(rows)]
+        inside = naive_window(window, moments, self.times.now, None)
+        return [rows[moment["row_id"]] for moment in inside]
+
+
+def rows_in_window(window: Window, known: Known, times: Clocks) -> list[Row]:
+    """The rows of a stream in a window; retention counts from the stream's own NOW, which may be
+    ahead."""
+    now, retain = times.of(known), known.schema.retain
+    if now is None:
+        return []
+    if retain is not None and known.reached is not None:
+        retain += now - max(now, known.reached)
+    if not known.schema.key:
+        return naive_window(window, known.seen, now, retain)
+    keyed = Keyed(known.schema.key, known.high)
+    window, rows = keyed_rows(keyed, window, list(known.rows), now, retain)
+    return naive_window(window, rows, now, None)
+
+
+def _beside(left: Found, right: Found, number: int) -> Found:
+    """A combination of the items so far with a row of the item of that number."""
+    moments = [ts for ts in (left.ts, right.ts) if ts is not None]
+    shown = {item_column(number, name): value for name, value in right.columns.items()}
+    timed = {item_column(number, "ts"): right.ts}
+    columns = {**left.columns, **timed, **shown}
+    return Found(columns, max(moments, default=None), (*left.parts, *right.parts))
+
+
+def _as_soon_as_possible(source: From) -> list[list[Expression]]:
+    """The conditions to look at once a row of item n is chosen, for each n."""
+    on = source.on
+    conjuncts = on.args if isinstance(on, Call) and on.op is Op.AND else (on,)
+    conditions: list[list[Expression]] = [[] for _ in source.items]
+    for one in conjuncts:
+        numbers = [int(name.partition(".")[0]) for name in columns_of(one)]
+        conditions[max(numbers, default=0)].append(one)
+    return conditions
+
+
+def _all_true(conditions: Sequence[Expression], columns: Row) -> bool:
+    return all(evaluate_row(condition, columns) is True for condition in conditions)
+
+
+def _place(found: Found) -> tuple[Any, ...]:
+    return (found.ts is not None, found.ts or 0, found.parts)
