@@ -20,7 +20,7 @@ from tests.golden.several import SECOND_HALF, Line, lines
 from tests.oracle.clocks import Known
 from tests.oracle.comparing import Values
 from tests.oracle.trees import World
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 _PATIENCE = 300.0
 LINES = lines()

@@ -9,7 +9,7 @@ import pytest
 from querystem.language import bind_query
 from tests.oracle.join_corpus import JoinCorpus, load_joins
 from tests.support.several import pure_answer
-from tests.system.processes import RunningStore
+from tests.support.system.processes import RunningStore
 
 ALL = 731
 _IN_A_STORE = 100
