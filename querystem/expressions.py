@@ -101,14 +101,19 @@ Expression = Literal | ColumnRef | Parameter | Call
 TRUE = Literal(True, BOOLEAN)
 
 
-def columns_of(expression: Expression) -> Iterator[str]:
-    """The names of the columns an expression reads, with repeats."""
+def references_of(expression: Expression) -> Iterator[ColumnRef]:
+    """The references of an expression to columns, with repeats."""
     match expression:
-        case ColumnRef(name, _):
-            yield name
+        case ColumnRef():
+            yield expression
         case Call(_, args, _):
             for arg in args:
-                yield from columns_of(arg)
+                yield from references_of(arg)
+
+
+def columns_of(expression: Expression) -> Iterator[str]:
+    """The names of the columns an expression reads, with repeats."""
+    return (reference.name for reference in references_of(expression))
 
 
 def weight_of(expression: Expression) -> int:

@@ -15,7 +15,18 @@ from querystem.evaluate import kept_rows, project
 from querystem.expressions import ColumnRef
 from querystem.grouping import key_name
 from querystem.ordering import sort_keys
-from querystem.query import Output, Query
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Output,
+    Query,
+    SetOperation,
+    SetOperator,
+    Source,
+    part_names,
+)
 from results.checksum import key_ids
 
 
@@ -34,30 +45,57 @@ class Identified:
 
 
 def slides(query: Query) -> bool:
-    """Whether the answer consists of the window's rows, so that time alone tells what is in it."""
+    """Whether the answer consists of rows of legs or their combinations, so that the windows alone
+    tell what is in it."""
     limited = query.limit is not None or query.offset
-    return query.grouping is None and not query.distinct and not limited
+    plain = query.grouping is None and not query.distinct and not limited
+    return plain and _combines(query.source)
+
+
+def _combines(source: Source | Item) -> bool:
+    match source:
+        case Leg():
+            return True
+        case Query():
+            return slides(source)
+        case From(items, _, subqueries):
+            return not subqueries and all(map(_combines, items))
+        case SetOperation(operator, queries):
+            return operator is SetOperator.UNION_ALL and all(map(slides, queries))
+        case LeftJoin():
+            return False
+
+
+def parts_of(query: Query, rows: pa.RecordBatch) -> tuple[Int64s, ...]:
+    """The numbers that name each row of a query's source: the row ids of the legs in it."""
+    if isinstance(query.source, Leg):
+        return (rows.column("row_id").to_numpy(),)
+    return tuple(rows.column(name).to_numpy() for name in part_names(rows.schema.names))
 
 
 def identified(query: Query, rows: pa.RecordBatch) -> Identified:
     """The rows of the answer with their ids; `rows` are what `evaluate.arrange` takes."""
     kept = kept_rows(query, rows)
     outputs = project(query, kept)
-    ids = _ids(query, kept, outputs)
+    ids = row_ids(query, kept, outputs)
     order = np.argsort(ids, kind="stable")
     places = pa.array(order)
     keys = sort_keys(query, kept, moments=True)
     return Identified(ids[order], keys.take(places), outputs.take(places))
 
 
-def _ids(query: Query, kept: pa.RecordBatch, outputs: pa.RecordBatch) -> Int64s:
+def row_ids(query: Query, kept: pa.RecordBatch, outputs: pa.RecordBatch) -> Int64s:
+    """An id for each row of an answer: a row's own, or a hash of what names a group, a distinct row
+    or a combination."""
     if query.distinct:
         return key_ids([canonical(column) for column in outputs.columns], kept.num_rows)
     if query.grouping is not None:
         keys = [kept.column(key_name(number)) for number in range(len(query.grouping.keys))]
         return key_ids([canonical(key) for key in keys], kept.num_rows)
-    ids: Int64s = kept.column("row_id").to_numpy()
-    return ids
+    parts = parts_of(query, kept)
+    if isinstance(query.source, Leg):
+        return parts[0]
+    return key_ids([pa.array(part) for part in parts], kept.num_rows)
 
 
 def base_query(query: Query, schema: StreamSchema) -> Query:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from datastem.schema import StreamSchema
-from querystem.query import From, Item, Leg, Query, SetOperation, Source
+from querystem.expressions import Call, ColumnRef, Expression, Op
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Query,
+    SetOperation,
+    SetOperator,
+    Source,
+    subquery_column,
+)
 from results.window import TimeWindow, Window
 
 
@@ -47,12 +58,32 @@ def source_pattern(source: Source | Item, schemas: Schemas) -> Pattern:
         case Query():
             inner = pattern_of(source, schemas)
             return inner if source.over is None else max(inner, _over(source.over))
-        case From((item,), _):
-            return source_pattern(item, schemas)
-        case From(items, _):
-            return _joined([source_pattern(item, schemas) for item in items])
-        case SetOperation(_, queries):
-            return _united(source, [pattern_of(query, schemas) for query in queries])
+        case From():
+            return _combined(source, schemas)
+        case LeftJoin():
+            return Pattern.STR
+        case SetOperation(operator, queries):
+            patterns = [pattern_of(query, schemas) for query in queries]
+            if operator is SetOperator.UNION_ALL:
+                return _united(source, patterns)
+            negates = operator in (SetOperator.EXCEPT, SetOperator.EXCEPT_ALL)
+            return Pattern.STR if negates else _joined(patterns)
+
+
+def _combined(source: From, schemas: Schemas) -> Pattern:
+    """A query that must be true of a combination is a semi-join, rule 3; any other use of one may
+    negate it, rule 5."""
+    patterns = [source_pattern(item, schemas) for item in source.items]
+    needed = {factor.name for factor in _factors(source.where) if isinstance(factor, ColumnRef)}
+    for number, subquery in enumerate(source.subqueries):
+        if subquery_column(number) not in needed:
+            return Pattern.STR
+        patterns.append(pattern_of(subquery.query, schemas))
+    return patterns[0] if len(patterns) == 1 else _joined(patterns)
+
+
+def _factors(where: Expression) -> Sequence[Expression]:
+    return where.args if isinstance(where, Call) and where.op is Op.AND else (where,)
 
 
 def _joined(inputs: list[Pattern]) -> Pattern:

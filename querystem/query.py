@@ -24,10 +24,12 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from datastem.schema import Column
+from datastem.types import BOOLEAN, Type
 from querystem.expressions import (
     TRUE,
     ColumnRef,
     Expression,
+    Op,
     columns_of,
     from_json,
     predicate_key,
@@ -75,18 +77,42 @@ class Leg:
 
 @dataclass(frozen=True)
 class From:
-    """All combinations of a row of each item for which `on` is true.
+    """All combinations of a row of each item for which `on` is true, and then `where`.
 
     A combination has the greatest ts of its rows. It is named by the row ids of the legs in it, in
-    their order, which is also its place among combinations of one ts.
+    their order, which is also its place among combinations of one ts. Queries inside expressions
+    give it further columns, named by `subquery_column`, which `where` may use.
     """
 
     items: tuple[Item, ...]
     on: Expression = TRUE
+    subqueries: tuple[SubQuery, ...] = ()
+    where: Expression = TRUE
+
+
+@dataclass(frozen=True)
+class LeftJoin:
+    """All combinations of `left` with a row of `right` for which `on` is true; and those of `left`
+    for which there is no such row, with NULLs in its place.
+
+    `on` and whoever reads the rows name `left` as item 0, whose columns have names already, and
+    `right` as item 1.
+    """
+
+    left: From
+    right: Item
+    on: Expression
 
 
 class SetOperator(enum.Enum):
+    """A set operation. UNION_ALL takes two queries or more, the others two."""
+
     UNION_ALL = "union all"
+    UNION = "union"
+    INTERSECT_ALL = "intersect all"
+    INTERSECT = "intersect"
+    EXCEPT_ALL = "except all"
+    EXCEPT = "except"
 
 
 @dataclass(frozen=True)
@@ -102,9 +128,55 @@ class SetOperation:
         return self.queries[0].columns
 
 
+class SubQueryKind(enum.Enum):
+    """The value that a query inside an expression has."""
+
+    SCALAR = "scalar"  # the first output of its row; without one NULL, or what no rows aggregate to
+    EXISTS = "exists"  # whether it has a row
+    ANY = "any"  # whether `operand op` its first output is true for any row; three-valued
+
+
+@dataclass(frozen=True)
+class SubQuery:
+    """A query inside an expression: a value for each combination of the From it stands in.
+
+    Only rows count for which `on` is true. It names the From as item 0, whose columns have names
+    already, and the query as item 1. `operand` and `op` are those of ANY.
+    """
+
+    kind: SubQueryKind
+    query: Query
+    on: Expression = TRUE
+    operand: Expression | None = None
+    op: Op | None = None
+
+    @property
+    def type(self) -> Type:
+        first = self.query.outputs[0].expression.type
+        return first if self.kind is SubQueryKind.SCALAR else BOOLEAN
+
+
 def item_column(number: int, name: str) -> str:
     """The name of a column of an item of FROM; no stream can declare such a name."""
     return f"{number}.{name}"
+
+
+def part_name(number: int) -> str:
+    """The column with the row ids of a leg in combinations; no stream can declare such a name."""
+    return f"{_PART}{number}"
+
+
+def part_names(names: Sequence[str]) -> list[str]:
+    """The columns with row ids of legs among some columns, in their order."""
+    return [name for name in names if name.startswith(_PART)]
+
+
+_PART = "$part"
+
+
+def subquery_column(number: int) -> str:
+    """The name of the value of a query inside an expression."""
+    return f"$query{number}"
 
 
 # ---- the query
@@ -249,16 +321,21 @@ class Query:
 
 
 Source: TypeAlias = Leg | From
-Item: TypeAlias = Leg | Query | SetOperation
+Item: TypeAlias = Leg | Query | SetOperation | LeftJoin
 
 
 def _legs(source: Source | Item) -> Iterator[Leg]:
     match source:
         case Leg():
             yield source
-        case From(items, _):
+        case From(items, _, subqueries):
             for item in items:
                 yield from _legs(item)
+            for subquery in subqueries:
+                yield from _legs(subquery.query)
+        case LeftJoin(left, right):
+            yield from _legs(left)
+            yield from _legs(right)
         case SetOperation(_, queries):
             for query in queries:
                 yield from _legs(query)
@@ -267,9 +344,13 @@ def _legs(source: Source | Item) -> Iterator[Leg]:
 
 
 def _changed(source: Source, change: Callable[[Leg], Leg]) -> Source:
-    if isinstance(source, Leg):
-        return change(source)
-    return replace(source, items=tuple(_changed_item(item, change) for item in source.items))
+    return change(source) if isinstance(source, Leg) else _changed_from(source, change)
+
+
+def _changed_from(source: From, change: Callable[[Leg], Leg]) -> From:
+    items = tuple(_changed_item(item, change) for item in source.items)
+    subqueries = tuple(replace(one, query=one.query.with_legs(change)) for one in source.subqueries)
+    return replace(source, items=items, subqueries=subqueries)
 
 
 def _changed_item(item: Item, change: Callable[[Leg], Leg]) -> Item:
@@ -278,6 +359,9 @@ def _changed_item(item: Item, change: Callable[[Leg], Leg]) -> Item:
             return change(item)
         case Query():
             return item.with_legs(change)
+        case LeftJoin(left, right):
+            left = _changed_from(left, change)
+            return replace(item, left=left, right=_changed_item(right, change))
         case SetOperation(_, queries):
             return replace(item, queries=tuple(query.with_legs(change) for query in queries))
 
@@ -290,8 +374,7 @@ def _query_json(query: Query, predicates: bool) -> dict[str, Any]:
     if isinstance(source, Leg):
         form = _leg_json(source, predicates)
     else:
-        items = [_item_json(item, predicates) for item in source.items]
-        form = {"from": items, "on": to_json(source.on)}
+        form = _from_json(source, predicates)
     grouping = None if query.grouping is None else grouping_to_json(query.grouping)
     form |= {
         "outputs": [[output.name, to_json(output.expression)] for output in query.outputs],
@@ -314,10 +397,33 @@ def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
     return {"stream": leg.stream, **where, "window": window_to_json(leg.window), **own}
 
 
+def _from_json(source: From, predicates: bool) -> dict[str, Any]:
+    items = [_item_json(item, predicates) for item in source.items]
+    form = {"from": items, "on": to_json(source.on)}
+    if source.subqueries:
+        form["subqueries"] = [_subquery_json(one, predicates) for one in source.subqueries]
+        form["where_all"] = to_json(source.where)
+    return form
+
+
+def _subquery_json(subquery: SubQuery, predicates: bool) -> dict[str, Any]:
+    operand, op = subquery.operand, subquery.op
+    return {
+        "kind": subquery.kind.value,
+        "query": _query_json(subquery.query, predicates),
+        "on": to_json(subquery.on),
+        "operand": None if operand is None else to_json(operand),
+        "op": None if op is None else op.value,
+    }
+
+
 def _item_json(item: Item, predicates: bool) -> dict[str, Any]:
     match item:
         case Leg():
             return {"leg": _leg_json(item, predicates)}
+        case LeftJoin(left, right, on):
+            sides = {"left": _from_json(left, predicates), "right": _item_json(right, predicates)}
+            return {**sides, "left_on": to_json(on)}
         case Query():
             return {"query": _query_json(item, predicates)}
         case SetOperation(operator, queries):
@@ -343,10 +449,27 @@ def _query(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Query:
 
 
 def _source(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Source:
-    if "stream" in form:
-        return _leg(form, predicates)
+    return _leg(form, predicates) if "stream" in form else _from(form, predicates)
+
+
+def _from(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> From:
     items = tuple(_item(item, predicates) for item in form["from"])
-    return From(items, from_json(form["on"]))
+    on = from_json(form["on"])
+    if "subqueries" not in form:
+        return From(items, on)
+    subqueries = tuple(_subquery(one, predicates) for one in form["subqueries"])
+    return From(items, on, subqueries, from_json(form["where_all"]))
+
+
+def _subquery(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> SubQuery:
+    operand, op = form["operand"], form["op"]
+    return SubQuery(
+        SubQueryKind(form["kind"]),
+        _query(form["query"], predicates),
+        from_json(form["on"]),
+        None if operand is None else from_json(operand),
+        None if op is None else Op(op),
+    )
 
 
 def _leg(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Leg:
@@ -360,5 +483,8 @@ def _item(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Item:
         return _leg(form["leg"], predicates)
     if "query" in form:
         return _query(form["query"], predicates)
+    if "left" in form:
+        left, right = _from(form["left"], predicates), _item(form["right"], predicates)
+        return LeftJoin(left, right, from_json(form["left_on"]))
     queries = tuple(_query(query, predicates) for query in form["queries"])
     return SetOperation(SetOperator(form["set"]), queries)

@@ -1,0 +1,16 @@
+"""Combinations: the rows of a query's legs become the rows of its source.
+
+A leg's rows are given: those that its window has chosen and its predicate matches. Items of FROM
+are joined, set operations done, queries inside queries answered.
+
+    reads        which columns of each leg that takes
+    combining    the walk over the tree
+    rows         the rows of one item, on their way
+    sets         UNION, INTERSECT, EXCEPT
+    subqueries   EXISTS, ANY and scalar queries inside expressions
+"""
+
+from querystem.combine.combining import Combining
+from querystem.combine.reads import leg_reads
+
+__all__ = ["Combining", "leg_reads"]

@@ -1,0 +1,147 @@
+"""The walk over a query's tree: from the rows of its legs to the rows of its source.
+
+Rows of a From have the columns the query reads, named by `item_column`; `ts`, the greatest of their
+parts; and `row_id`, a number that orders combinations of one ts as the row ids of their legs do, in
+the order of FROM. So whatever orders rows by (ts, row_id) orders combinations too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.instants import SINCE_EVER
+from datastem.types import TIMESTAMP
+from querystem.combine.reads import from_reads, side_reads
+from querystem.combine.rows import ItemRows, one_number, side_by_side
+from querystem.combine.sets import united
+from querystem.combine.subqueries import value_of
+from querystem.evaluate import kept_rows, project, rows_or_groups
+from querystem.expressions import TRUE, Expression
+from querystem.identity import parts_of, row_ids, slides
+from querystem.join import JoinStep, join
+from querystem.kernel import matches
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Query,
+    SetOperation,
+    SubQuery,
+    part_name,
+    subquery_column,
+)
+
+Legs = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Combining:
+    """Makes the rows of sources, at one NOW.
+
+    `most_pairs` bounds the pairs of rows that are looked at for one join. `steps` collects how
+    items were joined.
+    """
+
+    now: int
+    most_pairs: int
+    steps: list[JoinStep]
+
+    def source_rows(
+        self, query: Query, legs: Iterable[pa.RecordBatch], parts: bool = False
+    ) -> pa.RecordBatch:
+        """The rows of a query's source. `legs` are the rows of each leg, by ascending id, with the
+        columns that `leg_reads` tells.
+
+        With `parts` combinations have the numbers that name them, as columns `part_name(n)`. Raises
+        TooManyPairs.
+        """
+        return self._source(query, iter(legs), parts)
+
+    def _source(self, query: Query, legs: Legs, parts: bool) -> pa.RecordBatch:
+        if isinstance(query.source, Leg):
+            return next(legs)
+        found = self._from(query.source, query.reads, legs)
+        columns = {name: found.columns[name] for name in query.reads - {"ts", "row_id"}}
+        if "row_id" in query.reads or parts or not columns:
+            columns["ts"] = pa.array(found.ts).view(TIMESTAMP.arrow)
+            columns["row_id"] = pa.array(one_number(found.parts, len(found)))
+        if parts:
+            columns |= {part_name(n): pa.array(one) for n, one in enumerate(found.parts)}
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    # ---- FROM
+
+    def _from(self, source: From, wanted: Collection[str], legs: Legs) -> ItemRows:
+        names = from_reads(source, wanted)
+        items, inputs = [], []
+        for number, item in enumerate(source.items):
+            reads = side_reads(number, source.on, wanted=names)
+            items.append(self._item(item, reads, legs))
+            inputs.append(items[-1].batch(number, reads))
+        found = side_by_side(items, self._places(inputs, source.on), names)
+        for number, subquery in enumerate(source.subqueries):
+            column = {subquery_column(number): self._value(subquery, found, legs)}
+            found = ItemRows({**found.columns, **column}, found.ts, found.parts)
+        return found if source.where == TRUE else _matching(found, source.where)
+
+    def _places(self, inputs: list[pa.RecordBatch], on: Expression) -> tuple[Int64s, ...]:
+        joined = join(inputs, on, self.most_pairs)
+        self.steps.extend(joined.steps)
+        return joined.places
+
+    def _item(self, item: Item, reads: frozenset[str], legs: Legs) -> ItemRows:
+        match item:
+            case Leg():
+                return ItemRows.of_leg(next(legs))
+            case Query():
+                return self._query(item, legs)
+            case SetOperation(_, queries):
+                return united(item, [self._query(query, legs) for query in queries])
+            case LeftJoin():
+                return self._left_join(item, reads, legs)
+
+    def _left_join(self, item: LeftJoin, reads: frozenset[str], legs: Legs) -> ItemRows:
+        sides = side_reads(0, item.on, wanted=reads), side_reads(1, item.on, wanted=reads)
+        left = self._from(item.left, sides[0], legs)
+        right = self._item(item.right, sides[1], legs)
+        found = self._places([left.batch(0, sides[0]), right.batch(1, sides[1])], item.on)
+        alone = np.setdiff1d(np.arange(len(left)), found[0])
+        nobody = np.full(len(alone), -1)
+        places = np.concatenate([found[0], alone]), np.concatenate([found[1], nobody])
+        return side_by_side([left, right], places, reads)
+
+    # ---- queries inside queries
+
+    def _query(self, query: Query, legs: Legs) -> ItemRows:
+        """The rows of a query that is an item, or stands in an expression."""
+        rows = self._source(query, legs, parts=True)
+        if not slides(query):
+            kept = kept_rows(query, rows_or_groups(query, [rows]))
+            outputs = project(query, kept)
+            ids = row_ids(query, kept, outputs)
+            return ItemRows(_columns(outputs), np.full(len(ids), SINCE_EVER), (ids,))
+        ts = rows.column("ts")
+        columns = {"ts": ts, **_columns(project(query, rows))}
+        found = ItemRows(columns, ts.view(pa.int64()).to_numpy(), parts_of(query, rows))
+        return found if query.over is None else found.within(query.over, self.now)
+
+    def _value(self, subquery: SubQuery, outer: ItemRows, legs: Legs) -> pa.Array:
+        """The value of a query inside an expression, for each combination."""
+        inner = self._query(subquery.query, legs)
+        return value_of(subquery, outer, inner, self._places)
+
+
+def _columns(outputs: pa.RecordBatch) -> dict[str, pa.Array]:
+    return dict(zip(outputs.schema.names, outputs.columns, strict=True))
+
+
+def _matching(rows: ItemRows, where: Expression) -> ItemRows:
+    names = list(rows.columns)
+    batch = pa.RecordBatch.from_arrays([rows.columns[name] for name in names], names=names)
+    return rows.take(np.flatnonzero(matches(where, batch)))

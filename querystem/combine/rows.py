@@ -1,0 +1,115 @@
+"""The rows of one item of FROM, while they are combined with others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.instants import FOR_EVER, SINCE_EVER
+from querystem.query import item_column
+from results.region import time_region
+from results.window import CountWindow, TimeWindow, Window
+
+
+@dataclass(frozen=True)
+class ItemRows:
+    """Rows with their columns and instants; SINCE_EVER where they have none.
+
+    `parts` name a row, whenever it is found again, and order rows of one ts: the row ids of the
+    legs in it, or the id of a group or of a row that a set operation has made.
+    """
+
+    columns: Mapping[str, pa.Array]
+    ts: Int64s
+    parts: tuple[Int64s, ...]
+
+    @classmethod
+    def of_leg(cls, rows: pa.RecordBatch) -> ItemRows:
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        ts = rows.column("ts").view(pa.int64()).to_numpy()
+        return cls(columns, ts, (rows.column("row_id").to_numpy(),))
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def take(self, places: Int64s, names: Collection[str] | None = None) -> ItemRows:
+        """Some rows, with some of the columns or all.
+
+        A place of −1 is that of no row: NULLs, no instant, and −1 for its parts.
+        """
+        missing = places < 0
+        chosen = pa.array(places, mask=missing) if missing.any() else pa.array(places)
+        columns = {
+            name: column.take(chosen)
+            for name, column in self.columns.items()
+            if names is None or name in names
+        }
+        parts = tuple(_taken(part, places, -1) for part in self.parts)
+        return ItemRows(columns, _taken(self.ts, places, SINCE_EVER), parts)
+
+    def batch(self, number: int, reads: Collection[str]) -> pa.RecordBatch:
+        """The columns that are read, by the names they have as those of item `number`."""
+        names = [name for name in self.columns if name in reads]
+        if not names:
+            nothing = pa.nulls(len(self))
+            return pa.RecordBatch.from_arrays([nothing], names=[item_column(number, "")])
+        columns = [self.columns[name] for name in names]
+        names = [item_column(number, name) for name in names]
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+    def within(self, window: Window, now: int) -> ItemRows:
+        """The rows that a window over a query holds."""
+        place = one_number(self.parts, len(self))
+        if isinstance(window, TimeWindow):
+            held = time_region(window, now, None, FOR_EVER).holds(self.ts, place)
+            return self.take(np.flatnonzero(held))
+        assert isinstance(window, CountWindow), "rows of a query inside a query have no row id"
+        past = np.flatnonzero(self.ts <= now)
+        newest = past[np.lexsort((place[past], self.ts[past]))][-window.rows :]
+        return self.take(newest)
+
+
+def _taken(numbers: Int64s, places: Int64s, missing: int) -> Int64s:
+    """The numbers at some places; `missing` for a place of −1."""
+    return np.append(numbers, missing)[places] if (places < 0).any() else numbers[places]
+
+
+def side_by_side(
+    items: Sequence[ItemRows], places: Sequence[Int64s], names: Collection[str]
+) -> ItemRows:
+    """Combinations of rows: combination k has row `places[n][k]` of item n, none where that is −1.
+
+    Their columns are named as those of items; only those of `names` are taken.
+    """
+    taken, columns = [], dict[str, pa.Array]()
+    for number, (item, chosen) in enumerate(zip(items, places, strict=True)):
+        wanted = {name for name in item.columns if item_column(number, name) in names}
+        one = item.take(chosen, wanted)
+        taken.append(one)
+        columns |= {item_column(number, name): column for name, column in one.columns.items()}
+    ts = np.maximum.reduce([one.ts for one in taken])
+    return ItemRows(columns, ts, tuple(part for one in taken for part in one.parts))
+
+
+def one_number(parts: Sequence[Int64s], count: int) -> Int64s:
+    """A number for each row, in the order that its parts give.
+
+    The parts are the digits of one number, where that has room; else rows are sorted.
+    """
+    if not count:
+        return np.empty(0, np.int64)
+    lows = [int(part.min()) for part in parts]
+    spans = [int(part.max()) - low + 1 for part, low in zip(parts, lows, strict=True)]
+    if math.prod(spans) < FOR_EVER:
+        number = np.zeros(count, np.int64)
+        for part, low, span in zip(parts, lows, spans, strict=True):
+            number = number * span + (part - low)
+        return number
+    number = np.empty(count, np.int64)
+    number[np.lexsort(tuple(reversed(parts)))] = np.arange(count)
+    return number

@@ -1,0 +1,88 @@
+"""Set operations on the rows of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.equality import canonical, codes
+from datastem.instants import SINCE_EVER
+from datastem.schema import Column
+from querystem.combine.rows import ItemRows
+from querystem.query import SetOperation, SetOperator
+from results.checksum import key_ids
+
+# How many copies of a value there are, given how many the first and the second query have.
+_COPIES: Mapping[SetOperator, Callable[[Int64s, Int64s], Int64s]] = {
+    SetOperator.UNION: lambda first, second: np.ones_like(first),
+    SetOperator.INTERSECT_ALL: np.minimum,
+    SetOperator.INTERSECT: lambda first, second: ((first > 0) & (second > 0)).astype(np.int64),
+    SetOperator.EXCEPT_ALL: lambda first, second: np.maximum(first - second, 0),
+    SetOperator.EXCEPT: lambda first, second: ((first > 0) & (second == 0)).astype(np.int64),
+}
+
+
+def united(operation: SetOperation, branches: Sequence[ItemRows]) -> ItemRows:
+    """The rows of a set operation, from those of its queries.
+
+    UNION ALL keeps the rows, each named by its branch and its parts there. The others make rows
+    anew, by their values, named by those and the number of the copy.
+    """
+    columns = _columns(operation, branches)
+    if operation.operator is SetOperator.UNION_ALL:
+        return _appended(columns, branches)
+    counted = _COPIES[operation.operator]
+    return _counted(operation.columns, columns, len(branches[0]), counted)
+
+
+def _columns(operation: SetOperation, branches: Sequence[ItemRows]) -> dict[str, pa.Array]:
+    """The columns of all branches, one after the other, by the names of the first query's."""
+    names = [[column.name for column in query.columns] for query in operation.queries]
+    columns = {}
+    if all("ts" in branch.columns for branch in branches):
+        columns["ts"] = pa.concat_arrays([branch.columns["ts"] for branch in branches])
+    for same in zip(*names, strict=True):
+        parts = [branch.columns[name] for branch, name in zip(branches, same, strict=True)]
+        columns[same[0]] = pa.concat_arrays(parts)
+    return columns
+
+
+def _appended(columns: Mapping[str, pa.Array], branches: Sequence[ItemRows]) -> ItemRows:
+    numbers = np.repeat(np.arange(len(branches)), [len(branch) for branch in branches])
+    ts = np.concatenate([branch.ts for branch in branches])
+    parts = _padded([branch.parts for branch in branches])
+    return ItemRows(columns, ts, (numbers, *parts))
+
+
+def _padded(branches: Sequence[tuple[Int64s, ...]]) -> list[Int64s]:
+    """Numbers of rows of several branches, one branch after the other: −1 where a branch has fewer
+    numbers than others."""
+    width = max(map(len, branches))
+    rows = [
+        [*numbers, *[np.full(len(numbers[0]), -1)] * (width - len(numbers))] for numbers in branches
+    ]
+    return [np.concatenate(same) for same in zip(*rows, strict=True)]
+
+
+def _counted(
+    shown: Sequence[Column],
+    columns: Mapping[str, pa.Array],
+    first: int,
+    copies: Callable[[Int64s, Int64s], Int64s],
+) -> ItemRows:
+    """The rows of two queries by their values; the first query has `first` of them."""
+    values = [columns[column.name] for column in shown]
+    code, firsts = codes([canonical(value) for value in values], len(values[0]))
+    counts = [np.bincount(part, minlength=len(firsts)) for part in (code[:first], code[first:])]
+    left = copies(counts[0].astype(np.int64), counts[1].astype(np.int64))
+    kept = np.flatnonzero(left)
+    count = left[kept]
+    places = np.repeat(firsts[kept], count)
+    found = {c.name: v.take(pa.array(places)) for c, v in zip(shown, values, strict=True)}
+    copy = np.arange(len(places)) - np.repeat(np.cumsum(count) - count, count)
+    keys = [canonical(value) for value in found.values()]
+    ids = key_ids([*keys, pa.array(copy)], len(places))
+    return ItemRows(found, np.full(len(places), SINCE_EVER), (ids,))

@@ -1,0 +1,155 @@
+"""Values of queries inside expressions: EXISTS, ANY, and scalar queries.
+
+A query inside an expression is answered once. Its rows are then joined with the combinations they
+are asked about: those that find a partner exist, or have a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s, Mask
+from datastem.equality import canonical, codes
+from datastem.types import BIGINT, BOOLEAN, TIMESTAMP
+from querystem.aggregate import finish, partial
+from querystem.combine.reads import side_reads
+from querystem.combine.rows import ItemRows
+from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op, references_of
+from querystem.grouping import Grouping
+from querystem.kernel import values_of
+from querystem.ordering import ascending, descending, first
+from querystem.query import Query, SubQuery, SubQueryKind, item_column
+
+# Which rows of two batches go together.
+Join = Callable[[list[pa.RecordBatch], Expression], tuple[Int64s, ...]]
+
+
+def value_of(subquery: SubQuery, outer: ItemRows, inner: ItemRows, join: Join) -> pa.Array:
+    """The value of a query inside an expression for each row of `outer`; `inner` are its rows."""
+    pairs = _Pairs(outer, inner, join)
+    match subquery.kind:
+        case SubQueryKind.EXISTS:
+            return pa.array(pairs.have(subquery.on))
+        case SubQueryKind.ANY:
+            return _any(subquery, pairs)
+        case SubQueryKind.SCALAR:
+            return _scalar(subquery, pairs)
+
+
+class _Pairs:
+    """Pairs of an outer and an inner row."""
+
+    def __init__(self, outer: ItemRows, inner: ItemRows, join: Join) -> None:
+        self.outer, self.inner = outer, inner
+        self._join = join
+
+    def places(self, on: Expression) -> tuple[Int64s, ...]:
+        """The places of the rows of all pairs for which `on` is true."""
+        sides = [
+            rows.batch(number, side_reads(number, on))
+            for number, rows in enumerate((self.outer, self.inner))
+        ]
+        return self._join(sides, on)
+
+    def have(self, on: Expression) -> Mask:
+        """A mask of the outer rows: true for those that are in a pair."""
+        if on == TRUE or not len(self.inner):
+            return np.full(len(self.outer), bool(len(self.inner)))
+        found = np.zeros(len(self.outer), np.bool_)
+        distinct = self._distinct(side_reads(1, on))
+        found[_Pairs(self.outer, distinct, self._join).places(on)[0]] = True
+        return found
+
+    def among(self, places: Int64s) -> _Pairs:
+        """The pairs with some of the inner rows."""
+        return _Pairs(self.outer, self.inner.take(places), self._join)
+
+    def values(self, expression: Expression) -> pa.Array:
+        """The values of an expression over the outer rows."""
+        return values_of(expression, self.outer.batch(0, side_reads(0, expression)))
+
+    def _distinct(self, names: frozenset[str]) -> ItemRows:
+        """One of the inner rows for all that are equal in the named columns."""
+        columns = [canonical(self.inner.columns[name]) for name in sorted(names)]
+        _, firsts = codes(columns, len(self.inner))
+        return self.inner.take(firsts)
+
+
+# ---- ANY
+
+
+def _any(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
+    """True where a comparison is for some row; else NULL where it is for some; else false.
+
+    A comparison is NULL where either side is.
+    """
+    operand, op, on = subquery.operand, subquery.op, subquery.on
+    assert operand is not None and op is not None
+    output = subquery.query.outputs[0]
+    value = ColumnRef(item_column(1, output.name), output.expression.type)
+    known = pairs.inner.columns[output.name].is_valid().to_numpy(zero_copy_only=False)
+    deciding = pairs.among(np.flatnonzero(known))
+    if on == TRUE:
+        deciding = deciding.among(_deciding(deciding.inner, output.name, value, op))
+    true = deciding.have(_and(on, Call(op, (operand, value), BOOLEAN)))
+    unknown = pairs.values(operand).is_null().to_numpy(zero_copy_only=False) & pairs.have(on)
+    unknown |= pairs.among(np.flatnonzero(~known)).have(on)
+    return pa.array(true, mask=unknown & ~true)
+
+
+def _deciding(inner: ItemRows, name: str, value: ColumnRef, op: Op) -> Int64s:
+    """The rows that decide whether any satisfies a comparison, where nothing else chooses among
+    them: the greatest, the least, or for <> any two that differ."""
+    column = inner.columns[name]
+    every = np.arange(len(column))
+    rankers = ascending(column, value.type)
+    match op:
+        case Op.LT | Op.LE:
+            return first(descending(rankers), every, 1)
+        case Op.GT | Op.GE:
+            return first(rankers, every, 1)
+        case Op.NE:
+            return codes([canonical(column)], len(column))[1][:2]
+    return every
+
+
+def _and(left: Expression, right: Expression) -> Expression:
+    return right if left == TRUE else Call(Op.AND, (left, right), BOOLEAN)
+
+
+# ---- scalar queries
+
+
+def _scalar(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
+    """The query's value for each outer row: at most one of its rows goes with one."""
+    name = subquery.query.outputs[0].name
+    values = pa.concat_arrays([pairs.inner.columns[name], _of_nothing(subquery.query)])
+    places = np.full(len(pairs.outer), len(pairs.inner))
+    if subquery.on != TRUE:
+        outer, inner = pairs.places(subquery.on)
+        places[outer] = inner
+    elif len(pairs.inner):
+        places[:] = 0
+    return values.take(pa.array(places))
+
+
+def _of_nothing(query: Query) -> pa.Array:
+    """The value of a scalar query over no rows: NULL, or what its aggregates then are."""
+    output = query.outputs[0].expression
+    if query.grouping is None:
+        return pa.nulls(1, output.type.arrow)
+    aggregates = Grouping((), query.grouping.aggregates)
+    return values_of(output, finish(aggregates, partial(aggregates, _no_rows(aggregates))))
+
+
+def _no_rows(grouping: Grouping) -> pa.RecordBatch:
+    """An empty batch with the columns that a grouping reads."""
+    read = {"ts": TIMESTAMP, "row_id": BIGINT}
+    for aggregate in grouping.aggregates:
+        if aggregate.argument is not None:
+            read |= {one.name: one.type for one in references_of(aggregate.argument)}
+    arrays = [pa.array([], type_.arrow) for type_ in read.values()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(read))
