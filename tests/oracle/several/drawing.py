@@ -74,7 +74,8 @@ class _Writer:
 
     def _finished(self, query: Whole, columns: Sequence[str]) -> Whole:
         """With ORDER BY outputs or columns, LIMIT and OFFSET, or without."""
-        names, keys = [*[one.name for one in query.outputs], *columns], []
+        names = [*[one.name for one in query.outputs], *columns]
+        keys: list[Sorted] = []
         while names and len(keys) < 2 and self._chance.one_in(2):
             name = self._chance.pick(names)
             names.remove(name)
