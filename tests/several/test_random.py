@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from tests.oracle.several.chance import Drawn, Seeded
-from tests.several.checking import Case, check, drawn_case
+from tests.support.several_cases import Case, check, drawn_case
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 _SOAK, _PIECE = 20_000, 1_000
