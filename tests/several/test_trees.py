@@ -14,7 +14,7 @@ from hypothesis.strategies import DrawFn
 from datastem.schema import StreamSchema
 from datastem.types import BOOLEAN, Type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op
-from querystem.query import From, Leg, Output, Query, item_column
+from querystem.query import From, Leg, Output, Query, SetOperation, SetOperator, item_column
 from results.window import UNBOUNDED
 from tests.oracle.clocks import Known
 from tests.oracle.comparing import Values, difference
@@ -127,6 +127,23 @@ def test_law_selection_is_pushed_or_not(case: tuple[World, Query]) -> None:
     local = [_prefixed(leg.where, number) for number, leg in enumerate(legs) if leg.where != TRUE]
     late = From(tuple(replace(leg, where=TRUE) for leg in legs), _all_of([query.source.on, *local]))
     assert not difference(_asked(world, query), _asked(world, replace(query, source=late)))
+
+
+@_FEW
+@given(known=streams("a"), data=st.data())
+def test_law_union_all_of_a_partition_is_the_stream(known: Known, data: Any) -> None:
+    """Rows for which a condition is true, false or unknown are all rows, each once."""
+    world, schema = World({"a": known}, LAST_TS), known.schema
+    condition, window = data.draw(conditions(schema.types, 2)), data.draw(windows(schema))
+    wheres = [condition, *(Call(op, (condition,), BOOLEAN) for op in (Op.NOT, Op.IS_NULL))]
+    outputs = tuple(Output(name, ColumnRef(name, type_)) for name, type_ in schema.types.items())
+    branches = tuple(Query(Leg("a", where, window), outputs) for where in wheres)
+    united = From((SetOperation(SetOperator.UNION_ALL, branches),))
+    shown = tuple(
+        Output(name, ColumnRef(item_column(0, name), type_)) for name, type_ in schema.types.items()
+    )
+    found = _asked(world, Query(united, shown))
+    assert _bag(found) == _bag(_asked(world, Query(Leg("a", TRUE, window), outputs)))
 
 
 def _renamed(expression: Expression, places: dict[int, int]) -> Expression:
