@@ -8,20 +8,25 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.strategies import DataObject
+from hypothesis.strategies import DrawFn
 
 from tests.oracle.several.chance import Drawn, Seeded
-from tests.several.checking import check, drawn_case
+from tests.support.several_cases import Case, check, drawn_case
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 _SOAK, _PIECE = 20_000, 1_000
 
 
+@st.composite
+def cases(draw: DrawFn) -> Case:
+    return drawn_case(Drawn(draw))
+
+
 @settings(suppress_health_check=_SLOW)
-@given(data=st.data())
-def test_oracle_several_drawn(duck: duckdb.DuckDBPyConnection, data: DataObject) -> None:
+@given(case=cases())
+def test_oracle_several_drawn(duck: duckdb.DuckDBPyConnection, case: Case) -> None:
     """Few cases, but one that fails becomes small."""
-    check(drawn_case(Drawn(data.draw)), duck)
+    check(case, duck)
 
 
 @pytest.mark.parametrize("seed", [0])

@@ -4,12 +4,12 @@ gives thousands of unlike cases fast."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
+from hypothesis.strategies import SearchStrategy
 
 T = TypeVar("T")
 
@@ -26,17 +26,19 @@ class Chance(Protocol):
 
 @dataclass(frozen=True)
 class Drawn:
-    draw: DrawFn
+    draw: Callable[[SearchStrategy[Any]], Any]
 
     def number(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
+        drawn: int = self.draw(st.integers(low, high))
+        return drawn
 
     def pick(self, choices: Sequence[T]) -> T:
-        return self.draw(st.sampled_from(choices))
+        drawn: T = self.draw(st.sampled_from(choices))
+        return drawn
 
     def one_in(self, count: int) -> bool:
         """Rarely true; the simplest case is one where it is not."""
-        return self.draw(st.integers(0, count - 1)) == count - 1
+        return self.number(0, count - 1) == count - 1
 
 
 @dataclass(frozen=True)

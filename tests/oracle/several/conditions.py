@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from datastem.instants import SECOND, format_instant
 from datastem.types import BIGINT, DOUBLE, TEXT, TIMESTAMP, Type
 from tests.oracle.several.chance import Chance
 from tests.oracle.several.worlds import MONEY
@@ -17,7 +18,6 @@ _LITERALS = {
     MONEY: ("0.5", "1.0"),
     DOUBLE: ("5e-1", "1e0"),
     TEXT: ("'a'", "'ab'"),
-    TIMESTAMP: ("TIMESTAMP '1970-01-01 00:00:08'", "TIMESTAMP '1970-01-01 00:00:15'"),
 }
 
 # The columns that are in sight, by the names that a text has for them.
@@ -26,7 +26,16 @@ Columns = Mapping[str, Type]
 
 @dataclass(frozen=True)
 class Expressions:
+    """`origin` is about when the rows are."""
+
     chance: Chance
+    origin: int = 0
+
+    def literals(self, type_: Type) -> Sequence[str]:
+        if type_ != TIMESTAMP:
+            return _LITERALS[type_]
+        moments = [self.origin + seconds * SECOND for seconds in (8, 15)]
+        return [f"TIMESTAMP '{format_instant(moment)}'" for moment in moments]
 
     def type(self) -> Type:
         return self.chance.pick(_TYPES)
@@ -39,7 +48,7 @@ class Expressions:
         """An expression of a type over some of the columns."""
         name = self.column(columns, [type_])
         if name is None:
-            return f"CAST({self.chance.pick(_LITERALS[type_])} AS {type_})"
+            return f"CAST({self.chance.pick(self.literals(type_))} AS {type_})"
         if not depth or not self.chance.one_in(2):
             return name
         other = self.value(columns, type_, depth - 1)
@@ -53,7 +62,7 @@ class Expressions:
     def local(self, columns: Columns) -> str:
         """A condition about one column."""
         name = self.chance.pick([*columns])
-        literals = _LITERALS[columns[name]]
+        literals = self.literals(columns[name])
         choices = [f"{name} {self.chance.pick(_SIGNS)} {self.chance.pick(literals)}"]
         choices += [f"{name} IS NULL", f"{name} IS NOT NULL", f"{name} IN ({', '.join(literals)})"]
         if columns[name] == TEXT:

@@ -11,22 +11,22 @@ from tests.oracle.several.chance import Chance
 from tests.oracle.several.conditions import Columns, Expressions
 from tests.oracle.several.texts import Block, Inner, Part, Reference, Shown, Sorted, Whole
 from tests.oracle.several.windows import any_window, range_window
-from tests.oracle.trees import World
 from tests.oracle.written import WrittenWindow
 
 _MOST_REFERENCES = 6
 
 
-def written(chance: Chance, world: World) -> Whole:
-    """A query over the streams of a world."""
-    return _Writer(chance, [known.schema for known in world.streams.values()]).whole()
+def written(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) -> Whole:
+    """A query over some streams, whose rows are at `origin` and somewhat later."""
+    return _Writer(chance, schemas, origin).whole()
 
 
 class _Writer:
-    def __init__(self, chance: Chance, schemas: Sequence[StreamSchema]) -> None:
+    def __init__(self, chance: Chance, schemas: Sequence[StreamSchema], origin: int) -> None:
         self._chance = chance
         self._schemas = schemas
-        self._say = Expressions(chance)
+        self._origin = origin
+        self._say = Expressions(chance, origin)
         self._aliases = 0
         self._references = 0
 
@@ -74,7 +74,8 @@ class _Writer:
 
     def _finished(self, query: Whole, columns: Sequence[str]) -> Whole:
         """With ORDER BY outputs or columns, LIMIT and OFFSET, or without."""
-        names, keys = [*[one.name for one in query.outputs], *columns], []
+        names = [*[one.name for one in query.outputs], *columns]
+        keys: list[Sorted] = []
         while names and len(keys) < 2 and self._chance.one_in(2):
             name = self._chance.pick(names)
             names.remove(name)
@@ -109,7 +110,7 @@ class _Writer:
             return Inner(self._inner(depth - 1), self._alias(), self._over())
         self._references += 1
         schema = self._chance.pick(self._schemas)
-        window = any_window(self._chance, schema) if self._chance.one_in(2) else None
+        window = any_window(self._chance, schema, self._origin) if self._chance.one_in(2) else None
         return Reference(schema, self._alias(), window, self._chance.one_in(2))
 
     def _link(self, before: Columns, own: Columns) -> tuple[str, str]:

@@ -10,15 +10,18 @@ from tests.oracle.several.worlds import LAST
 from tests.oracle.written import WrittenWindow
 
 
-def any_window(chance: Chance, schema: StreamSchema) -> WrittenWindow:
-    """One that the stream does not refuse: not past its retention, no SLIDE of rows with a key."""
+def any_window(chance: Chance, schema: StreamSchema, origin: int) -> WrittenWindow:
+    """One that the stream does not refuse: not past its retention, no SLIDE of rows with a key.
+
+    Fixed instants are at most LAST seconds after `origin`.
+    """
     match chance.number(0, 9):
         case 0 | 1 | 7 | 8:
             return range_window(chance, schema.retain)
         case 2:
             return WrittenWindow("NOW", TimeWindow(Bound(0, True)))
         case 3:
-            return _between(chance, schema.retain)
+            return _between(chance, schema.retain, origin)
         case 4:
             return _rows(chance)
         case 5:
@@ -44,20 +47,20 @@ def range_window(chance: Chance, retain: int | None) -> WrittenWindow:
     return WrittenWindow(f"RANGE {seconds} SECONDS", TimeWindow(begin))
 
 
-def _between(chance: Chance, retain: int | None) -> WrittenWindow:
+def _between(chance: Chance, retain: int | None, origin: int) -> WrittenWindow:
     longest = LAST if retain is None else retain // SECOND
-    (first, begin), (last, end) = (_instant(chance, longest - 1) for _ in range(2))
+    (first, begin), (last, end) = (_instant(chance, longest - 1, origin) for _ in range(2))
     if begin.relative == end.relative and begin.offset > end.offset:
         first, begin, last, end = last, end, first, begin
     window = TimeWindow(begin, Bound(end.offset + 1, end.relative))
     return WrittenWindow(f"BEGIN {first} END {last}", window)
 
 
-def _instant(chance: Chance, longest: int) -> tuple[str, Bound]:
+def _instant(chance: Chance, longest: int, origin: int) -> tuple[str, Bound]:
     if chance.one_in(2):
         seconds = chance.number(0, longest)
         return (f"NOW - {seconds} SECONDS" if seconds else "NOW"), Bound(-seconds * SECOND, True)
-    micros = chance.number(0, LAST) * SECOND
+    micros = origin + chance.number(0, LAST) * SECOND
     return f"'{format_instant(micros)}'", Bound(micros, False)
 
 

@@ -39,8 +39,11 @@ def world(chance: Chance, most: int = 4, rows: int = 9) -> World:
 
 
 def _stream(chance: Chance, name: str, by_event: bool, most: int) -> Known:
-    schema = _schema(chance, name, by_event)
-    made = [_row(chance, schema) for _ in range(max(chance.number(0, most) for _ in range(2)))]
+    schema = random_schema(chance, name, by_event)
+    made = [
+        random_row(chance, schema, _moment(chance))
+        for _ in range(max(chance.number(0, most) for _ in range(2)))
+    ]
     if not by_event:
         made.sort(key=lambda row: row["ts"])
         return Known(schema, _numbered(made), CLOCK)
@@ -50,7 +53,8 @@ def _stream(chance: Chance, name: str, by_event: bool, most: int) -> Known:
     return Known(schema, _numbered(made), max(moments, default=None))
 
 
-def _schema(chance: Chance, name: str, by_event: bool) -> StreamSchema:
+def random_schema(chance: Chance, name: str, by_event: bool) -> StreamSchema:
+    """A stream with a column `k`, which is its key if it has one, and up to four more."""
     chosen = [Column(one, type_) for one, type_ in _COLUMNS.items() if chance.one_in(2)]
     columns = (Column("k", BIGINT), *chosen)
     retain = chance.pick([None, None, None, 12 * SECOND, 20 * SECOND])
@@ -60,13 +64,14 @@ def _schema(chance: Chance, name: str, by_event: bool) -> StreamSchema:
     return replace(schema, key=("k",)) if chance.one_in(4) else schema
 
 
-def _row(chance: Chance, schema: StreamSchema) -> dict[str, Any]:
+def random_row(chance: Chance, schema: StreamSchema, ts: int) -> dict[str, Any]:
+    """A row without its id, with `_op` where the stream has a key."""
     row = {
         column.name: chance.pick(_VALUES[column.type])
         for column in schema.columns
         if column.name != "at"
     }
-    row["ts"] = _moment(chance)
+    row["ts"] = ts
     if schema.key:
         row |= {"k": row["k"] or 0, "_op": "delete" if chance.one_in(4) else "row"}
     return row if schema.ordered_by is None else {**row, "at": from_micros(row["ts"])}

@@ -47,7 +47,8 @@ class Case:
 
 def drawn_case(chance: Chance) -> Case:
     found = world(chance)
-    return Case(found, written(chance, found), chance.number(0, LAST) * CLOCK // LAST)
+    schemas = [known.schema for known in found.streams.values()]
+    return Case(found, written(chance, schemas), chance.number(0, LAST) * CLOCK // LAST)
 
 
 def check(case: Case, duck: duckdb.DuckDBPyConnection) -> None:

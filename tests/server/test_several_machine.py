@@ -1,0 +1,107 @@
+"""A state machine over several streams: whatever came before, an answer is the naive one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, MultipleResults, consumes, multiple, rule
+from hypothesis.strategies import DataObject
+
+from datastem.instants import SECOND
+from psoup.server.calls.invoke import ask, invoke
+from psoup.server.calls.register import register
+from psoup.v1 import psoup_pb2 as pb
+from psoup.write.registrations import UnregisterOne
+from querystem.language import QueryError
+from querystem.query import Query
+from tests.oracle.trees import World
+from tests.server.test_machine import _answer
+from tests.support.server.several_world import SeveralWorld
+from tests.support.server.sync_world import START, machine_settings
+
+
+@dataclass(frozen=True)
+class SeveralStanding:
+    handle: bytes
+    text: str
+    query: Query
+
+
+class SeveralSoup(SeveralWorld):
+    standing = Bundle("standing")
+
+    @rule(target=standing, server=st.integers(0, 1), data=st.data())
+    def register(
+        self, server: int, data: DataObject
+    ) -> SeveralStanding | MultipleResults[SeveralStanding]:
+        asked = self.write(data.draw)
+        call = register(self.cores[server], pb.RegisterRequest(sql=asked.text))
+        if asked.query is None:
+            with pytest.raises(QueryError):
+                self.run(call)
+            return multiple()
+        registered, *_ = self.run(call)
+        return SeveralStanding(registered.handles[0], asked.text, asked.query)
+
+    @rule(server=st.integers(0, 1), gone=consumes(standing))
+    def unregister(self, server: int, gone: SeveralStanding) -> None:
+        self.run(self.cores[server].appender.submit(UnregisterOne("main", gone.handle)))
+
+    @rule(server=st.integers(0, 1), asked=standing)
+    def invoke(self, server: int, asked: SeveralStanding) -> None:
+        core = self.cores[server]
+        self.run(core.follower.catch_up())
+        request = pb.InvokeRequest(handle=asked.handle, encoding=pb.ENCODING_ARROW)
+        self._compare(asked, self.run(_answer(invoke(core, request, None))), self.world(None))
+
+    @rule(
+        server=st.integers(0, 1),
+        asked=standing,
+        seconds=st.integers(-5, 80),
+        then=st.booleans(),
+    )
+    def invoke_as_of(self, server: int, asked: SeveralStanding, seconds: int, then: bool) -> None:
+        """As of an instant that is past, by what was known then or is known today."""
+        core, instant = self.cores[server], START + seconds * SECOND
+        if instant > self.clock:
+            return
+        self.run(core.follower.catch_up())
+        request = pb.InvokeRequest(
+            handle=asked.handle,
+            encoding=pb.ENCODING_ARROW,
+            as_of=Timestamp(seconds=instant // SECOND),
+            knowledge=pb.KNOWLEDGE_UNSPECIFIED if then else pb.KNOWLEDGE_TODAY,
+        )
+        answer = self.run(_answer(invoke(core, request, None)))
+        self._compare(asked, answer, self.world(None, as_of=instant, then=then))
+
+    @rule(server=st.integers(0, 1), data=st.data())
+    def ask_several(self, server: int, data: DataObject) -> None:
+        asked = self.write(data.draw)
+        if asked.query is None:
+            return
+        core = self.cores[server]
+        self.run(core.follower.catch_up())
+        request = pb.AskRequest(sql=asked.text, encoding=pb.ENCODING_ARROW)
+        answer = self.run(_answer(ask(core, request, None)))
+        assert answer == self.world(None).answer(asked.query), asked.text
+
+    def _compare(
+        self, asked: SeveralStanding, answer: list[tuple[object, ...]], world: World
+    ) -> None:
+        assert answer == world.answer(asked.query), asked.text
+
+
+TestSeveralSoup = SeveralSoup.TestCase
+TestSeveralSoup.settings = machine_settings(15, 30)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+class TestSeveralForLong(SeveralSoup.TestCase):  # type: ignore[misc, valid-type]
+    """Hundreds of runs."""
+
+    settings = machine_settings(400, 50)

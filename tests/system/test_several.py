@@ -1,0 +1,55 @@
+"""Joins and unions of several streams through the life of a store: two servers that are killed and
+come back, no engine, an engine, none again; copies that are synced from either server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support.system.fleet import Fleet
+from tests.support.system.processes import RunningStore
+from tests.support.system.several import SeveralLife
+
+pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(1200)]
+
+
+def live(folder: Path, seeds: range, steps: int) -> Counter[str]:
+    dice = Random(seeds.start)
+    with RunningStore(folder) as running, Fleet(running) as fleet:
+        lives = [SeveralLife(fleet, seed) for seed in seeds]
+
+        def run() -> None:
+            for one in lives:
+                one.run(steps)
+
+        run()
+        fleet.restart_server(0, dice)
+        run()
+        running.start_engine(ready=False)
+        run()
+        fleet.settle()
+        for one in lives:
+            one.check_everything()
+        fleet.end_engine(dice)
+        fleet.restart_server(1, dice)
+        run()
+        for one in lives:
+            one.check_everything()
+        return sum((one.tally for one in lives), fleet.tally)
+
+
+def test_oracle_several_streams_through_the_life_of_a_store(tmp_path: Path) -> None:
+    tally = live(tmp_path, range(1, 4), 30)
+    print(dict(tally))
+    assert tally["judged"] > 300 and tally["synced"] > 100
+    assert tally["with rows"] > tally["judged"] / 5
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(1000, 1020, 4))
+def test_oracle_several_streams_through_longer_lives(tmp_path: Path, first: int) -> None:
+    live(tmp_path, range(first, first + 4), 200)
