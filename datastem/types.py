@@ -1,4 +1,5 @@
-"""The seven types of the language, and their Arrow form."""
+"""The seven types that columns have, the durations that only expressions have, and the Arrow form
+of each."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ class Kind(enum.Enum):
     TEXT = "TEXT"
     TIMESTAMP = "TIMESTAMP"
     DATE = "DATE"
+    # Microseconds, of expressions only: no column, output, key or parameter has this kind.
+    DURATION = "DURATION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,9 @@ DOUBLE = Type(Kind.DOUBLE)
 TEXT = Type(Kind.TEXT)
 TIMESTAMP = Type(Kind.TIMESTAMP)
 DATE = Type(Kind.DATE)
+DURATION = Type(Kind.DURATION)
+
+COLUMN_KINDS = frozenset(Kind) - {Kind.DURATION}
 
 _NUMERIC = frozenset({Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL})
 _ARROW = {
@@ -60,6 +66,7 @@ _ARROW = {
     Kind.TEXT: pa.string(),
     Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     Kind.DATE: pa.date32(),
+    Kind.DURATION: pa.int64(),
 }
 _DECIMAL_TEXT = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 

@@ -41,14 +41,14 @@ class Op(enum.Enum):
     CASE = "case"  # (condition, value, condition, value, …, else), values of one type
     CAST = "cast"  # (a) -> the call's type; what can't be converted is NULL
     # numbers; both arguments have one kind, and what can't be computed is NULL
-    ADD = "+"
-    SUB = "-"
-    MUL = "*"
+    ADD = "+"  # also (TIMESTAMP or DURATION, DURATION) -> the type of the first
+    SUB = "-"  # as ADD, and (TIMESTAMP, TIMESTAMP) -> DURATION
+    MUL = "*"  # also (DURATION, number) -> DURATION, halves away from zero
     DIV = "/"  # DOUBLE or DECIMAL
     INT_DIV = "div"  # BIGINT, truncates towards zero
     MOD = "%"  # sign of the dividend
-    NEG = "neg"
-    ABS = "abs"
+    NEG = "neg"  # also DURATION
+    ABS = "abs"  # also DURATION
     ROUND = "round"  # (a) or (a, BIGINT literal digits); half away from zero
     FLOOR = "floor"
     CEIL = "ceil"
@@ -62,10 +62,11 @@ class Op(enum.Enum):
     NULLIF = "nullif"
     # time, UTC
     DATE_TRUNC = "date_trunc"  # (TEXT literal unit, TIMESTAMP or DATE) -> TIMESTAMP
-    EXTRACT = "extract"  # (TEXT literal unit, TIMESTAMP or DATE) -> BIGINT; seconds DOUBLE
+    EXTRACT = "extract"  # (TEXT literal unit, TIMESTAMP or DATE) -> BIGINT; seconds DOUBLE.
+    # Of a DURATION: all of it in that unit, DOUBLE; microseconds BIGINT
 
 
-# None is NULL. TIMESTAMP values are aware datetimes in UTC.
+# None is NULL. TIMESTAMP values are aware datetimes in UTC, DURATION values microseconds.
 Scalar = bool | int | float | decimal.Decimal | str | datetime.datetime | datetime.date | None
 
 

@@ -29,6 +29,7 @@ from querystem.index.formula import (
     formula_of,
 )
 from querystem.kernel.compare import END, EPOCH_DAY, START
+from querystem.language.durations import write_interval
 from querystem.language.texts import compared_text, expression_text, literal_text
 
 
@@ -117,12 +118,19 @@ def _interval_text(name: str, type_: Type, begin: Any, end: Any) -> str:
 
 def _bound_text(cut: Any, type_: Type, at: str, past: str) -> str:
     """One side of an interval; `> 184.5` is kept as "from the next double on", and the shorter of
-    the two texts is shown."""
+    the two texts is shown. So it is with durations."""
     here = _shown(cut, type_)
-    if type_.kind is Kind.DOUBLE and math.isfinite(cut):
-        before = _shown(math.nextafter(cut, -math.inf), type_)
+    before = _before(cut, type_)
+    if before is not None:
         return f"{past} {before}" if len(before) < len(here) else f"{at} {here}"
     return f"{at} {here}" if here else f"{past} {_shown(cut - 1, type_)}"
+
+
+def _before(cut: Any, type_: Type) -> str | None:
+    """The value before a cut as a literal, where that may be the shorter text; else None."""
+    if type_.kind is Kind.DOUBLE and math.isfinite(cut):
+        return _shown(math.nextafter(cut, -math.inf), type_)
+    return _shown(cut - 1, type_) if type_.kind is Kind.DURATION else None
 
 
 def _next(cut: Any, type_: Type) -> Any:
@@ -141,6 +149,8 @@ def _shown(cut: Any, type_: Type) -> str:
                 return literal_text(datetime.date.fromordinal(cut + EPOCH_DAY))
             case Kind.DECIMAL:
                 return format(decimal.Decimal(cut).scaleb(-type_.scale), "f")
+            case Kind.DURATION:
+                return write_interval(cut)
     except (OverflowError, ValueError):
         return ""
     return literal_text(cut)

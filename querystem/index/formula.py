@@ -15,7 +15,7 @@ from datastem.types import BOOLEAN, Kind
 from querystem.expressions import Call, Expression, Literal, Op
 from querystem.kernel.compare import COMPARISONS, END, START, cuts_of, interval
 
-_ORDERED = frozenset({Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE})
+_ORDERED = frozenset(Kind) - {Kind.BOOLEAN, Kind.TEXT}
 _OPPOSITE = {
     Op.EQ: Op.NE,
     Op.NE: Op.EQ,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from datastem.arrays import Array, Integers, Mask
+from datastem.instants import MAX_INSTANT, MIN_INSTANT
 from datastem.types import Kind, Type
 from querystem.expressions import Op
 from querystem.kernel import integers
@@ -25,6 +26,8 @@ _DOUBLE: dict[Op, Callable[[Any, Any], Any]] = {
     Op.DIV: np.divide,
     Op.MOD: np.fmod,
 }
+_INT64 = frozenset({Kind.BIGINT, Kind.DURATION})
+_INT64_END = 2.0**63
 _NEEDS_DIVISOR = frozenset({Op.DIV, Op.INT_DIV, Op.MOD})
 # No number of the language has a digit further out than this on either side of the point.
 _MOST_DIGITS = 400
@@ -34,7 +37,7 @@ _EXACT_INTEGER = 2.0**52
 
 
 def binary(op: Op, type_: Type, left: Vector, right: Vector) -> Vector:
-    """Computes + - * / div %; both operands have one kind."""
+    """Computes + - * / div %; both operands have one kind, or are times."""
     valid = both(left.valid, right.valid)
     if op in _NEEDS_DIVISOR:
         zero = right.values == 0
@@ -43,6 +46,8 @@ def binary(op: Op, type_: Type, left: Vector, right: Vector) -> Vector:
             right = Vector(right.type, np.where(zero, _one(right), right.values), right.valid)
     if left.type.kind is Kind.DOUBLE:
         return Vector(type_, _DOUBLE[op](left.values, right.values), valid)
+    if right.type.kind is Kind.DOUBLE:
+        return to_integers(left.values.astype(np.float64) * right.values, type_, valid)
     return fit(*_exact(op, type_, left, right), type_, valid)
 
 
@@ -55,10 +60,12 @@ def absolute(type_: Type, operand: Vector) -> Vector:
 
 
 def fit(values: Integers, scale: int, type_: Type, valid: Mask | None) -> Vector:
-    """Unscaled values as a BIGINT or DECIMAL; those that do not fit are NULL."""
+    """Unscaled values as a BIGINT, a DECIMAL or a time; those that do not fit are NULL."""
     values = integers.rescale(values, scale, type_.scale)
-    if type_.kind is Kind.BIGINT:
+    if type_.kind in _INT64:
         fits = integers.in_int64(values)
+    elif type_.kind is Kind.TIMESTAMP:
+        fits = np.asarray((values >= MIN_INSTANT) & (values <= MAX_INSTANT), np.bool_)
     elif integers.bound(values) >= 10**type_.precision:
         fits = np.asarray(abs(values.astype(object)) < 10**type_.precision, np.bool_)
     else:
@@ -66,6 +73,15 @@ def fit(values: Integers, scale: int, type_: Type, valid: Mask | None) -> Vector
     if fits.all():
         return Vector(type_, values, valid)
     return Vector(type_, integers.narrow(np.where(fits, values, 0)), both(valid, fits))
+
+
+def to_integers(doubles: Array, type_: Type, valid: Mask | None) -> Vector:
+    """Doubles as int64, halves away from zero; those that do not fit are NULL."""
+    near = np.trunc(doubles)
+    # A double less its whole part is exact, unlike a double plus one half.
+    near += np.where(np.abs(doubles - near) >= 0.5, np.copysign(1.0, doubles), 0.0)
+    fits = (near >= -_INT64_END) & (near < _INT64_END)
+    return Vector(type_, np.where(fits, near, 0.0).astype(np.int64), both(valid, fits))
 
 
 def _one(vector: Vector) -> Any:
@@ -182,9 +198,13 @@ def _round_doubles(doubles: Array, digits: int) -> Array:
 
 def to_double(values: Integers, scale: int) -> Array:
     """values / 10^scale, correctly rounded; infinite where a double is not great enough."""
-    if scale <= _EXACT_POWER and integers.bound(values) <= 2**53:
-        return values.astype(np.float64) / 10.0**scale
-    unit = 10**scale
+    return quotients(values, 10**scale)
+
+
+def quotients(values: Integers, unit: int) -> Array:
+    """values / unit, correctly rounded; infinite where a double is not great enough."""
+    if unit <= 10**_EXACT_POWER and integers.bound(values) <= 2**53:
+        return values.astype(np.float64) / float(unit)
     return np.array([_quotient(value, unit) for value in values.tolist()], np.float64)
 
 

@@ -207,7 +207,7 @@ def cuts_of(constant: Literal, type_: Type) -> Cuts:
     """
     value: Any = constant.value
     match type_.kind:
-        case Kind.BIGINT:
+        case Kind.BIGINT | Kind.DURATION:
             return _bounded(_integer_cuts(value), INT64_MIN, INT64_MAX)
         case Kind.DECIMAL:
             most = 10**type_.precision - 1

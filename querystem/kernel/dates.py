@@ -1,4 +1,4 @@
-"""EXTRACT and DATE_TRUNC, in UTC, for any day the language has."""
+"""EXTRACT and DATE_TRUNC, in UTC, for any day the language has; EXTRACT of durations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from datastem.arrays import Array
 from datastem.instants import DAY, HOUR, MINUTE, SECOND
 from datastem.types import TIMESTAMP, Kind, Type
+from querystem.kernel.arithmetic import quotients
 from querystem.kernel.vector import Vector
 
 # Weeks begin on Monday; 1970-01-01 was a Thursday.
@@ -22,6 +23,8 @@ _SPANS = {
     "hour": HOUR,
     "day": DAY,
 }
+# The units of durations, in microseconds.
+DURATION_UNITS = {**_SPANS, "week": 7 * DAY}
 
 
 def micros_of(operand: Vector) -> Array:
@@ -46,7 +49,10 @@ def date_trunc(unit: str, operand: Vector) -> Vector:
 
 
 def extract(unit: str, type_: Type, operand: Vector) -> Vector:
-    """A field of each moment, such as its hour; raises ValueError for an unknown unit."""
+    """A field of each moment, such as its hour, or all of each duration in a unit; raises
+    ValueError for an unknown unit."""
+    if operand.type.kind is Kind.DURATION:
+        return _in_unit(unit, type_, operand)
     if unit in _DAY_FIELDS:
         values = _DAY_FIELDS[unit](days_of(operand))
     elif unit in _TIME_FIELDS:
@@ -55,6 +61,14 @@ def extract(unit: str, type_: Type, operand: Vector) -> Vector:
         raise ValueError(f"extract has no unit {unit!r}")
     dtype = np.float64 if type_.kind is Kind.DOUBLE else np.int64
     return Vector(type_, values.astype(dtype), operand.valid)
+
+
+def _in_unit(unit: str, type_: Type, durations: Vector) -> Vector:
+    if unit not in DURATION_UNITS:
+        raise ValueError(f"extract has no unit {unit!r} of a duration")
+    if type_.kind is not Kind.DOUBLE:
+        return Vector(type_, durations.values // DURATION_UNITS[unit], durations.valid)
+    return Vector(type_, quotients(durations.values, DURATION_UNITS[unit]), durations.valid)
 
 
 def _months(days: Array) -> Array:

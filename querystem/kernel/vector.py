@@ -18,6 +18,7 @@ _STORED = {
     Kind.DOUBLE: np.float64,
     Kind.TIMESTAMP: np.int64,
     Kind.DATE: np.int32,
+    Kind.DURATION: np.int64,
 }
 
 
@@ -25,10 +26,10 @@ _STORED = {
 class Vector:
     """A column of values, and a mask that says where they are valid (None: everywhere).
 
-    `values` is numpy: bool, int64 (BIGINT, TIMESTAMP as microseconds, DATE as days), float64, or
-    the unscaled integers of a DECIMAL (see `integers`). A value that is not valid means nothing.
-    TEXT is an Arrow string array, NULL exactly where it is not valid. A vector of length 1 stands
-    for any length, and so does its mask.
+    `values` is numpy: bool, int64 (BIGINT, TIMESTAMP and DURATION as microseconds, DATE as days),
+    float64, or the unscaled integers of a DECIMAL (see `integers`). A value that is not valid means
+    nothing. TEXT is an Arrow string array, NULL exactly where it is not valid. A vector of length 1
+    stands for any length, and so does its mask.
     """
 
     type: Type

@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from datastem.types import BOOLEAN, TEXT, Kind, Type
+from datastem.types import BOOLEAN, DURATION, TEXT, Kind, Type
 from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
 from querystem.language.coerce import (
     arithmetic,
     compare,
     explicit_cast,
     need,
-    need_number,
+    need_signed,
     negative,
     settle,
     unify,
 )
+from querystem.language.durations import read_interval
 from querystem.language.errors import (
     BindProblem,
     Span,
@@ -37,6 +38,7 @@ from querystem.language.functions import (
 from querystem.language.literals import Typed, null, number
 from querystem.language.names import read_name, read_type, suggest
 from querystem.language.normal import FALSE, call, like_pattern
+from querystem.language.time_arithmetic import is_of_time, time_arithmetic
 from querystem.language.tree import chain, consume, node_span, what
 from querystem.pace import spending
 
@@ -95,6 +97,13 @@ class Binder:
         if node.args["is_string"]:
             return Typed(Literal(node.this, TEXT), span)
         return number(node.this, span)
+
+    def _interval(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "unit")
+        span, number, unit = node_span(node), node.this, node.args.get("unit")
+        word, place = (str(unit.this), node_span(unit)) if unit else (None, span)
+        micros = read_interval(str(number.this), node_span(number), word, place, span)
+        return Typed(Literal(micros, DURATION), span)
 
     def _constant(self, node: exp.Expr) -> Typed:
         consume(node, "this")
@@ -270,7 +279,8 @@ class Binder:
     def _arithmetic(self, node: exp.Expr) -> Typed:
         consume(node, "this", "expression")
         left, right = self.bind(node.this), self.bind(node.args["expression"])
-        return arithmetic(_ARITHMETIC[type(node)], left, right, node_span(node))
+        rules = time_arithmetic if is_of_time(left, right) else arithmetic
+        return rules(_ARITHMETIC[type(node)], left, right, node_span(node))
 
     def _neg(self, node: exp.Expr) -> Typed:
         consume(node, "this")
@@ -285,7 +295,7 @@ class Binder:
         if not isinstance(name, str):
             raise BindProblem("function names are not quoted", span)
         if name == "+":
-            return need_number(self.bind(node.expressions[0]), "+")
+            return need_signed(self.bind(node.expressions[0]), "+")
         if is_aggregate(node):
             return self._aggregate(node)
         if any(isinstance(arg, exp.Distinct) for arg in node.expressions):
@@ -345,6 +355,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Binder, exp.Expr], Typed]] = {
     exp.Not: Binder._not,
     exp.Paren: Binder._paren,
     exp.Literal: Binder._literal,
+    exp.Interval: Binder._interval,
     exp.Boolean: Binder._constant,
     exp.Null: Binder._null,
     exp.Placeholder: Binder._placeholder,

@@ -283,7 +283,10 @@ def _key(node: exp.Expr, items: Sequence[OutputItem], rows: Binder) -> Expressio
         output = by_name(node, items)
     if output is not None:
         return need_type(rows.bind(output)).node
-    return need_varying(node, rows.bind(node), "GROUP BY")
+    value = rows.bind(node)
+    key = need_varying(node, value, "GROUP BY")
+    need_type(value)
+    return key
 
 
 def is_constant(node: exp.Expr, value: Typed) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datastem.types import (
     BIGINT,
     BOOLEAN,
+    COLUMN_KINDS,
     DOUBLE,
     MAX_PRECISION,
     TIMESTAMP,
@@ -15,11 +16,14 @@ from datastem.types import (
     decimal_type,
 )
 from querystem.expressions import Literal, Op, Parameter
-from querystem.language.errors import NotYet, Span, TypeProblem
+from querystem.language.errors import Span, TypeProblem
 from querystem.language.literals import Typed, convert, decimal_literal
 from querystem.language.normal import call
 
 BIGINT_DECIMAL = decimal_type(19, 0)
+# What to write for or instead of a duration, for hints.
+AS_NUMBER = "extract(second FROM duration) is its number of seconds"
+AS_INTERVAL = "a duration is written INTERVAL '5' SECOND"
 _TIMES = frozenset({Kind.TIMESTAMP, Kind.DATE})
 
 
@@ -104,6 +108,14 @@ def _is_text_constant(value: Typed) -> bool:
 
 
 def need_type(value: Typed) -> Typed:
+    """The value; raises TypeProblem for a NULL to which nothing gives a type, and for a duration,
+    which no column holds."""
+    if closed(value).type.kind is Kind.DURATION:
+        raise TypeProblem("a duration can't be an output or a key", value.span, hint=AS_NUMBER)
+    return value
+
+
+def closed(value: Typed) -> Typed:
     """The value; raises TypeProblem for a NULL to which nothing gives a type."""
     if value.open:
         raise _untyped(value.span)
@@ -127,8 +139,14 @@ def need_number(value: Typed, what: str) -> Typed:
     if value.open:
         return Typed(Literal(None, BIGINT), value.span)
     if not value.type.is_numeric:
-        raise TypeProblem(f"{what} needs a number, not {value.type}", value.span)
+        hint = AS_NUMBER if value.type.kind is Kind.DURATION else ""
+        raise TypeProblem(f"{what} needs a number, not {value.type}", value.span, hint=hint)
     return value
+
+
+def need_signed(value: Typed, what: str) -> Typed:
+    """The value; raises TypeProblem unless it is a number or a duration."""
+    return value if value.type.kind is Kind.DURATION else need_number(value, what)
 
 
 def _common(left: Type, value: Typed, span: Span) -> Type:
@@ -164,6 +182,8 @@ def _common_decimal(left: Type, right: Type, span: Span) -> Type:
 def _hint(left: Typed, right: Typed) -> str:
     texts = [side for side in (left, right) if side.type.kind is Kind.TEXT]
     others = [side for side in (left, right) if side.type.kind is not Kind.TEXT]
+    if Kind.DURATION in (left.type.kind, right.type.kind):
+        return f"{AS_INTERVAL}; {AS_NUMBER}"
     if len(texts) == 1 and isinstance(texts[0].node, Literal) and others[0].type.is_numeric:
         return "write a number without quotes"
     if len(texts) == 1:
@@ -177,9 +197,10 @@ _TO: dict[Kind, frozenset[Kind]] = {
     Kind.BIGINT: _NUMBERS | {Kind.TEXT},
     Kind.DOUBLE: _NUMBERS | {Kind.TEXT},
     Kind.DECIMAL: _NUMBERS | {Kind.TEXT},
-    Kind.TEXT: frozenset(Kind),
+    Kind.TEXT: COLUMN_KINDS,
     Kind.TIMESTAMP: frozenset({Kind.TIMESTAMP, Kind.DATE, Kind.TEXT}),
     Kind.DATE: frozenset({Kind.TIMESTAMP, Kind.DATE, Kind.TEXT}),
+    Kind.DURATION: frozenset(),
 }
 
 
@@ -193,7 +214,8 @@ def explicit_cast(value: Typed, to: Type, span: Span) -> Typed:
     if value.open:
         return Typed(Literal(None, to), span)
     if not can_cast(value.type.kind, to.kind):
-        raise TypeProblem(f"{value.type} can't be converted to {to}", span)
+        hint = AS_NUMBER if value.type.kind is Kind.DURATION else ""
+        raise TypeProblem(f"{value.type} can't be converted to {to}", span, hint=hint)
     done = cast(settle(value, to), to)
     return Typed(done.node, span)
 
@@ -204,8 +226,7 @@ _LEAST_QUOTIENT_SCALE = 6
 
 
 def arithmetic(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
-    """The call of an arithmetic operator; raises TypeProblem, and NotYet for times."""
-    _refuse_times(left, right, span)
+    """The call of an arithmetic operator on numbers; raises TypeProblem."""
     left, right = settle_pair(left, right)
     what = op.value
     left, right = need_number(left, what), need_number(right, what)
@@ -213,21 +234,21 @@ def arithmetic(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
     if op is Op.INT_DIV:
         if kinds != {Kind.BIGINT}:
             raise TypeProblem("div needs BIGINT on both sides", span, hint="/ divides any numbers")
-        return _made(op, left, right, BIGINT, span)
+        return made(op, left, right, BIGINT, span)
     if Kind.DOUBLE in kinds or (op is Op.DIV and kinds == {Kind.BIGINT}):
-        return _made(op, cast(left, DOUBLE), cast(right, DOUBLE), DOUBLE, span)
+        return made(op, cast(left, DOUBLE), cast(right, DOUBLE), DOUBLE, span)
     if kinds == {Kind.BIGINT}:
-        return _made(op, left, right, BIGINT, span)
+        return made(op, left, right, BIGINT, span)
     left, right = _as_decimal_value(left), _as_decimal_value(right)
-    return _made(op, left, right, _decimal_result(op, left.type, right.type, span), span)
+    return made(op, left, right, _decimal_result(op, left.type, right.type, span), span)
 
 
 def negative(value: Typed, span: Span) -> Typed:
-    value = need_number(value, "-")
+    value = need_signed(value, "-")
     return Typed(call(Op.NEG, (value.node,), value.type), span)
 
 
-def _made(op: Op, left: Typed, right: Typed, type_: Type, span: Span) -> Typed:
+def made(op: Op, left: Typed, right: Typed, type_: Type, span: Span) -> Typed:
     return Typed(call(op, (left.node, right.node), type_), span)
 
 
@@ -258,11 +279,3 @@ def _product(left: Type, right: Type, span: Span) -> Type:
             hint="CAST one of them to a smaller DECIMAL, or to DOUBLE",
         )
     return decimal_type(min(MAX_PRECISION, precision), scale)
-
-
-def _refuse_times(left: Typed, right: Typed, span: Span) -> None:
-    times = (Kind.TIMESTAMP, Kind.DATE)
-    if left.type.kind in times or right.type.kind in times:
-        raise NotYet(
-            "arithmetic with times", span, hint="choose rows by time with the window of the query"
-        )

@@ -16,7 +16,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.trie import new_trie
 
-from querystem.language.names import words
+from querystem.language.names import is_unit_like, words
 from querystem.pace import spending
 
 _KEYWORDS = {
@@ -321,6 +321,8 @@ class PSoupParser(parser.Parser):
         self, parse_interval: bool = True, fallback_to_identifier: bool = False
     ) -> exp.Expr | None:
         token = self._curr
+        if token.token_type == TokenType.INTERVAL:
+            return self._interval()
         if (
             token.token_type == TokenType.VAR
             and token.text.upper() in _TYPED_LITERALS
@@ -330,6 +332,21 @@ class PSoupParser(parser.Parser):
             to = self.expression(exp.Var(this=token.text.upper()), token)
             return self.expression(exp.Cast(this=self._parse_string(), to=to), token)
         return self._parse_column()
+
+    def _interval(self) -> exp.Expr:
+        """INTERVAL with a number and perhaps a unit, as written; the binder reads both."""
+        first = self._curr
+        self._advance()
+        if not self._match_set((TokenType.STRING, TokenType.NUMBER)):
+            self.raise_error("expected a number after INTERVAL")
+        amount = self.expression(exp.Literal(this=self._prev.text, is_string=True), self._prev)
+        interval = self.expression(exp.Interval(this=amount), first)
+        if self._curr.token_type == TokenType.VAR and is_unit_like(self._curr.text):
+            self._advance()
+            # The constructor of Interval would replace the unit by one without a place.
+            interval.set("unit", self.expression(exp.Var(this=self._prev.text), self._prev))
+        self._spread(first, interval)
+        return interval
 
     def _cast(self) -> exp.Expr:
         """A CAST whose `to` is a Var with the type as written; the binder reads it."""

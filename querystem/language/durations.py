@@ -1,4 +1,7 @@
-"""Durations: `10 MINUTES`, `INTERVAL '10' MINUTE`, or a bare number of seconds."""
+"""Durations: `10 MINUTES`, `INTERVAL '10' MINUTE`, or a bare number of seconds.
+
+In an expression a duration is written with INTERVAL, and may be negative.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from datastem.instants import DAY, HOUR, MAX_INSTANT, MICROSECOND, MIN_INSTANT, MINUTE, SECOND
 from querystem.language.errors import Span, SyntaxProblem, TypeProblem
-from querystem.language.names import suggest
+from querystem.language.literals import MAX_BIGINT
+from querystem.language.names import is_unit_like, suggest
 from querystem.language.scan import TokenReader, span_of
 
 UNITS = {
@@ -23,6 +27,7 @@ UNITS = {
 LONGEST = MAX_INSTANT - MIN_INSTANT
 
 _UNEVEN = {"MONTH": "30 DAYS", "QUARTER": "90 DAYS", "YEAR": "365 DAYS"}
+_SIGNED_FORM = "write INTERVAL '10' MINUTE, or INTERVAL '-1.5' HOUR"
 _FORM = "write 10 MINUTES, INTERVAL '10' MINUTE, or a number of seconds"
 
 
@@ -38,7 +43,30 @@ def read_duration(reader: TokenReader) -> int:
         amount, unit = _amount(token.text, token), _unit_ahead(reader)
     if reader.token is not None and reader.token.token_type == TokenType.NUMBER:
         reader.fail("a duration has one number and one unit", hint="write 90 MINUTES")
-    return _micros(amount, unit, start)
+    return _micros(amount, unit, start, LONGEST, "at most 9,998 years")
+
+
+def read_interval(
+    written: str, place: Span, unit: str | None, unit_place: Span, whole: Span
+) -> int:
+    """The microseconds of INTERVAL '`written`' `unit` in an expression, of either sign.
+
+    `place`, `unit_place` and `whole` are where the text, the unit and all of it stand.
+    """
+    number, _, inner = written.strip().partition(" ")
+    if inner:
+        unit, unit_place = inner.strip(), place
+    size = "SECOND" if unit is None else _unit(unit, unit_place)
+    amount = _number(number.removeprefix("-"), place, _SIGNED_FORM)
+    negative = number.startswith("-")
+    micros = _micros(amount, size, whole, MAX_BIGINT + negative, "at most 292,271 years")
+    return -micros if negative else micros
+
+
+def write_interval(micros: int) -> str:
+    """A duration as an expression has it; `read_interval` reads it back."""
+    count, _, unit = write_duration(abs(micros)).partition(" ")
+    return f"INTERVAL '{'-' if micros < 0 else ''}{count}' {unit.removesuffix('S')}"
 
 
 def write_duration(micros: int) -> str:
@@ -62,14 +90,10 @@ def _interval(reader: TokenReader) -> tuple[Decimal, str]:
 
 def _unit_ahead(reader: TokenReader) -> str:
     token = reader.token
-    if token is None or token.token_type != TokenType.VAR or not _is_unit_like(token.text):
+    if token is None or token.token_type != TokenType.VAR or not is_unit_like(token.text):
         return "SECOND"
     reader.skip()
     return _unit(token.text, span_of(token))
-
-
-def _is_unit_like(text: str) -> bool:
-    return text.upper() not in {"SLIDE", "REFRESH", "RETAIN", "AHEAD", "ORDERED", "KEY"}
 
 
 def _unit(text: str, span: Span) -> str:
@@ -84,20 +108,22 @@ def _unit(text: str, span: Span) -> str:
 
 
 def _amount(text: str, token: Token) -> Decimal:
+    return _number(text, span_of(token), _FORM)
+
+
+def _number(text: str, span: Span, form: str) -> Decimal:
     try:
         amount = Decimal(text)
     except InvalidOperation:
         amount = Decimal("NaN")
     if not amount.is_finite() or amount < 0 or "_" in text:
-        raise SyntaxProblem(f"{text!r} is not a number", span_of(token), hint=_FORM)
+        raise SyntaxProblem(f"{text!r} is not a number", span, hint=form)
     return amount
 
 
-def _micros(amount: Decimal, unit: str, span: Span) -> int:
-    if abs(amount.adjusted()) > 30 or amount * UNITS[unit] > LONGEST:
-        raise TypeProblem(
-            "the duration is out of range", span, hint="at most 9,998 years", reason="BAD_LITERAL"
-        )
+def _micros(amount: Decimal, unit: str, span: Span, longest: int, hint: str) -> int:
+    if abs(amount.adjusted()) > 30 or amount * UNITS[unit] > longest:
+        raise TypeProblem("the duration is out of range", span, hint=hint, reason="BAD_LITERAL")
     micros = amount * UNITS[unit]
     if micros.as_integer_ratio()[1] != 1:
         raise TypeProblem(

@@ -10,7 +10,16 @@ from sqlglot import exp
 from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, TEXT, TIMESTAMP, Kind, Type, decimal_type
 from querystem.expressions import Expression, Literal, Op
 from querystem.grouping import Aggregate, Function
-from querystem.language.coerce import cast, comparable, need, need_number, need_type, unify
+from querystem.kernel.dates import DURATION_UNITS
+from querystem.language.coerce import (
+    cast,
+    closed,
+    comparable,
+    need,
+    need_number,
+    need_signed,
+    unify,
+)
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, UnknownFunction
 from querystem.language.literals import Typed
 from querystem.language.names import suggest, words
@@ -41,12 +50,9 @@ def bind_function(name: str, args: Args, span: Span) -> Typed:
     return function.bind(args, span)
 
 
-def _same_number(op: Op) -> Callable[[Args, Span], Typed]:
-    def bind(args: Args, span: Span) -> Typed:
-        value = need_number(args[0], op.value)
-        return Typed(call(op, (value.node,), value.type), span)
-
-    return bind
+def _abs(args: Args, span: Span) -> Typed:
+    value = need_signed(args[0], "abs")
+    return Typed(call(Op.ABS, (value.node,), value.type), span)
 
 
 def _whole(op: Op) -> Callable[[Args, Span], Typed]:
@@ -113,10 +119,19 @@ def _date_trunc(args: Args, span: Span) -> Typed:
 
 
 def _extract(args: Args, span: Span) -> Typed:
+    if args[1].type.kind is Kind.DURATION:
+        return _in_unit(args, span)
     unit = _unit(args[0], EXTRACT_UNITS)
     moment = _moment(args[1], "extract")
     type_ = DOUBLE if unit.value == "second" else BIGINT
     return Typed(call(Op.EXTRACT, (unit, moment.node), type_), span)
+
+
+def _in_unit(args: Args, span: Span) -> Typed:
+    """All of a duration in a unit."""
+    unit = _unit(args[0], frozenset(DURATION_UNITS))
+    type_ = BIGINT if unit.value == "microsecond" else DOUBLE
+    return Typed(call(Op.EXTRACT, (unit, args[1].node), type_), span)
 
 
 def _unit(value: Typed, units: frozenset[str]) -> Literal:
@@ -136,7 +151,7 @@ def _moment(value: Typed, what: str) -> Typed:
 
 
 FUNCTIONS = {
-    "abs": _Signature(1, 1, _same_number(Op.ABS)),
+    "abs": _Signature(1, 1, _abs),
     "ceil": _Signature(1, 1, _whole(Op.CEIL)),
     "coalesce": _Signature(1, 1000, _coalesce),
     "date_trunc": _Signature(2, 2, _date_trunc),
@@ -189,7 +204,8 @@ def refuse_clock(span: Span) -> SyntaxProblem:
     return SyntaxProblem(
         "NOW stands only in windows",
         span,
-        hint="write the window at the end of the query: BEGIN NOW - 1 HOUR END NOW",
+        hint="write the window at the end of the query: RANGE 5 SECONDS, or BEGIN NOW - 1 HOUR END"
+        " NOW",
         reason="NOT_SUPPORTED",
     )
 
@@ -310,5 +326,5 @@ def _aggregate(name: str, distinct: bool, value: Typed) -> Aggregate:
 
 
 def _argument(name: str, rule: _Rule, value: Typed) -> Expression:
-    value = need_type(value)
+    value = closed(value)
     return need_number(value, name).node if rule.numbers else value.node

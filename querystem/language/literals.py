@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 from datastem.instants import from_micros
@@ -165,6 +165,7 @@ def infer(value: Scalar, name: str, span: Span | None = None) -> Type | None:
     raise TypeProblem(
         f":{name} is a {type(value).__name__}, which is no value of the language",
         span,
+        hint=_DURATION_FORM if isinstance(value, timedelta) else "",
         reason="BAD_VALUE",
     )
 
@@ -239,6 +240,7 @@ def _shown(value: Scalar) -> str:
     return repr(value)[:60]
 
 
+_DURATION_FORM = "give a number, and multiply: :n * INTERVAL '1' SECOND"
 TIMESTAMP_FORM = (
     "write '2026-11-16', '2026-11-16 09:00' or '2026-11-16T09:00:00.000250+01:00';"
     " nothing is finer than a microsecond"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-from datastem.types import Kind, Type, decimal_type
+from datastem.types import COLUMN_KINDS, Kind, Type, decimal_type
 from querystem.language.errors import BindProblem, Span, TypeProblem
 
 MAX_NAME = 64
@@ -53,6 +53,15 @@ def read_name(text: str, span: Span, quoted: bool) -> str:
     return name
 
 
+# Words that may follow a number of seconds and are no unit of time.
+_AFTER_DURATION = words("SLIDE REFRESH RETAIN AHEAD ORDERED KEY ASC DESC NULLS")
+
+
+def is_unit_like(text: str) -> bool:
+    """Tells whether a word after a number must be its unit."""
+    return text.upper() not in _AFTER_DURATION
+
+
 def write_name(name: str) -> str:
     return f'"{name}"' if name in RESERVED else name
 
@@ -77,6 +86,11 @@ _TYPE = re.compile(
     r"([a-z_][a-z0-9_]*)\s*(?:\(\s*(\d{1,4})\s*(?:,\s*(\d{1,4})\s*)?\))?", re.IGNORECASE
 )
 _SEVEN = "the types are BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s), TEXT, TIMESTAMP, DATE"
+_TYPES = frozenset(kind.value for kind in COLUMN_KINDS)
+_DURATIONS = dict.fromkeys(
+    ("INTERVAL", "DURATION"),
+    "durations stand in expressions only; extract(second FROM duration) is a DOUBLE",
+)
 _OTHER_TYPES = {
     "BIGINT": "int integer smallint tinyint int2 int4 int8 int16 int32 int64 long serial",
     "DOUBLE": "float real float4 float8 float64 double_precision",
@@ -94,10 +108,10 @@ def read_type(text: str, span: Span) -> Type:
     name = (match[1] if match else text.partition("(")[0].strip()).upper()
     if match and name == Kind.DECIMAL.value:
         return _decimal(match[2], match[3], span)
-    if match and name in Kind.__members__ and match[2] is None:
+    if match and name in _TYPES and match[2] is None:
         return Type(Kind[name])
-    ours = name if name in Kind.__members__ else _OURS.get(name.lower(), "")
-    hint = f"write {ours}" if ours else _SEVEN
+    ours = name if name in _TYPES else _OURS.get(name.lower(), "")
+    hint = f"write {ours}" if ours else _DURATIONS.get(name, _SEVEN)
     raise TypeProblem(
         f"{' '.join(text.split())[:60]} is not a type", span, hint=hint, reason="BAD_TYPE"
     )

@@ -9,10 +9,14 @@ exact.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
+from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 
-from datastem.types import BOOLEAN, Type
+from datastem.instants import MAX_INSTANT, MIN_INSTANT, from_micros, to_micros
+from datastem.types import BOOLEAN, Kind, Type
 from querystem.expressions import TRUE, Call, Expression, Literal, Op, Parameter, to_json
 from querystem.language.errors import Span, TypeProblem
 from querystem.language.literals import MAX_BIGINT, MIN_BIGINT, convert
@@ -20,6 +24,7 @@ from querystem.language.literals import MAX_BIGINT, MIN_BIGINT, convert
 FALSE = Literal(False, BOOLEAN)
 
 _CONSTANT = (Literal, Parameter)
+_TIMES = (Kind.TIMESTAMP, Kind.DURATION)
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 _MIRROR = {
@@ -64,6 +69,8 @@ def call(op: Op, args: tuple[Expression, ...], type_: Type) -> Expression:
             return _cast(args[0], type_)
         case Op.NEG:
             return _neg(args[0], type_)
+        case Op.ADD | Op.SUB | Op.MUL if type_.kind in _TIMES:
+            return _of_time(op, type_, *args)
         case Op.LIKE if isinstance(args[1], Literal) and isinstance(args[1].value, str):
             pattern = Literal(like_pattern(args[1].value), args[1].type)
             return Call(op, (args[0], pattern), type_)
@@ -159,6 +166,45 @@ def _neg(arg: Expression, type_: Type) -> Expression:
             case Decimal():
                 return Literal(arg.value.copy_negate(), type_)
     return Call(Op.NEG, (arg,), type_)
+
+
+def _of_time(op: Op, type_: Type, left: Expression, right: Expression) -> Expression:
+    """An instant or a duration; of two constants it is a constant, the value of the kernel."""
+    if not isinstance(left, Literal) or not isinstance(right, Literal):
+        return Call(op, (left, right), type_)
+    is_instant = type_.kind is Kind.TIMESTAMP
+    micros = _computed(op, _number_of(left), _number_of(right))
+    least, most = (MIN_INSTANT, MAX_INSTANT) if is_instant else (MIN_BIGINT, MAX_BIGINT)
+    if micros is None or not least <= micros <= most:
+        return Literal(None, type_)
+    return Literal(from_micros(micros) if is_instant else micros, type_)
+
+
+def _number_of(literal: Literal) -> int | Fraction | float | None:
+    """A number as it is, a DECIMAL as a fraction, an instant in microseconds; None is NULL."""
+    match literal.value:
+        case datetime() as moment:
+            return to_micros(moment)
+        case Decimal() as number:
+            return Fraction(number)
+        case int() | float() as number:
+            return number
+    return None
+
+
+def _computed(
+    op: Op, left: int | Fraction | float | None, right: int | Fraction | float | None
+) -> int | None:
+    """The sum, difference or product, halves away from zero; None where there is none."""
+    if left is None or right is None:
+        return None
+    if op is not Op.MUL:
+        return int(left + right if op is Op.ADD else left - right)
+    product = left * right
+    if isinstance(product, float) and not math.isfinite(product):
+        return None
+    magnitude = math.floor(abs(Fraction(product)) + Fraction(1, 2))
+    return -magnitude if product < 0 else magnitude
 
 
 _SPECIAL = "%_\\"

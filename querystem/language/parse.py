@@ -109,6 +109,7 @@ def _last_words(token: Token, tokens: Sequence[Token]) -> list[str]:
 
 _WORDS = [*sorted(WINDOW_WORDS), "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET"]
 _INSTEAD = {
+    "INTERVAL": "write INTERVAL '10' MINUTE, INTERVAL '-10' MINUTE or :n * INTERVAL '1' MINUTE",
     "FETCH": "write LIMIT number",
     "TOP": "write LIMIT number after ORDER BY",
     "FILTER": "write the condition inside: count(CASE WHEN condition THEN 1 END)",
@@ -181,7 +182,6 @@ def _is_distinct(before: Sequence[Token]) -> bool:
 
 _ALONE = "register each SELECT on its own"
 _ONE = "select from one stream"
-_WINDOW = "choose rows by time with the window of the query"
 _NEWEST = "ROWS 5 PARTITION BY column at the end of the query is the newest five of each"
 _NOT_YET = {
     TokenType.JOIN: ("a join", _ONE),
@@ -199,9 +199,7 @@ def refuse_later(tokens: Sequence[Token], cut: int) -> None:
 
     `tokens` begin with SELECT; the window begins at `cut`.
     """
-    for index, token in enumerate(tokens[1:], start=1):
-        if token.token_type == TokenType.INTERVAL and index < cut:
-            raise NotYet("a duration outside windows", span_of(token), hint=_WINDOW)
+    for token in tokens[1:]:
         if _is_word(token, "WINDOW"):
             raise NotYet(
                 "a window for each stream", span_of(token), hint="write it at the end of the query"

@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime
 
 from datastem.instants import format_instant, to_micros
+from datastem.types import Kind, Type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op, Parameter, Scalar
-from querystem.language.durations import UNITS, write_duration
+from querystem.language.durations import UNITS, write_duration, write_interval
 from querystem.language.names import write_name
 from querystem.refresh import Refresh, RefreshEvery, RefreshOn
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
@@ -30,6 +31,8 @@ _CLOSED = len(_WEAKEST_FIRST)
 
 def expression_text(expression: Expression) -> str:
     match expression:
+        case Literal(int() as micros, Type(Kind.DURATION)):
+            return write_interval(micros)
         case Literal(value, _):
             return literal_text(value)
         case ColumnRef(name, _):

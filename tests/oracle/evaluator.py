@@ -91,6 +91,17 @@ def _compare(accept: Callable[[int], bool]) -> Callable[..., Scalar]:
     return lambda values, args, type_: accept(numbers.order(*values))
 
 
+def _extract(values: list[Any], args: tuple[Expression, ...], type_: Type) -> Scalar:
+    of = times.in_unit if args[1].type.kind is Kind.DURATION else times.extract
+    return of(values[0], values[1], type_)
+
+
+def _calculate(op: Op, values: list[Any], args: tuple[Expression, ...], type_: Type) -> Scalar:
+    if args[0].type.kind in (Kind.TIMESTAMP, Kind.DURATION):
+        return times.calculate(op, values)
+    return numbers.calculate(op, values, type_)
+
+
 _LAZY: dict[Op, Callable[..., Scalar]] = {
     Op.AND: _and,
     Op.OR: _or,
@@ -117,9 +128,9 @@ _STRICT: dict[Op, Callable[..., Scalar]] = {
     Op.TRIM: lambda values, args, _: values[0].strip(" "),
     Op.SUBSTRING: lambda values, args, _: texts.substring(*values),
     Op.DATE_TRUNC: lambda values, args, _: times.date_trunc(*values),
-    Op.EXTRACT: lambda values, args, type_: times.extract(values[0], values[1], type_),
+    Op.EXTRACT: _extract,
     **{
-        op: lambda values, args, type_, op=op: numbers.calculate(op, values, type_)
+        op: lambda values, args, type_, op=op: _calculate(op, values, args, type_)
         for op in numbers.OPERATIONS
     },
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, Kind, Type
+from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, DURATION, TEXT, TIMESTAMP, Kind, Type
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from tests.oracle.strategies import decimal_types, nullable, types
 
@@ -24,6 +24,8 @@ TRUNC_UNITS = (
     "quarter",
 ) + ("year",)
 EXTRACT_UNITS = ("year", "quarter", "month", "week", "day", "dow", "doy", "hour", "minute")
+
+DURATION_UNITS = ("millisecond", "second", "minute", "hour", "day", "week")
 
 _NUMBERS = (Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
 
@@ -73,7 +75,8 @@ class _Maker:
     def make(self, type_: Type, depth: int) -> Expression:
         if depth <= 0 or (type_.kind is not Kind.BOOLEAN and self._one_in(3)):
             return self._leaf(type_)
-        maker = self._draw(st.sampled_from([*_MAKERS[type_.kind], *_ANY]))
+        makers = _MAKERS[type_.kind] if type_ == DURATION else [*_MAKERS[type_.kind], _Maker.cast]
+        maker = self._draw(st.sampled_from([*makers, *_ANY]))
         made = maker(self, type_, depth - 1)
         refused = isinstance(made, Call) and made.op in self._without
         return self._leaf(type_) if refused else made
@@ -99,7 +102,8 @@ class _Maker:
 
     def any_type(self) -> Type:
         known = list(self._columns.values())
-        return self._draw(types()) if self._one_in(4) else self._draw(st.sampled_from(known))
+        others = st.one_of(types(), types(), st.just(DURATION))
+        return self._draw(others if self._one_in(4) else st.sampled_from(known))
 
     def comparable(self, type_: Type) -> Type:
         if type_.is_numeric and self._one_in(2):
@@ -170,6 +174,30 @@ class _Maker:
         digits = Literal(self._draw(_DIGITS), BIGINT)
         return Call(Op.ROUND, (self.make(self._like(type_), depth), digits), type_)
 
+    def shifted(self, _: Type, depth: int) -> Expression:
+        op = self._draw(st.sampled_from((Op.ADD, Op.SUB)))
+        return Call(op, (self.make(TIMESTAMP, depth), self.make(DURATION, depth)), TIMESTAMP)
+
+    def difference(self, _: Type, depth: int) -> Expression:
+        return Call(Op.SUB, (self.make(TIMESTAMP, depth), self.make(TIMESTAMP, depth)), DURATION)
+
+    def two_durations(self, _: Type, depth: int) -> Expression:
+        op = self._draw(st.sampled_from((Op.ADD, Op.SUB)))
+        return Call(op, (self.make(DURATION, depth), self.make(DURATION, depth)), DURATION)
+
+    def multiple(self, _: Type, depth: int) -> Expression:
+        number = self.of_kind(self._draw(st.sampled_from(_NUMBERS)))
+        return Call(Op.MUL, (self.make(DURATION, depth), self.make(number, depth)), DURATION)
+
+    def one_duration(self, _: Type, depth: int) -> Expression:
+        op = self._draw(st.sampled_from((Op.NEG, Op.ABS)))
+        return Call(op, (self.make(DURATION, depth),), DURATION)
+
+    def in_unit(self, type_: Type, depth: int) -> Expression:
+        units = DURATION_UNITS if type_ == DOUBLE else ("microsecond",)
+        unit = Literal(self._draw(st.sampled_from(units)), TEXT)
+        return Call(Op.EXTRACT, (unit, self.make(DURATION, depth)), type_)
+
     def length(self, _: Type, depth: int) -> Expression:
         return Call(Op.LENGTH, (self.make(TEXT, depth),), BIGINT)
 
@@ -201,7 +229,7 @@ class _Maker:
 
 Make = Callable[[_Maker, Type, int], Expression]
 
-_ANY: list[Make] = [_Maker.case, _Maker.coalesce, _Maker.nullif, _Maker.cast]
+_ANY: list[Make] = [_Maker.case, _Maker.coalesce, _Maker.nullif]
 _NUMBER: list[Make] = [_Maker.arithmetic, _Maker.arithmetic, _Maker.one_number, _Maker.rounding]
 _MAKERS: dict[Kind, list[Make]] = {
     Kind.BOOLEAN: [
@@ -215,10 +243,16 @@ _MAKERS: dict[Kind, list[Make]] = {
         _Maker.is_in,
         _Maker.like,
     ],
-    Kind.BIGINT: [*_NUMBER, _Maker.length, _Maker.extract],
-    Kind.DOUBLE: [*_NUMBER, _Maker.extract],
+    Kind.BIGINT: [*_NUMBER, _Maker.length, _Maker.extract, _Maker.in_unit],
+    Kind.DOUBLE: [*_NUMBER, _Maker.extract, _Maker.in_unit],
     Kind.DECIMAL: _NUMBER,
     Kind.TEXT: [_Maker.one_text, _Maker.substring],
-    Kind.TIMESTAMP: [_Maker.date_trunc],
+    Kind.TIMESTAMP: [_Maker.date_trunc, _Maker.shifted],
     Kind.DATE: [],
+    Kind.DURATION: [
+        _Maker.difference,
+        _Maker.two_durations,
+        _Maker.multiple,
+        _Maker.one_duration,
+    ],
 }

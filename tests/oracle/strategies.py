@@ -47,6 +47,13 @@ _MOMENTS = (MIN_INSTANT, MAX_INSTANT, 0, -1, 1, 1_763_280_000_000_000, -86_400_0
     1_709_164_800_000_000,
     951_782_399_999_999,
 )
+_DAY = 86_400_000_000
+_DURATIONS = (0, 1, -1, 1_000_000, 500_000, 60_000_000, -_DAY, 7 * _DAY, 2**53 + 1) + (
+    MAX_INSTANT - MIN_INSTANT,
+    MIN_INSTANT - MAX_INSTANT,
+    2**63 - 1,
+    -(2**63),
+)
 
 
 @st.composite
@@ -56,6 +63,7 @@ def decimal_types(draw: DrawFn) -> Type:
 
 
 def types() -> SearchStrategy[Type]:
+    """The types that columns have."""
     return st.one_of(
         st.sampled_from((BIGINT, DOUBLE, TEXT, TIMESTAMP, DATE, BOOLEAN)), decimal_types()
     )
@@ -91,6 +99,12 @@ def values(type_: Type) -> SearchStrategy[Any]:
             return st.one_of(st.sampled_from(_TEXTS), st.text(_LETTERS, max_size=6))
         case Kind.DATE:
             return st.one_of(st.sampled_from(_DATES), st.dates())
+        case Kind.DURATION:
+            return st.one_of(
+                st.sampled_from(_DURATIONS),
+                st.integers(-40, 40).map(lambda quarters: quarters * _DAY // 96),
+                st.integers(-(2**63), 2**63 - 1),
+            )
     return st.one_of(st.sampled_from(_MOMENTS), st.integers(MIN_INSTANT, MAX_INSTANT)).map(
         from_micros
     )

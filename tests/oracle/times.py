@@ -1,12 +1,16 @@
-"""EXTRACT and DATE_TRUNC, one at a time, with Python's calendar."""
+"""EXTRACT, DATE_TRUNC and arithmetic of times, one at a time, with Python's calendar."""
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 from datastem.types import Kind, Type
-from querystem.expressions import Scalar
+from querystem.expressions import Op, Scalar
+from tests.oracle.numbers import half_away
 
 
 def moment_of(value: datetime | date) -> datetime:
@@ -49,6 +53,58 @@ def _day_trunc(unit: str, day: datetime) -> datetime:
 def extract(unit: str, value: datetime | date, type_: Type) -> Scalar:
     field = _field(unit, moment_of(value))
     return float(field) if type_.kind is Kind.DOUBLE else int(field)
+
+
+def in_unit(unit: str, micros: int, type_: Type) -> Scalar:
+    """All of a duration in a unit."""
+    sizes = {
+        "microsecond": timedelta(microseconds=1),
+        "millisecond": timedelta(milliseconds=1),
+        "second": timedelta(seconds=1),
+        "minute": timedelta(minutes=1),
+        "hour": timedelta(hours=1),
+        "day": timedelta(days=1),
+        "week": timedelta(weeks=1),
+    }
+    count = Fraction(micros, sizes[unit] // timedelta(microseconds=1))
+    return float(count) if type_.kind is Kind.DOUBLE else int(count)
+
+
+def calculate(op: Op, values: list[Any]) -> Scalar:
+    """An instant as a datetime, or a duration in microseconds; None where it is out of range."""
+    first, *others = values
+    if isinstance(first, datetime):
+        return _with_instant(op, first, *others)
+    match op:
+        case Op.NEG:
+            micros = -first
+        case Op.ABS:
+            micros = abs(first)
+        case Op.ADD:
+            micros = first + others[0]
+        case Op.SUB:
+            micros = first - others[0]
+        case _:
+            micros = _product(first, others[0])
+    return micros if micros is not None and -(2**63) <= micros < 2**63 else None
+
+
+def _with_instant(op: Op, instant: datetime, other: datetime | int) -> Scalar:
+    if isinstance(other, datetime):
+        return (instant - other) // timedelta(microseconds=1)
+    size = timedelta(microseconds=other)
+    try:
+        return instant + size if op is Op.ADD else instant - size
+    except OverflowError:
+        return None
+
+
+def _product(micros: int, number: int | float | Decimal) -> int | None:
+    """A DOUBLE multiplies as a DOUBLE does, every other number exactly."""
+    if not isinstance(number, float):
+        return half_away(Fraction(micros) * Fraction(number))
+    product = float(micros) * number
+    return half_away(Fraction(product)) if math.isfinite(product) else None
 
 
 def _field(unit: str, moment: datetime) -> int | Fraction:

@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, Type, decimal_type
+from datastem.instants import MINUTE
+from datastem.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    DURATION,
+    TEXT,
+    TIMESTAMP,
+    Type,
+    decimal_type,
+)
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 
 _LONG = "long " * 60
@@ -61,7 +72,7 @@ class Shapes:
         return self._compare(Op.EQ, name)
 
     def _any(self, depth: int) -> Expression:
-        kind = self._count(0, 7)
+        kind = self._count(0, 8)
         if depth and kind < 2:
             op = (Op.AND, Op.OR)[kind]
             return Call(op, tuple(self._any(depth - 1) for _ in range(2)), BOOLEAN)
@@ -78,8 +89,16 @@ class Shapes:
                 return Call(Op.LT, (self._column("b"), more), BOOLEAN)
             case 6:
                 return self._in(self._one(["a", "t", "w", "b"]))
+            case 8:
+                return self._duration()
         op = self._one([Op.LT, Op.LE, Op.GT, Op.GE, Op.NE, Op.EQ])
         return self._compare(op, self._one(_ORDERED))
+
+    def _duration(self) -> Expression:
+        """How long after nine, compared with a duration."""
+        since = Call(Op.SUB, (self._column("at"), Literal(_NINE, TIMESTAMP)), DURATION)
+        minutes = Literal(self._count(-1, 8) * 5 * MINUTE, DURATION)
+        return Call(self._one([Op.LT, Op.GE, Op.EQ, Op.NE]), (since, minutes), BOOLEAN)
 
     def _in(self, name: str) -> Expression:
         type_, pool = POOLS[name]

@@ -44,6 +44,12 @@ def bound(where: str) -> Expression:
         ("(size + 1) * 2 % 3 = 1", ["((size + 1) * 2) % 3 = 1"]),
         ("CASE WHEN ok THEN size ELSE 1 END > price",
          ["CASE WHEN ok THEN size ELSE 1 END > price"]),
+        ("ts - at <= INTERVAL '20.2' SECOND", ["ts - at <= INTERVAL '20200' MILLISECOND"]),
+        ("ts - at > INTERVAL '-5' MINUTE", ["ts - at > INTERVAL '-5' MINUTE"]),
+        ("ts - at >= INTERVAL '0' SECOND", ["ts - at >= INTERVAL '0' SECOND"]),
+        ("ts - at = INTERVAL '1' DAY", ["ts - at = INTERVAL '1' DAY"]),
+        ("at < TIMESTAMP '2026-01-01' + INTERVAL '10' HOUR", ["at < '2026-01-01 10:00:00'"]),
+        ("at > ts - INTERVAL '1' HOUR", ["ts - INTERVAL '1' HOUR < at"]),
         ("TRUE", []),
     ],
 )  # fmt: skip
@@ -56,7 +62,9 @@ def test_texts(where: str, texts: list[str]) -> None:
     ["price > 0.1", "size BETWEEN 3 AND 9", "cost < 2.5 AND cost >= -1", "day >= '2026-01-02'",
      "at BETWEEN '2026-01-01' AND '2026-01-02'", "symbol = 'a''b'", "ok AND price IS NULL",
      "coalesce(size, 0) + 1 > 2 OR length(symbol) = 3", "-size < -(size - 1)",
-     "CAST(size AS DOUBLE) = price"],
+     "CAST(size AS DOUBLE) = price", "ts - at < INTERVAL '1' HOUR OR at + INTERVAL '1' DAY > ts",
+     "extract(second FROM ts - at) * 2 > 5 AND (ts - at) * 1.5 <> INTERVAL '-1' WEEK",
+     "ts - at >= INTERVAL '9223372036854775807' MICROSECOND"],
 )  # fmt: skip
 def test_a_text_binds_to_the_factor_it_is_of(where: str) -> None:
     for factor in factors(where):

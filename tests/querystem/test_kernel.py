@@ -10,7 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, Type, decimal_type
+from datastem.instants import DAY, MAX_INSTANT, MIN_INSTANT, SECOND, from_micros
+from datastem.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    DURATION,
+    TEXT,
+    TIMESTAMP,
+    Type,
+    decimal_type,
+)
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Parameter
 from querystem.kernel import evaluate, matches
 from tests.oracle import evaluate_row
@@ -252,6 +263,55 @@ def test_moments(unit: str, field: Any, start: Any) -> None:
         assert same(value_of(Op.EXTRACT, type_, *args), field)
     if start is not None:
         assert value_of(Op.DATE_TRUNC, TIMESTAMP, *args) == start
+
+
+FIRST, LAST = from_micros(MIN_INSTANT), from_micros(MAX_INSTANT)
+TIMES = [
+    (Op.SUB, DURATION, [(NINE, TIMESTAMP), (NINE, TIMESTAMP)], 0),
+    (Op.SUB, DURATION, [(FIRST, TIMESTAMP), (LAST, TIMESTAMP)], MIN_INSTANT - MAX_INSTANT),
+    (Op.ADD, TIMESTAMP, [(NINE, TIMESTAMP), (DAY, DURATION)], NINE.replace(day=17)),
+    (Op.SUB, TIMESTAMP, [(NINE, TIMESTAMP), (-DAY, DURATION)], NINE.replace(day=17)),
+    (Op.ADD, TIMESTAMP, [(LAST, TIMESTAMP), (1, DURATION)], None),
+    (Op.ADD, TIMESTAMP, [(LAST, TIMESTAMP), (0, DURATION)], LAST),
+    (Op.SUB, TIMESTAMP, [(FIRST, TIMESTAMP), (1, DURATION)], None),
+    (Op.ADD, TIMESTAMP, [(NINE, TIMESTAMP), (MOST, DURATION)], None),
+    (Op.SUB, TIMESTAMP, [(NINE, TIMESTAMP), (LEAST, DURATION)], None),
+    (Op.ADD, DURATION, [(MOST, DURATION), (1, DURATION)], None),
+    (Op.SUB, DURATION, [(LEAST, DURATION), (1, DURATION)], None),
+    (Op.NEG, DURATION, [(LEAST, DURATION)], None),
+    (Op.ABS, DURATION, [(-DAY, DURATION)], DAY),
+    (Op.MUL, DURATION, [(DAY, DURATION), (MOST, BIGINT)], None),
+    (Op.MUL, DURATION, [(3, DURATION), (0.5, DOUBLE)], 2),
+    (Op.MUL, DURATION, [(-3, DURATION), (0.5, DOUBLE)], -2),
+    (Op.MUL, DURATION, [(1, DURATION), (0.49999999999999994, DOUBLE)], 0),
+    (Op.MUL, DURATION, [(1, DURATION), (2.0**63, DOUBLE)], None),
+    (Op.MUL, DURATION, [(1, DURATION), (-(2.0**63), DOUBLE)], LEAST),
+    (Op.MUL, DURATION, [(0, DURATION), (INF, DOUBLE)], None),
+    (Op.MUL, DURATION, [(1, DURATION), (NAN, DOUBLE)], None),
+    (Op.MUL, DURATION, [(10, DURATION), (Decimal("0.25"), MONEY)], 3),
+]
+
+
+@pytest.mark.parametrize(("op", "type_", "args", "expected"), TIMES)
+def test_times(op: Op, type_: Type, args: list[Any], expected: Any) -> None:
+    assert same(value_of(op, type_, *args), expected)
+
+
+@pytest.mark.parametrize(
+    ("unit", "micros", "expected"),
+    [
+        ("second", 90 * SECOND + 250_000, 90.25),
+        ("minute", -90 * SECOND, -1.5),
+        ("day", DAY // 2, 0.5),
+        ("week", 7 * DAY, 1.0),
+        ("millisecond", 1, 0.001),
+        ("second", MOST, 9223372036854.775),
+        ("microsecond", LEAST, LEAST),
+    ],
+)
+def test_a_duration_in_a_unit(unit: str, micros: int, expected: Any) -> None:
+    type_ = BIGINT if unit == "microsecond" else DOUBLE
+    assert same(value_of(Op.EXTRACT, type_, (unit, TEXT), (micros, DURATION)), expected)
 
 
 def test_logic_has_three_values() -> None:

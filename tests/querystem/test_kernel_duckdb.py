@@ -8,6 +8,10 @@ Where it does not, and what is done about it here:
 - ROUND of DOUBLE and CASTs between TEXT, DOUBLE and DECIMAL round and read differently: left out;
 - SUBSTRING counts a start below 1 from the end: left out;
 - EXTRACT(second) is whole seconds, ours has the fraction: left out;
+- an INTERVAL has months, days and microseconds apart, which EXTRACT shows and which overflow each
+  on its own: a DURATION here is a constant or the difference of two TIMESTAMPs; the rest is left
+  out;
+- TIMESTAMP goes past the year 9999, where ours is NULL: so is what gets there;
 - DATE_TRUNC of a DATE is a DATE, ours a TIMESTAMP: cast.
 """
 
@@ -77,6 +81,9 @@ class Translation:
         match node:
             case ColumnRef(name, _):
                 return name
+            case Literal(value, type_) if type_.kind is Kind.DURATION:
+                self.parameters.append(value)
+                return "to_microseconds(CAST(? AS BIGINT))"
             case Literal(value, type_):
                 moment = value.replace(tzinfo=None) if isinstance(value, datetime) else value
                 self.parameters.append(moment)
@@ -92,6 +99,8 @@ class Translation:
         if op is Op.LIKE:
             return f"({self._sql(args[0])} LIKE {self._sql(args[1])} ESCAPE '\\')"
         parts = [self._sql(arg) for arg in args]
+        if type_.kind is Kind.TIMESTAMP and op in (Op.ADD, Op.SUB):
+            return _ours(f"TRY({parts[0]} {op.value} {parts[1]})")
         if op in _INFIX:
             infix = f" {_INFIX[op]} ".join(parts)
             return f"TRY({infix})" if type_.kind is Kind.BIGINT else f"({infix})"
@@ -106,6 +115,15 @@ class Translation:
         if op is Op.EXTRACT:
             return f"extract({unit} FROM {self._sql(args[1])})"
         return f"CAST(date_trunc('{unit}', {self._sql(args[1])}) AS TIMESTAMP)"
+
+
+def _ours(moment: str) -> str:
+    """The moment, or NULL where it is before the year 1 or past 9999; least and greatest leave
+    NULL out."""
+    before = "(TIMESTAMP '0001-01-01' - to_microseconds(1))"
+    past = "TIMESTAMP '10000-01-01'"
+    clipped = f"greatest(least({moment}, {past}), {before})"
+    return f"nullif(nullif({clipped}, {past}), {before})"
 
 
 def _special(op: Op, parts: list[str]) -> str:
@@ -138,6 +156,11 @@ def _refuse(op: Op, args: tuple[Expression, ...], type_: Type) -> None:
     chooses = (Op.CASE, Op.COALESCE, Op.NULLIF)
     if type_.kind is Kind.DECIMAL and op not in chooses:
         raise MeansSomethingElse("DECIMAL arithmetic")
+    differs = op is Op.SUB and args[0].type.kind is Kind.TIMESTAMP
+    if type_.kind is Kind.DURATION and op not in chooses and not differs:
+        raise MeansSomethingElse("arithmetic of durations")
+    if op is Op.EXTRACT and args[1].type.kind is Kind.DURATION:
+        raise MeansSomethingElse("fields of durations")
     if op is Op.EXTRACT and type_.kind is Kind.DOUBLE:
         raise MeansSomethingElse("seconds")
 

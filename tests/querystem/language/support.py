@@ -127,6 +127,8 @@ def _sort_key(key: SortKey, names: Mapping[str, str], stream: str) -> str:
 
 def _literal(literal: Literal) -> str:
     value, type_ = literal.value, literal.type
+    if value is None and type_.kind is Kind.DURATION:
+        return "(INTERVAL '0' SECOND + NULL)"
     if value is None:
         return f"CAST(NULL AS {type_})"
     match type_.kind:
@@ -139,6 +141,8 @@ def _literal(literal: Literal) -> str:
             return f"TIMESTAMP '{format_instant(to_micros(value))}'"
         case Kind.DATE:
             return f"DATE '{value}'"
+        case Kind.DURATION:
+            return f"INTERVAL '{value}' MICROSECOND"
         case Kind.DECIMAL:
             return f"CAST({value:f} AS {type_})"
         case Kind.DOUBLE if value in (math.inf, -math.inf) or value != value:
