@@ -14,7 +14,7 @@ from psoup.engine.ledger import STEM, Ledger, only_engine, stem_name
 from psoup.engine.mend import load_coverage
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
-from psoup.store.format import with_checks
+from psoup.store.format import make_known, with_checks
 from psoup.store.layout import ENGINE_TABLES
 from psoup.store.store import Store
 
@@ -28,6 +28,7 @@ def open_ledger(store: Store) -> Ledger:
     """
     for folder in (store.log.folder, store.epochs.folder, *_folders(store)):
         folder.mend()
+    make_known(store.log.folder)
     epochs_version, epoch = store.epochs.latest()
     store.log.prove_end(epoch.log_version)
     named = _named(store, epoch)

@@ -1,20 +1,21 @@
-"""The format of a store: who it is, which format it has, and how one of format 1 gets the present.
+"""The format of a store: who it is, which format it has, and how an earlier one gets the present.
 
-Both stand in the description of the log table. An upgrade is one commit of the log; nothing that is
-there is written anew. The commit gives the log another description, which names for each table the
-version from which on it has checksums, and holds an `upgrade` event, at which a server or engine of
-the earlier version stops.
+Both stand in the description of the log table. An upgrade is one commit of the log, once the tables
+that have gained columns say so; nothing that is there is written anew. The commit gives the log
+another description, which names for each table that format 1 began the version from which on it has
+checksums, and holds an event at which a server or engine of the earlier version stops. Before the
+engine consumes that event it makes a checkpoint with the description, which stops them later.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
 import os
 import sys
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,16 @@ from psoup.store.delta.durable import remove
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.epochs import Epochs
 from psoup.store.errors import Conflict, NotAStore, UnsupportedFormat
-from psoup.store.layout import EPOCHS, FORMAT, LOG, TABLES
+from psoup.store.layout import EPOCHS, FORMAT, LOG, REGISTRATIONS, TABLES
 from psoup.store.log.events import Entry, Upgrade, to_table
 from psoup.store.log.log import Log
 from psoup.store.log.position import Position
 from psoup.store.presence import ENGINE_LOCK
 
+log = logging.getLogger("psoup.store")
+
+# The first format whose files and commits have checksums.
+_CHECKED = 2
 # No version: of a table of format 1 nothing need have a checksum.
 NEVER = sys.maxsize
 
@@ -51,7 +56,7 @@ def read_identity(root: Path) -> dict[str, Any]:
             f"the store has format {identity['psoup']}, this version reads up to {FORMAT}: "
             "upgrade psoup"
         )
-    if identity["psoup"] < FORMAT:
+    if identity["psoup"] < _CHECKED:
         return identity
     # Now that it is known which commits bear a hash, none that lacks it is believed.
     return _parse(root, DeltaFolder(root / "log", identity.get("checked", {}).get("log", 0)))
@@ -67,36 +72,62 @@ def _parse(root: Path, log: DeltaFolder) -> dict[str, Any]:
     return dict(identity)
 
 
-log = logging.getLogger("psoup.store")
-
-
 def upgrade(root: Path, sync: bool) -> None:
     """Gives a store the present format; does nothing where it has that. Several processes may try
     at once, and one does it.
 
     Raises UnsupportedFormat where an engine of an earlier version runs on the store.
     """
-    while (identity := read_identity(root))["psoup"] < FORMAT:
+    while read_identity(root)["psoup"] < FORMAT:
         if _engine_runs(root) and read_identity(root)["psoup"] < FORMAT:
             raise UnsupportedFormat(
                 "the store has an earlier format, and its engine runs: stop all servers and the "
                 "engine, then start the new ones"
             )
+        with contextlib.suppress(Conflict):
+            _upgrade(root, sync)
+
+
+def _upgrade(root: Path, sync: bool) -> None:
+    """Upgrades a store unless somebody just has. Raises Conflict where somebody writes to it."""
+    # The commit is made at the version after all that was looked at, or not at all.
+    version = DeltaFolder(root / "log", NEVER).latest_version() + 1
+    identity = read_identity(root)
+    if identity["psoup"] == FORMAT:
+        return
+    unchecked = identity["psoup"] < _CHECKED
+    if unchecked:
         _redefine_epochs(root, sync)
-        folder = DeltaFolder(root / "log", NEVER)
-        version = folder.latest_version() + 1
-        checked = dict(_ends(root)) | {"log": version}
-        event = Upgrade(FORMAT, checked)
-        _, epoch = Epochs(DeltaFolder(root / "epochs", NEVER)).latest()
-        stamp = Log(folder).last_stamp(epoch, version)
-        entry = Entry(Position(version, 0), stamp, "", "", event)
-        description = json.dumps(identity | {"psoup": FORMAT, "checked": checked})
-        written = write_data_file(folder.root, to_table([entry]), sync=sync)
-        try:
-            folder.redefine(version, LOG, description, [written], sync=sync)
-            log.info("the store has format %d now", FORMAT)
-        except Conflict:
-            remove([folder.path_of(written)])
+    _redefine_registrations(root, identity, sync)
+    checked = _ends(root) | {"log": version} if unchecked else identity.get("checked", {})
+    folder = _folder(root, identity, "log")
+    _, epoch = Epochs(_folder(root, identity, "epochs")).latest()
+    stamp = Log(folder).last_stamp(epoch, version)
+    entry = Entry(Position(version, 0), stamp, "", "", Upgrade(FORMAT, checked))
+    description = json.dumps(identity | {"psoup": FORMAT, "checked": checked})
+    written = write_data_file(folder.root, to_table([entry]), sync=sync)
+    try:
+        folder.redefine(version, LOG, description, [written], sync=sync)
+        log.info("the store has format %d now", FORMAT)
+    except Conflict:
+        remove([folder.path_of(written)])
+        raise
+
+
+def make_known(log_folder: DeltaFolder) -> None:
+    """Makes a checkpoint of the log where the last one, or else the first commit, tells of an
+    earlier format. Only the engine may call it, and does so before it consumes the upgrade.
+
+    A program of format 2 looks no further than there, and at the log after the newest epoch.
+    """
+    if json.loads(log_folder.description)["psoup"] < FORMAT:
+        log_folder.checkpoint()
+
+
+def _folder(root: Path, identity: dict[str, Any], name: str) -> DeltaFolder:
+    """A table of a store that is not upgraded yet."""
+    checked = identity.get("checked", {}).get(name, 0)
+    return DeltaFolder(root / name, NEVER if identity["psoup"] < _CHECKED else checked)
 
 
 def with_checks(root: Path, file: DataFile) -> DataFile:
@@ -120,13 +151,12 @@ def _engine_runs(root: Path) -> bool:
     return False
 
 
-def _ends(root: Path) -> Iterator[tuple[str, int]]:
-    """Lists every table but the log, each with its next version."""
+def _ends(root: Path) -> dict[str, int]:
+    """The next version of every table but the log."""
     stems = [f"stems/{found.parent.name}" for found in (root / "stems").glob("*/_delta_log")]
-    for name in [*TABLES, *stems]:
-        folder = DeltaFolder(root / name, NEVER)
-        if name != "log" and folder.exists:
-            yield name, folder.latest_version() + 1
+    names = [name for name in (*TABLES, *stems) if name != "log"]
+    folders = {name: DeltaFolder(root / name, NEVER) for name in names}
+    return {name: one.latest_version() + 1 for name, one in folders.items() if one.exists}
 
 
 def _redefine_epochs(root: Path, sync: bool) -> None:
@@ -137,3 +167,10 @@ def _redefine_epochs(root: Path, sync: bool) -> None:
     if commit is not None and commit.added:
         again = with_checks(folder.root, commit.added[-1])
         folder.redefine(version + 1, EPOCHS, "", [again], sync=sync)
+
+
+def _redefine_registrations(root: Path, identity: dict[str, Any], sync: bool) -> None:
+    """Gives the registrations table its new column. The commit holds no files, so it stands above
+    what the newest epoch names without saying anything else."""
+    folder = _folder(root, identity, "registrations")
+    folder.redefine(folder.latest_version() + 1, REGISTRATIONS, "", (), sync=sync)

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 2
+FORMAT = 3
 
 LOG = pa.schema(
     [

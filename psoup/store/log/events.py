@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from datastem.schema import StreamSchema
-from psoup.store.layout import LOG
+from psoup.store.errors import UnsupportedFormat
+from psoup.store.layout import FORMAT, LOG
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Lost
 
@@ -276,7 +277,9 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition(type(event).__name__.lower(), None, handle=handle.hex())
         case Tick():
             return _definition("tick", None)
-        case Jump() | Confirm() | Accept() | Upgrade():
+        case Upgrade():
+            return _definition("format", None, **asdict(event))
+        case Jump() | Confirm() | Accept():
             return _definition(type(event).__name__.lower(), None, **asdict(event))
         case RegisterMany(stream_id, text, query, lease, rows):
             columns = _definition("register_many", stream_id, text=text, query=query, lease=lease)
@@ -323,8 +326,8 @@ def _event(row: Mapping[str, Any]) -> Event:
             return Jump(**json.loads(row["body"]))
         case "accept":
             return Accept(tuple(Lost(**rows) for rows in json.loads(row["body"])["rows"]))
-        case "upgrade":
-            return Upgrade(**json.loads(row["body"]))
+        case "upgrade" | "format":
+            return _upgrade(json.loads(row["body"]))
         case "confirm":
             return Confirm(**json.loads(row["body"]))
         case "register":
@@ -334,7 +337,24 @@ def _event(row: Mapping[str, Any]) -> Event:
                 stream_id=stream_id, rows=_decode(row["payload"]), **json.loads(row["body"])
             )
         case kind:
-            raise ValueError(f"the log holds an event of an unknown kind: {kind}")
+            raise UnsupportedFormat(
+                f"the log holds an event that this version does not know ({kind}): upgrade psoup"
+            )
+
+
+def _upgrade(body: dict[str, Any]) -> Upgrade:
+    """Reads an upgrade. Programs of format 2 pass over the kind `upgrade` whatever its format, so
+    they are stopped by the kind `format`, which they don't know.
+
+    Raises UnsupportedFormat for a later format than this program's.
+    """
+    event = Upgrade(**body)
+    if event.format > FORMAT:
+        raise UnsupportedFormat(
+            f"the store has format {event.format} now, this version reads up to {FORMAT}: "
+            "upgrade psoup"
+        )
+    return event
 
 
 def _register(stream_id: int, body: dict[str, Any]) -> Register:

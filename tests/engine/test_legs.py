@@ -1,0 +1,106 @@
+"""A registration of several legs: its predicates meet the rows of their streams, old and new."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from datastem.schema import StreamSchema
+from psoup.engine.settings import EngineSettings
+from psoup.store import Registration, Store
+from psoup.write.draft import CommitDraft, Moment, RecentBatches
+from psoup.write.registrations import Prepared, RegisterAll
+from querystem.query import From, Leg, Output, Query
+from results.window import UNBOUNDED
+from tests.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.engine.pump import Pump
+from tests.engine.reading import assert_joined, matched
+
+pytestmark = pytest.mark.spark
+
+OTHER = StreamSchema("other", READINGS.columns)
+# So that every step's files are merged and every table is compacted.
+EAGER = EngineSettings(housekeeping=0.0, grace=0.0, merge_files=2, compact_files=2)
+
+
+def register(author: Author, *legs: Leg) -> Registration:
+    """Registers all combinations of the legs' rows as a server does."""
+    query = Query(From(legs), (Output("sensor", above(0.0)),))
+    state = author.state.draft()
+    draft = CommitDraft(state, 1, Moment(state.clock, "", state.clock), RecentBatches())
+    streams = {name: id_ for (_, name), id_ in state.stream_names.items()}
+    ready = [Prepared("", "{}", query)]
+    (handle,) = RegisterAll("main", "main", streams, "a text", 60, ready).propose(draft).handles
+    author.append(draft.entries[0].event)
+    return author.state.registrations[handle]
+
+
+def leg(stream: StreamSchema, number: float) -> Leg:
+    return Leg(stream.name, above(number), UNBOUNDED)
+
+
+def test_every_leg_meets_old_rows_and_new_ones(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    author.publish(left, readings([1, 2], [10.0, 20.0]))
+    author.publish(right, readings([1, 2, 3], [5.0, 15.0, 25.0]))
+    pump = Pump(store, spark)
+    pump.run()
+    both = register(author, leg(OTHER, 10.0), leg(READINGS, 10.0))
+    pump.run()
+    author.publish(left, readings([3, 4], [30.0, 1.0]))
+    author.publish(right, readings([4], [11.0]))
+    pump.run()
+    first, second = both.legs
+    assert (first.stream_id, second.stream_id) == (right, left)
+    assert_joined(store, right, {first.predicate_id: lambda row: row["value"] > 10})
+    assert_joined(store, left, {second.predicate_id: lambda row: row["value"] > 10})
+    assert matched(store, first.predicate_id) == [1, 2, 3]
+    assert matched(store, second.predicate_id) == [1, 2]
+
+
+def test_legs_outlive_the_engine_and_merges(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    pairs = register(author, leg(READINGS, 1.0), leg(READINGS, 1.0))
+    mixed = register(author, leg(OTHER, 1.0), leg(READINGS, 1.0), leg(READINGS, 2.0))
+    gone = register(author, leg(OTHER, 3.0), leg(READINGS, 2.0))
+    for number in range(4):
+        author.publish(left, readings([number], [float(number)]))
+        author.publish(right, readings([number], [float(number)]))
+        author.register(left, sensor_is(number))
+        if number == 2:
+            author.unregister(gone.handle)
+        Pump(store, spark, EAGER).run()
+    state = Pump(store, spark).ledger.state
+    assert state.registrations == author.state.registrations
+    assert state.predicates == author.state.predicates
+    assert state.registrations[mixed.handle].legs == mixed.legs
+    assert {one.id: one.registrations for one in state.streams.values()} == {left: 6, right: 1}
+    shared = state.predicates[pairs.predicate_id]
+    assert (shared.registrations, gone.predicate_id in state.predicates) == (3, False)
+    assert matched(store, shared.id) == [2, 3]
+    assert matched(store, mixed.legs[2].predicate_id) == [3]
+
+
+def test_what_ends_with_its_last_leg_is_matched_no_more(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    author.publish(left, readings([1], [5.0]))
+    both = register(author, leg(READINGS, 1.0), leg(OTHER, 1.0), leg(READINGS, 1.0))
+    pump = Pump(store, spark)
+    pump.run()
+    author.drop(right)
+    author.publish(left, readings([2], [5.0]))
+    pump.run()
+    assert matched(store, both.predicate_id) == [0, 1], "the other leg's stream has gone"
+    author.unregister(both.handle)
+    author.publish(left, readings([3], [5.0]))
+    pump.run()
+    assert not pump.ledger.state.predicates
+    again = register(author, leg(READINGS, 1.0), leg(READINGS, 1.0))
+    pump.run()
+    assert again.predicate_id == 3 and matched(store, 3) == [0, 1, 2]

@@ -1,0 +1,273 @@
+"""Registrations of several legs against a model of lists: ids, counts, drafts and tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT, BOOLEAN
+from psoup.store import (
+    Composite,
+    Entry,
+    Event,
+    Expire,
+    LegPredicate,
+    Position,
+    Register,
+    Renew,
+    State,
+    Store,
+    StreamCreated,
+    StreamEnded,
+    Touched,
+    Unregister,
+)
+from psoup.store.delta.files import write_data_file
+from psoup.store.log.events import from_table, to_table
+from psoup.store.tables import changed_rows
+from psoup.write.draft import CommitDraft, Moment, RecentBatches, Stale
+from psoup.write.registrations import Prepared, RegisterAll
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.query import From, Leg, Output, Query
+from querystem.refresh import RefreshOn
+from results.window import UNBOUNDED
+from tests.store.test_state import epoch_of
+
+NAMES = ("one", "two", "three")
+IDS = {name: number for number, name in enumerate(NAMES, 1)}
+
+
+class Part(NamedTuple):
+    """A stream, and the number its rows must have."""
+
+    stream: str
+    number: int
+
+    @property
+    def where(self) -> Expression:
+        column, number = ColumnRef("a", BIGINT), Literal(self.number, BIGINT)
+        return Call(Op.EQ, (column, number), BOOLEAN)
+
+    @property
+    def leg(self) -> Leg:
+        return Leg(self.stream, self.where, UNBOUNDED)
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return IDS[self.stream], self.leg.predicate_key
+
+
+class Asked(NamedTuple):
+    parts: tuple[Part, ...]
+    trigger: Part | None
+
+    @property
+    def query(self) -> Query:
+        items = tuple(part.leg for part in self.parts)
+        refresh = RefreshOn(self.trigger.stream, self.trigger.where) if self.trigger else None
+        source = items[0] if len(items) == 1 else From(items)
+        name = "a" if len(items) == 1 else "0.a"
+        return Query(source, (Output("a", ColumnRef(name, BIGINT)),), refresh=refresh)
+
+    @property
+    def keys(self) -> list[tuple[int, str]]:
+        """What is matched: once for each leg, and the trigger where no leg is the same."""
+        keys = [part.key for part in self.parts]
+        own = self.trigger is None or self.trigger.key in keys
+        return keys if own or self.trigger is None else [*keys, self.trigger.key]
+
+
+PARTS = st.builds(Part, st.sampled_from(NAMES), st.integers(0, 2))
+ASKED = st.builds(
+    Asked,
+    st.lists(PARTS, min_size=1, max_size=4).map(tuple),
+    st.one_of(st.none(), PARTS),
+)
+STEPS = st.lists(
+    st.one_of(ASKED, st.tuples(st.sampled_from(["unregister", "expire", "renew"]), st.integers(0))),
+    max_size=15,
+)
+
+
+def register_all(*asked: Asked) -> RegisterAll:
+    ready = [Prepared("", "{}", one.query) for one in asked]
+    return RegisterAll("main", "main", IDS, "a text", 60, ready)
+
+
+class World:
+    """A state that entries are applied to, commit by commit, and the model of it."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.live: dict[bytes, Asked] = {}
+        self.touched = Touched()
+        self.version = 0
+        self.commit(*[StreamCreated(IDS[name], schema(name)) for name in NAMES])
+
+    def draft(self) -> CommitDraft:
+        moment = Moment(self.version + 1, "here", self.version + 1)
+        return CommitDraft(self.state.draft(), self.version + 1, moment, RecentBatches())
+
+    def commit(self, *events: Event) -> None:
+        draft = self.draft()
+        for event in events:
+            draft.append("main", "main", event)
+        self.apply(draft)
+
+    def apply(self, draft: CommitDraft) -> None:
+        """Applies a draft's entries as the log gives them back."""
+        self.version += 1
+        entries = from_table(self.version, to_table(draft.entries))
+        assert entries == draft.entries
+        for entry in entries:
+            self.state.apply(entry, self.touched)
+        for name in ("streams", "registrations", "predicates"):
+            assert dict(getattr(draft.state, name)) == dict(getattr(self.state, name))
+        assert draft.state.next_predicate_id == self.state.next_predicate_id
+
+    def take(self, step: Asked | tuple[str, int]) -> None:
+        if isinstance(step, Asked):
+            draft = self.draft()
+            (handle,) = register_all(step).propose(draft).handles
+            self.apply(draft)
+            self.live[handle] = step
+        elif self.live:
+            name, chosen = step
+            handle = sorted(self.live)[chosen % len(self.live)]
+            if name == "renew":
+                self.commit(Renew(handle))
+            else:
+                self.commit(Unregister(handle) if name == "unregister" else Expire(handle))
+                del self.live[handle]
+
+    def check(self, state: State) -> None:
+        shared = Counter(key for asked in self.live.values() for key in asked.keys)
+        assert {(p.stream_id, p.key): p.registrations for p in state.predicates.values()} == shared
+        read = Counter(id_ for one in self.live.values() for id_ in {p.key[0] for p in one.parts})
+        assert {one.id: one.registrations for one in state.streams.values()} == {
+            id_: read[id_] for id_ in IDS.values()
+        }
+        assert set(state.registrations) == set(self.live)
+        for handle, asked in self.live.items():
+            found = state.registrations[handle]
+            predicates = [state.predicates[leg.predicate_id] for leg in found.legs]
+            assert [(one.stream_id, one.key) for one in predicates] == [p.key for p in asked.parts]
+            assert [leg.stream_id for leg in found.legs] == [one.stream_id for one in predicates]
+            assert Query.read(found.query, [one.key for one in predicates]) == asked.query
+            if asked.trigger is None:
+                assert not found.trigger_id
+            else:
+                trigger = state.predicates[found.trigger_id]
+                assert (trigger.stream_id, trigger.key) == asked.trigger.key
+
+
+def schema(name: str) -> StreamSchema:
+    return StreamSchema(name, (Column("a", BIGINT),))
+
+
+@given(STEPS)
+def test_the_fold_counts_every_leg(steps: list[Asked | tuple[str, int]]) -> None:
+    world = World()
+    for step in steps:
+        world.take(step)
+        world.check(world.state)
+    for columns in world.state.columns:
+        columns._check()
+
+
+@given(st.lists(ASKED, min_size=1, max_size=5), STEPS)
+def test_registrations_of_one_commit_see_each_other(asked: list[Asked], steps) -> None:
+    world = World()
+    for step in steps:
+        world.take(step)
+    draft = world.draft()
+    made = register_all(*asked).propose(draft)
+    world.apply(draft)
+    world.live |= dict(zip(made.handles, asked, strict=True))
+    world.check(world.state)
+
+
+def test_new_predicates_get_their_ids_in_the_order_of_the_legs() -> None:
+    world = World()
+    world.take(Asked((Part("two", 0),), None))
+    parts = Part("one", 0), Part("two", 0), Part("one", 0), Part("three", 1)
+    world.take(Asked(parts, Part("one", 2)))
+    found = list(world.state.registrations.values())[-1]
+    assert [leg.predicate_id for leg in found.legs] == [2, 1, 2, 3]
+    assert (found.trigger_stream_id, found.trigger_id) == (1, 4)
+    assert (found.stream_id, found.predicate_id) == (1, 2)
+    assert world.state.next_predicate_id == 5
+    counts = {one.id: one.registrations for one in world.state.predicates.values()}
+    assert counts == {1: 2, 2: 2, 3: 1, 4: 1}
+
+
+@pytest.mark.parametrize("dropped", NAMES)
+def test_the_stream_of_no_leg_may_have_gone(dropped: str) -> None:
+    world = World()
+    world.commit(StreamEnded(IDS[dropped]))
+    draft = world.draft()
+    with pytest.raises(Stale):
+        register_all(Asked(tuple(Part(name, 0) for name in NAMES), None)).propose(draft)
+    assert draft.empty
+
+
+@pytest.mark.parametrize("every", [1, 2, 7])
+@settings(max_examples=10)
+@given(st.data())
+def test_the_tables_give_the_legs_back(tmp_path_factory, every: int, data: st.DataObject) -> None:
+    store = Store.open(tmp_path_factory.mktemp("store"), create=True, sync=False)
+    world, versions = World(), dict[str, int]()
+    for number, step in enumerate(data.draw(STEPS)):
+        world.take(step)
+        if number % every == 0:
+            write(store, world, versions)
+    write(store, world, versions)
+    store.epochs.append(1, epoch_of(world.state, versions))
+    loaded = store.state(store.epochs.latest()[1])
+    world.check(loaded)
+    assert loaded.registrations == world.state.registrations
+    assert loaded.predicates == world.state.predicates
+
+
+def write(store: Store, world: World, versions: dict[str, int]) -> None:
+    """Writes what the engine writes after a step."""
+    touched, world.touched = world.touched, Touched()
+    for name, rows in changed_rows(world.state, touched, world.state.position).items():
+        folder = store.table(name)
+        versions[name] = versions.get(name, 0) + 1
+        file = write_data_file(folder.root, rows, sync=False)
+        folder.commit(versions[name], [file], operation="TEST", sync=False)
+
+
+def test_events_of_format_2_have_one_leg() -> None:
+    leg = LegPredicate(7, 3, "a key")
+    event = Register(bytes(16), "mine", (leg,), "text", "{}", "form", 60)
+    table = to_table([Entry(Position(1, 0), 5, "main", "me", event)])
+    (body,) = table.column("body").to_pylist()
+    assert '"legs"' in body
+    old = body.replace(
+        '"legs": [{"stream_id": 7, "predicate_id": 3, "key": "a key"}]',
+        '"predicate_id": 3, "key": "a key"',
+    ).replace(', "composite": null', "")
+    assert "legs" not in old and "composite" not in old
+    index = table.column_names.index("body")
+    (entry,) = from_table(1, table.set_column(index, "body", [[old]]))
+    assert entry.event == event
+    assert table.column("stream_id").to_pylist() == [7]
+
+
+def test_a_register_event_has_room_for_a_composite(tmp_path: Path) -> None:
+    legs = tuple(LegPredicate(number, 10 + number, f"key {number}") for number in (2, 1))
+    composite = Composite(4, (1, 2), '[["0.a","1.a"]]', 3_600_000_000, 13, "over both")
+    event = Register(bytes(16), "", legs, "text", "{}", "form", 60, None, composite)
+    store = Store.open(tmp_path / "store", create=True, sync=False)
+    entry = Entry(Position(1, 0), 5, "main", "me", event)
+    store.log.append(1, [entry])
+    assert store.log.read(1) == [entry]
+    assert store.log.read(1, payloads=False) == [entry]
