@@ -60,6 +60,7 @@ from client_sdk._wire.models import (
     Registered,
     RegisteredMany,
     Registration,
+    RegistrationLeg,
     StoredMatches,
     Stream,
 )
@@ -166,6 +167,7 @@ __all__ = [
     "Registered",
     "RegisteredMany",
     "Registration",
+    "RegistrationLeg",
     "Rejected",
     "Retry",
     "RowProblem",

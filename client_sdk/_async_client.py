@@ -156,13 +156,15 @@ class AsyncClient:
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
         unrefreshed: bool = False,
+        latest: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """Gives the current answer, or one with another window, or as of an earlier instant.
 
         `least_position` is the newest this client has seen; None asks for none. With
         `wait_for_engine` the server computes no rows on the spot that the engine is yet to match.
-        `unrefreshed` leaves REFRESH out.
+        `unrefreshed` leaves REFRESH out. With `latest` no stream is waited for: NOW is the greatest
+        ts that any event-time stream of the query has reached.
         """
         request = invoke_request(
             self._session,
@@ -173,6 +175,7 @@ class AsyncClient:
             least_position,
             wait_for_engine,
             unrefreshed,
+            latest,
         )
         timeout = self._session.timeout if timeout is None else timeout
         return await self._run(_flows.answer(self._session, request, timeout))
@@ -187,6 +190,7 @@ class AsyncClient:
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
         unrefreshed: bool = False,
+        latest: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AsyncAnswerStream:
         """Gives the answer of `invoke` as Arrow batches, as they come. Use it in `async with`."""
@@ -199,6 +203,7 @@ class AsyncClient:
             least_position,
             wait_for_engine,
             unrefreshed,
+            latest,
         )
         first, rest = await self._run(_flows.begin_answer(self._session, request, timeout))
         return AsyncAnswerStream(first, rest)
@@ -212,11 +217,12 @@ class AsyncClient:
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         unrefreshed: bool = False,
+        latest: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """Gives the answer of a query once, without registering it."""
         request = ask_request(
-            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed, latest
         )
         timeout = self._session.timeout if timeout is None else timeout
         return await self._run(_flows.answer(self._session, request, timeout))
@@ -230,11 +236,12 @@ class AsyncClient:
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         unrefreshed: bool = False,
+        latest: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AsyncAnswerStream:
         """Gives the answer of `ask` as Arrow batches, as `invoke_stream` does."""
         request = ask_request(
-            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed, latest
         )
         first, rest = await self._run(_flows.begin_answer(self._session, request, timeout))
         return AsyncAnswerStream(first, rest)

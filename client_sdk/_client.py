@@ -163,13 +163,15 @@ class Client(Closing):
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
         unrefreshed: bool = False,
+        latest: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """Gives the current answer, or one with another window, or as of an earlier instant.
 
         `least_position` is the newest this client has seen; None asks for none. With
         `wait_for_engine` the server computes no rows on the spot that the engine is yet to match.
-        `unrefreshed` leaves REFRESH out.
+        `unrefreshed` leaves REFRESH out. With `latest` no stream is waited for: NOW is the greatest
+        ts that any event-time stream of the query has reached.
         """
         request = invoke_request(
             self._session,
@@ -180,6 +182,7 @@ class Client(Closing):
             least_position,
             wait_for_engine,
             unrefreshed,
+            latest,
         )
         timeout = self._session.timeout if timeout is None else timeout
         return self._run(_flows.answer(self._session, request, timeout))
@@ -194,6 +197,7 @@ class Client(Closing):
         least_position: bytes | Seen | None = SEEN,
         wait_for_engine: bool = False,
         unrefreshed: bool = False,
+        latest: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AnswerStream:
         """Gives the answer of `invoke` as Arrow batches, as they come: size is no limit. Use it in
@@ -208,6 +212,7 @@ class Client(Closing):
             least_position,
             wait_for_engine,
             unrefreshed,
+            latest,
         )
         first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
         return AnswerStream(first, rest)
@@ -221,11 +226,12 @@ class Client(Closing):
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         unrefreshed: bool = False,
+        latest: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """Gives the answer of a query once, without registering it."""
         request = ask_request(
-            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed, latest
         )
         timeout = self._session.timeout if timeout is None else timeout
         return self._run(_flows.answer(self._session, request, timeout))
@@ -239,11 +245,12 @@ class Client(Closing):
         knowledge: Knowledge = "then",
         least_position: bytes | Seen | None = SEEN,
         unrefreshed: bool = False,
+        latest: bool = False,
         timeout: float = STREAM_TIMEOUT,
     ) -> AnswerStream:
         """Gives the answer of `ask` as Arrow batches, as `invoke_stream` does."""
         request = ask_request(
-            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed
+            self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed, latest
         )
         first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
         return AnswerStream(first, rest)

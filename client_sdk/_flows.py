@@ -257,6 +257,7 @@ def invoke_request(
     least_position: bytes | Seen | None,
     wait_for_engine: bool,
     unrefreshed: bool,
+    latest: bool,
 ) -> pb.InvokeRequest:
     return pb.InvokeRequest(
         tenant=session.tenant,
@@ -268,6 +269,7 @@ def invoke_request(
         encoding=pb.ENCODING_ARROW,
         wait_for_engine=wait_for_engine,
         unrefreshed=unrefreshed,
+        latest=_latest(latest, as_of),
     )
 
 
@@ -279,6 +281,7 @@ def ask_request(
     knowledge: str,
     least_position: bytes | Seen | None,
     unrefreshed: bool,
+    latest: bool,
 ) -> pb.AskRequest:
     return pb.AskRequest(
         tenant=session.tenant,
@@ -289,6 +292,7 @@ def ask_request(
         least_position=_least(session, least_position),
         encoding=pb.ENCODING_ARROW,
         unrefreshed=unrefreshed,
+        latest=_latest(latest, as_of),
     )
 
 
@@ -298,6 +302,12 @@ def _knowledge(knowledge: str, as_of: datetime | None) -> pb.Knowledge:
     if knowledge == "today" and as_of is None:
         raise ValueError('knowledge="today" needs as_of: without it everything is known anyway')
     return pb.KNOWLEDGE_TODAY if knowledge == "today" else pb.KNOWLEDGE_UNSPECIFIED
+
+
+def _latest(latest: bool, as_of: datetime | None) -> bool:
+    if latest and as_of is not None:
+        raise ValueError("latest and as_of are two instants: leave one of them out")
+    return latest
 
 
 def _least(session: Session, least_position: bytes | Seen | None) -> bytes:

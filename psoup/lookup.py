@@ -59,6 +59,9 @@ class TenantStreams:
     def stream(self, name: str) -> StreamState:
         return self._streams[name]
 
+    def schema(self, name: str) -> StreamSchema:
+        return self._streams[name].schema
+
     def lookup(self, name: str) -> StreamSchema | None:
         stream = self._state.find_stream(self.tenant, name)
         if stream is None:

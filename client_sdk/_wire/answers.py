@@ -24,6 +24,7 @@ class AnswerHeader:
     Both ends of the window belong to it, and are None where it has none. `computed_rows` were
     evaluated for this answer because the engine (at `epoch`, `behind` by so much) had not matched
     them yet. `refreshed_at` is the refresh point of the answer, where the query has REFRESH.
+    All event-time streams of the query have reached `complete_until`, and one has come to `latest`.
     """
 
     position: bytes
@@ -39,6 +40,8 @@ class AnswerHeader:
     elapsed: timedelta
     notes: tuple[str, ...]
     refreshed_at: datetime | None
+    complete_until: datetime | None
+    latest: datetime | None
 
     @property
     def schema(self) -> pa.Schema:
@@ -60,6 +63,8 @@ class AnswerHeader:
             elapsed=span(message.elapsed),
             notes=tuple(message.notes),
             refreshed_at=optional_moment(message, "refreshed_at"),
+            complete_until=optional_moment(message, "complete_until"),
+            latest=optional_moment(message, "latest"),
         )
 
 

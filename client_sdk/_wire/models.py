@@ -111,11 +111,35 @@ class RegisteredMany:
 
 
 @dataclass(frozen=True, slots=True)
+class RegistrationLeg:
+    """A reference of a registered query to a stream. `matched_rows` of `stream_rows` are
+    precomputed.
+    """
+
+    stream: str
+    window: str
+    predicate_id: int
+    matched_rows: int
+    stream_rows: int
+
+    @classmethod
+    def from_wire(cls, message: pb.RegistrationLeg) -> RegistrationLeg:
+        return cls(
+            stream=message.stream,
+            window=message.window,
+            predicate_id=message.predicate_id,
+            matched_rows=message.matched_rows,
+            stream_rows=message.stream_rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     """A registration as the store keeps it. `matched_rows` of `stream_rows` are precomputed.
 
     `refresh` is empty where the answer is always fresh. `trigger_id` is the predicate of REFRESH
-    ON.
+    ON. `legs` are the query's references to streams; `stream`, `window`, `predicate_id` and the
+    counts of rows are those of the first. They are empty where the server does not tell them.
     """
 
     handle: bytes
@@ -136,6 +160,7 @@ class Registration:
     trigger_id: int | None
     pattern: str = ""
     lease_until: datetime | None = None
+    legs: tuple[RegistrationLeg, ...] = ()
 
     @property
     def hex(self) -> str:
@@ -162,6 +187,7 @@ class Registration:
             trigger_id=message.trigger_id or None,
             pattern=pattern_name(message.pattern),
             lease_until=optional_moment(message, "lease_until"),
+            legs=tuple(map(RegistrationLeg.from_wire, message.legs)),
         )
 
 

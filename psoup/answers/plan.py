@@ -23,6 +23,7 @@ from datastem.stem import StemView, SystemColumn
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.keyed_history import KeyedView
 from psoup.answers.matching import Matcher
+from psoup.answers.present import Reached
 from psoup.store import START, Position
 from querystem.expressions import Expression
 from querystem.query import Leg, Query
@@ -95,7 +96,8 @@ class Plan:
 
     `now` is the NOW of the answer, None where there is none yet. `triggers` are rows that have yet
     to say as of when the answer is; `refreshed_at` is the refresh point the plan is of. `losses`
-    says which rows are missing because they are lost.
+    says which rows are missing because they are lost. `reached` tells how far its streams have
+    come, whatever instant the answer is of.
     """
 
     query: Query
@@ -104,6 +106,7 @@ class Plan:
     position: Position
     now: int | None
     notes: tuple[str, ...]
+    reached: Reached = Reached()
     triggers: Triggers | None = None
     refreshed_at: int | None = None
     losses: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from psoup.answers.caches import UnregisteredIds
 from psoup.answers.plan import LegPlan, Plan, Triggers, point_of, refreshed, retention
-from psoup.answers.present import present_of
+from psoup.answers.present import Reached, present_of
 from psoup.answers.question import BoundText, Question, RegisteredQuery
 from psoup.answers.view import View
 from psoup.errors import BadRequest, RowsLost, StreamDropped
@@ -128,7 +128,7 @@ def _plan(view: View, question: Question, source: QuerySource) -> Plan:
             hint="leave it out to ask for now",
         )
     streams = [matched.stream for matched in source.legs]
-    present = present_of(view, question.query.legs, streams)
+    present = present_of(view, question.query.legs, streams, question.latest)
     then = as_of is not None and not question.known_today and as_of < view.state.clock
     notes: list[str] = []
     legs = []
@@ -145,6 +145,7 @@ def _plan(view: View, question: Question, source: QuerySource) -> Plan:
         view.state.position,
         now,
         tuple(dict.fromkeys(notes)),
+        Reached.of(streams),
     )
     return (
         plan if question.unrefreshed or now is None else _refreshing(plan, view, question, source)

@@ -17,6 +17,20 @@ from results.window import depends_on_now
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """How far the event-time streams of a query have come: `least` is the ts that all of them have
+    reached, `greatest` the one that any has. None where there is no such ts or no such stream."""
+
+    least: int | None = None
+    greatest: int | None = None
+
+    @classmethod
+    def of(cls, streams: Sequence[StreamState]) -> Reached:
+        timed = [stream.reached for stream in streams if _is_timed(stream)]
+        return cls(_least(timed), _greatest(timed))
+
+
+@dataclass(frozen=True, slots=True)
 class Present:
     """NOW of a query, and the NOW each of its legs is taken at; None where there is none yet."""
 
@@ -24,8 +38,10 @@ class Present:
     legs: tuple[int | None, ...]
 
 
-def present_of(view: View, legs: Sequence[Leg], streams: Sequence[StreamState]) -> Present:
-    """NOW of a query whose legs refer to `streams`.
+def present_of(
+    view: View, legs: Sequence[Leg], streams: Sequence[StreamState], latest: bool = False
+) -> Present:
+    """NOW of a query whose legs refer to `streams`; with `latest` no stream is waited for.
 
     Where streams have both kinds of time, the references of one kind don't depend on NOW: each is
     then taken at its stream's own NOW.
@@ -37,7 +53,10 @@ def present_of(view: View, legs: Sequence[Leg], streams: Sequence[StreamState]) 
         if _is_timed(stream) and depends_on_now(leg.window)
     ]
     by_clock = not timed or (len(timed) < len(streams) and not awaited)
-    now = view.now if by_clock else _reached(awaited, timed)
+    if by_clock:
+        now: int | None = view.now
+    else:
+        now = _least(awaited) if awaited and not latest else _greatest(timed)
     taken = [view.now_of(one) if _is_timed(one) is by_clock else now for one in streams]
     return Present(now, tuple(taken))
 
@@ -47,9 +66,11 @@ def _is_timed(stream: StreamState) -> bool:
     return stream.schema.ordered_by is not None
 
 
-def _reached(awaited: Sequence[int | None], every: Sequence[int | None]) -> int | None:
-    """The least NOW of the streams that are waited for; the greatest of all where none is."""
-    if awaited:
-        known = [now for now in awaited if now is not None]
-        return min(known) if len(known) == len(awaited) else None
-    return max((now for now in every if now is not None), default=None)
+def _least(reached: Sequence[int | None]) -> int | None:
+    """The least ts; None where a stream has reached none yet."""
+    known = [ts for ts in reached if ts is not None]
+    return min(known) if known and len(known) == len(reached) else None
+
+
+def _greatest(reached: Sequence[int | None]) -> int | None:
+    return max((ts for ts in reached if ts is not None), default=None)

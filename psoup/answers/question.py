@@ -46,8 +46,9 @@ class Question:
 
     The answer is as of the instant `as_of`, or of now: as it was known then, or with `known_today`
     as the rows that have come since make it. `unrefreshed` asks for it as of now although the query
-    has REFRESH. `base_rows` asks for the rows the query would compute its answer from. `ahead` says
-    that rows are wanted too that enter the window later.
+    has REFRESH. With `latest` no stream is waited for: NOW is the greatest ts that any of the
+    event-time streams has reached. `base_rows` asks for the rows the query would compute its answer
+    from. `ahead` says that rows are wanted too that enter the window later.
     """
 
     source: RegisteredQuery | BoundText
@@ -55,6 +56,7 @@ class Question:
     as_of: int | None = None
     known_today: bool = False
     unrefreshed: bool = False
+    latest: bool = False
     base_rows: bool = False
     ahead: bool = False
 

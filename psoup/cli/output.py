@@ -199,17 +199,32 @@ def _write_table(answer: Shown, limit: int) -> None:
 
 
 def footer(header: AnswerHeader) -> None:
-    window = f"{header.window_begin or '…'} to {header.window_end or '…'}"
     engine = f"epoch {header.epoch}" if header.epoch else "no engine yet"
     if header.behind_rows:
         engine += f", {header.behind_rows:,} rows behind"
     point = f" · refreshed at {header.refreshed_at}" if header.refreshed_at else ""
     note(
-        f"{header.row_count:,} rows at {header.now or 'no instant yet'} · window {window}{point}",
+        f"{header.row_count:,} rows at {header.now or 'no instant yet'}{_ends(header)}{point}",
         f"{engine} · {header.computed_rows:,} rows computed on the spot · "
         f"{header.elapsed.total_seconds() * 1000:.1f} ms",
+        *_lagging(header),
         *header.notes,
     )
+
+
+def _ends(header: AnswerHeader) -> str:
+    if header.window_begin is None and header.window_end is None:
+        return ""
+    return f" · window {header.window_begin or '…'} to {header.window_end or '…'}"
+
+
+def _lagging(header: AnswerHeader) -> list[str]:
+    """A line about streams that are not all as far as one of them; none where they are."""
+    if header.latest is None or header.complete_until == header.latest:
+        return []
+    if header.complete_until is None:
+        return [f"one stream has no rows yet, another has come to {header.latest}"]
+    return [f"complete until {header.complete_until}; one stream has come to {header.latest}"]
 
 
 def _document(answer: Shown) -> str:

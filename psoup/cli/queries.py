@@ -99,6 +99,9 @@ def answer_options(command: Callable[..., None]) -> Callable[..., None]:
             ),
             click.option("--unrefreshed", is_flag=True, help="Leave REFRESH out."),
             click.option(
+                "--latest", is_flag=True, help="Wait for no stream that lags behind the others."
+            ),
+            click.option(
                 "--format",
                 "form",
                 type=click.Choice(FORMATS),
@@ -125,13 +128,15 @@ def answer_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _moment(
-    as_of: str | None, known: str, form: str, output: Path | None
+    as_of: str | None, known: str, latest: bool, form: str, output: Path | None
 ) -> tuple[datetime | None, Knowledge]:
     """Tells what the options mean together, or refuses them as wrong usage."""
     if form == "arrow" and output is None:
         fail("--format arrow needs --output FILE")
     if known == "today" and as_of is None:
         fail("--known today needs --as-of: without it everything is known anyway")
+    if latest and as_of is not None:
+        fail("--latest and --as-of are two instants: leave one of them out")
     moment = None if as_of is None else instant(as_of)
     return moment, "today" if known == "today" else "then"
 
@@ -150,6 +155,7 @@ def invoke(
     as_of: str | None,
     known: str,
     unrefreshed: bool,
+    latest: bool,
     form: str,
     output: Path | None,
     limit: int,
@@ -162,7 +168,7 @@ def invoke(
     psoup invoke dear --as-of 2026-11-16T09:00 --format json
     psoup invoke dear --format arrow --output answer.arrow
     """
-    moment, knowledge = _moment(as_of, known, form, output)
+    moment, knowledge = _moment(as_of, known, latest, form, output)
     with (
         connection.client() as client,
         client.invoke_stream(
@@ -171,6 +177,7 @@ def invoke(
             as_of=moment,
             knowledge=knowledge,
             unrefreshed=unrefreshed,
+            latest=latest,
             wait_for_engine=wait,
             timeout=connection.timeout,
         ) as answer,
@@ -192,6 +199,7 @@ def ask(
     as_of: str | None,
     known: str,
     unrefreshed: bool,
+    latest: bool,
     form: str,
     output: Path | None,
     limit: int,
@@ -202,7 +210,7 @@ def ask(
     psoup ask "SELECT symbol, avg(price) AS mean FROM trades GROUP BY symbol RANGE 1 HOUR"
     psoup ask "SELECT * FROM trades WHERE symbol = :s ROWS 100" --param s=IBM --format csv
     """
-    moment, knowledge = _moment(as_of, known, form, output)
+    moment, knowledge = _moment(as_of, known, latest, form, output)
     with (
         connection.client() as client,
         client.ask_stream(
@@ -211,6 +219,7 @@ def ask(
             as_of=moment,
             knowledge=knowledge,
             unrefreshed=unrefreshed,
+            latest=latest,
             timeout=connection.timeout,
         ) as answer,
     ):
@@ -234,7 +243,7 @@ def resolve(client: Client, query: str, owner: str) -> str:
 def list_(connection: Connection, everyone: bool, lines: bool) -> None:
     """The registrations of the owner, and how long each lives if nobody asks for it.
 
-    `matched` is how much of its stream the engine has matched already; the rest is computed when
+    `matched` is how much of its streams the engine has matched already; the rest is computed when
     it is asked for. `lease until` moves on whenever it is invoked or synced.
     """
     with connection.client() as client:
@@ -245,7 +254,7 @@ def list_(connection: Connection, everyone: bool, lines: bool) -> None:
         else:
             owner = ["owner"] if everyone else []
             grid(
-                ["handle", "key", *owner, "stream", "matched", "lease until", "query"],
+                ["handle", "key", *owner, "streams", "matched", "lease until", "query"],
                 [_line(each, everyone) for each in found],
                 empty="no registrations yet; psoup register makes one",
                 last_below=True,
@@ -253,11 +262,14 @@ def list_(connection: Connection, everyone: bool, lines: bool) -> None:
 
 
 def _line(each: Registration, everyone: bool) -> list[str]:
-    matched = 100.0 * each.matched_rows / each.stream_rows if each.stream_rows else 100.0
+    legs = each.legs or [each]
+    done, rows = sum(leg.matched_rows for leg in legs), sum(leg.stream_rows for leg in legs)
+    matched = 100.0 * done / rows if rows else 100.0
+    streams = ", ".join(dict.fromkeys(leg.stream for leg in legs))
     owner = [each.owner] if everyone else []
     until = f"{each.lease_until:%Y-%m-%dT%H:%MZ}" if each.lease_until else ""
     query = " ".join(each.sql.split())
-    return [each.hex, each.key or "", *owner, each.stream, f"{matched:.0f}%", until, query]
+    return [each.hex, each.key or "", *owner, streams, f"{matched:.0f}%", until, query]
 
 
 @click.command()

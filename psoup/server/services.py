@@ -134,13 +134,13 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     @unary
     async def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:
         core = self._core
-        registered, query, schema = await register(core, request)
+        registered, query, streams = await register(core, request)
         return pb.RegisterResponse(
             handle=registered.handles[0],
             position=core.store.positions.encode(registered.position),
             created=bool(registered.created),
             columns=columns_message(query.columns),
-            pattern=pattern_message(query, lambda _: schema),
+            pattern=pattern_message(query, streams.schema),
             lease_until=lease_until(core.leases, registered.handles[0]),
         )
 

@@ -52,6 +52,13 @@ class DigestOf(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DIGEST_OF_UNSPECIFIED: _ClassVar[DigestOf]
     DIGEST_OF_CHECKSUMS: _ClassVar[DigestOf]
 
+class JoinMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOIN_METHOD_UNSPECIFIED: _ClassVar[JoinMethod]
+    JOIN_METHOD_EQUALITY: _ClassVar[JoinMethod]
+    JOIN_METHOD_RANGE: _ClassVar[JoinMethod]
+    JOIN_METHOD_PAIRS: _ClassVar[JoinMethod]
+
 class Access(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACCESS_UNSPECIFIED: _ClassVar[Access]
@@ -82,6 +89,10 @@ SYNC_REASON_RETENTION: SyncReason
 SYNC_REASON_TARGET_GONE: SyncReason
 DIGEST_OF_UNSPECIFIED: DigestOf
 DIGEST_OF_CHECKSUMS: DigestOf
+JOIN_METHOD_UNSPECIFIED: JoinMethod
+JOIN_METHOD_EQUALITY: JoinMethod
+JOIN_METHOD_RANGE: JoinMethod
+JOIN_METHOD_PAIRS: JoinMethod
 ACCESS_UNSPECIFIED: Access
 ACCESS_LOOKED_UP: Access
 ACCESS_SEARCHED: Access
@@ -272,7 +283,7 @@ class DescribeRegistrationRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("handle", "owner", "client_key", "sql", "parameters", "stream", "window", "columns", "lease", "position", "registered_at", "predicate_id", "matched_rows", "stream_rows", "refresh", "trigger_id", "pattern", "lease_until")
+    __slots__ = ("handle", "owner", "client_key", "sql", "parameters", "stream", "window", "columns", "lease", "position", "registered_at", "predicate_id", "matched_rows", "stream_rows", "refresh", "trigger_id", "pattern", "lease_until", "legs")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -298,6 +309,7 @@ class Registration(_message.Message):
     TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LEGS_FIELD_NUMBER: _ClassVar[int]
     handle: bytes
     owner: str
     client_key: str
@@ -316,7 +328,22 @@ class Registration(_message.Message):
     trigger_id: int
     pattern: UpdatePattern
     lease_until: _timestamp_pb2.Timestamp
-    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., stream: _Optional[str] = ..., window: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., position: _Optional[bytes] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    legs: _containers.RepeatedCompositeFieldContainer[RegistrationLeg]
+    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., stream: _Optional[str] = ..., window: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., position: _Optional[bytes] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., legs: _Optional[_Iterable[_Union[RegistrationLeg, _Mapping]]] = ...) -> None: ...
+
+class RegistrationLeg(_message.Message):
+    __slots__ = ("stream", "window", "predicate_id", "matched_rows", "stream_rows")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ROWS_FIELD_NUMBER: _ClassVar[int]
+    stream: str
+    window: str
+    predicate_id: int
+    matched_rows: int
+    stream_rows: int
+    def __init__(self, stream: _Optional[str] = ..., window: _Optional[str] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ("boolean", "bigint", "double", "decimal", "text", "timestamp", "date")
@@ -383,7 +410,7 @@ class PublishResponse(_message.Message):
     def __init__(self, position: _Optional[bytes] = ..., row_count: _Optional[int] = ..., first_row_id: _Optional[int] = ..., duplicate: _Optional[bool] = ..., unverified: _Optional[bool] = ...) -> None: ...
 
 class InvokeRequest(_message.Message):
-    __slots__ = ("tenant", "handle", "window", "as_of", "knowledge", "least_position", "encoding", "wait_for_engine", "unrefreshed")
+    __slots__ = ("tenant", "handle", "window", "as_of", "knowledge", "least_position", "encoding", "wait_for_engine", "unrefreshed", "latest")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
@@ -393,6 +420,7 @@ class InvokeRequest(_message.Message):
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     WAIT_FOR_ENGINE_FIELD_NUMBER: _ClassVar[int]
     UNREFRESHED_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     handle: bytes
     window: str
@@ -402,10 +430,11 @@ class InvokeRequest(_message.Message):
     encoding: Encoding
     wait_for_engine: bool
     unrefreshed: bool
-    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., wait_for_engine: _Optional[bool] = ..., unrefreshed: _Optional[bool] = ...) -> None: ...
+    latest: bool
+    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., wait_for_engine: _Optional[bool] = ..., unrefreshed: _Optional[bool] = ..., latest: _Optional[bool] = ...) -> None: ...
 
 class AskRequest(_message.Message):
-    __slots__ = ("tenant", "sql", "parameters", "as_of", "knowledge", "least_position", "encoding", "unrefreshed")
+    __slots__ = ("tenant", "sql", "parameters", "as_of", "knowledge", "least_position", "encoding", "unrefreshed", "latest")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -421,6 +450,7 @@ class AskRequest(_message.Message):
     LEAST_POSITION_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     UNREFRESHED_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     sql: str
     parameters: _containers.MessageMap[str, Value]
@@ -429,7 +459,8 @@ class AskRequest(_message.Message):
     least_position: bytes
     encoding: Encoding
     unrefreshed: bool
-    def __init__(self, tenant: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., unrefreshed: _Optional[bool] = ...) -> None: ...
+    latest: bool
+    def __init__(self, tenant: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., unrefreshed: _Optional[bool] = ..., latest: _Optional[bool] = ...) -> None: ...
 
 class InvokeResponse(_message.Message):
     __slots__ = ("header", "rows", "arrow")
@@ -442,7 +473,7 @@ class InvokeResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., arrow: _Optional[bytes] = ...) -> None: ...
 
 class AnswerHeader(_message.Message):
-    __slots__ = ("position", "now", "window_begin", "window_end", "row_count", "columns", "computed_rows", "epoch", "behind_rows", "behind", "elapsed", "notes", "refreshed_at")
+    __slots__ = ("position", "now", "window_begin", "window_end", "row_count", "columns", "computed_rows", "epoch", "behind_rows", "behind", "elapsed", "notes", "refreshed_at", "complete_until", "latest")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BEGIN_FIELD_NUMBER: _ClassVar[int]
@@ -456,6 +487,8 @@ class AnswerHeader(_message.Message):
     ELAPSED_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     REFRESHED_AT_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
     position: bytes
     now: _timestamp_pb2.Timestamp
     window_begin: _timestamp_pb2.Timestamp
@@ -469,7 +502,9 @@ class AnswerHeader(_message.Message):
     elapsed: _duration_pb2.Duration
     notes: _containers.RepeatedScalarFieldContainer[str]
     refreshed_at: _timestamp_pb2.Timestamp
-    def __init__(self, position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., computed_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., refreshed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    complete_until: _timestamp_pb2.Timestamp
+    latest: _timestamp_pb2.Timestamp
+    def __init__(self, position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., computed_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., refreshed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., complete_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., latest: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SyncRequest(_message.Message):
     __slots__ = ("tenant", "items", "encoding", "byte_budget", "one_position", "away", "least_position")
@@ -636,7 +671,7 @@ class ExplainRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run", "refresh", "trigger_id")
+    __slots__ = ("predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run", "refresh", "trigger_id", "legs", "operator")
     PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     FACTORS_FIELD_NUMBER: _ClassVar[int]
@@ -649,6 +684,8 @@ class Explanation(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     REFRESH_FIELD_NUMBER: _ClassVar[int]
     TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEGS_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
     predicate_id: int
     registration_count: int
     factors: _containers.RepeatedCompositeFieldContainer[Factor]
@@ -661,7 +698,73 @@ class Explanation(_message.Message):
     run: ExplainedRun
     refresh: str
     trigger_id: int
-    def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ...) -> None: ...
+    legs: _containers.RepeatedCompositeFieldContainer[ExplainedLeg]
+    operator: ExplainedOperator
+    def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., legs: _Optional[_Iterable[_Union[ExplainedLeg, _Mapping]]] = ..., operator: _Optional[_Union[ExplainedOperator, _Mapping]] = ...) -> None: ...
+
+class ExplainedLeg(_message.Message):
+    __slots__ = ("stream", "window", "predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "considered_rows", "row_count", "current_rows")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FACTORS_FIELD_NUMBER: _ClassVar[int]
+    OTHER_PREDICATES_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_PREDICATES_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ROWS_FIELD_NUMBER: _ClassVar[int]
+    CONSIDERED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_ROWS_FIELD_NUMBER: _ClassVar[int]
+    stream: str
+    window: str
+    predicate_id: int
+    registration_count: int
+    factors: _containers.RepeatedCompositeFieldContainer[Factor]
+    other_predicates: int
+    compared_predicates: int
+    stored: StoredMatches
+    matched_rows: int
+    stream_rows: int
+    considered_rows: int
+    row_count: int
+    current_rows: int
+    def __init__(self, stream: _Optional[str] = ..., window: _Optional[str] = ..., predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., considered_rows: _Optional[int] = ..., row_count: _Optional[int] = ..., current_rows: _Optional[int] = ...) -> None: ...
+
+class ExplainedOperator(_message.Message):
+    __slots__ = ("name", "detail", "pattern", "inputs", "leg", "first_input", "steps")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    LEG_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INPUT_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    detail: str
+    pattern: UpdatePattern
+    inputs: _containers.RepeatedCompositeFieldContainer[ExplainedOperator]
+    leg: int
+    first_input: int
+    steps: _containers.RepeatedCompositeFieldContainer[ExplainedStep]
+    def __init__(self, name: _Optional[str] = ..., detail: _Optional[str] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., inputs: _Optional[_Iterable[_Union[ExplainedOperator, _Mapping]]] = ..., leg: _Optional[int] = ..., first_input: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[ExplainedStep, _Mapping]]] = ...) -> None: ...
+
+class ExplainedStep(_message.Message):
+    __slots__ = ("input", "method", "joined_rows", "input_rows", "candidate_pairs", "kept_pairs")
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    JOINED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_ROWS_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    input: int
+    method: JoinMethod
+    joined_rows: int
+    input_rows: int
+    candidate_pairs: int
+    kept_pairs: int
+    def __init__(self, input: _Optional[int] = ..., method: _Optional[_Union[JoinMethod, str]] = ..., joined_rows: _Optional[int] = ..., input_rows: _Optional[int] = ..., candidate_pairs: _Optional[int] = ..., kept_pairs: _Optional[int] = ...) -> None: ...
 
 class Factor(_message.Message):
     __slots__ = ("text", "access", "operand", "constant_count", "shared_by")

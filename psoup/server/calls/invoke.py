@@ -117,9 +117,15 @@ async def read_registration(
 
 def _terms(request: Terms) -> dict[str, Any]:
     """The fields of a question that Invoke and Ask have in common. Raises BadRequest."""
-    terms: dict[str, Any] = {"unrefreshed": request.unrefreshed}
+    terms: dict[str, Any] = {"unrefreshed": request.unrefreshed, "latest": request.latest}
     if not request.HasField("as_of"):
         return terms
+    if request.latest:
+        raise BadRequest(
+            "an answer is as of an instant or of the latest one, not both",
+            field="latest",
+            hint="leave as_of or latest out",
+        )
     try:
         as_of = to_instant(request.as_of)
     except BadValue as bad:
@@ -311,6 +317,10 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
         header.now.CopyFrom(from_instant(plan.now))
     if plan.refreshed_at is not None:
         header.refreshed_at.CopyFrom(from_instant(plan.refreshed_at))
+    if plan.reached.least is not None:
+        header.complete_until.CopyFrom(from_instant(plan.reached.least))
+    if plan.reached.greatest is not None:
+        header.latest.CopyFrom(from_instant(plan.reached.greatest))
     if region := _common_region(plan):
         _window_ends(header, region)
     return header

@@ -7,7 +7,6 @@ import contextlib
 from google.protobuf.duration_pb2 import Duration
 
 from datastem.instants import SECOND
-from datastem.schema import StreamSchema
 from psoup.errors import BadRequest
 from psoup.lookup import TenantStreams
 from psoup.server.calls.invoke import bind, written_out
@@ -38,9 +37,9 @@ _MAX_LEASE = 100 * 366 * 24 * 3600
 
 async def register(
     core: Core, request: pb.RegisterRequest
-) -> tuple[Registered, Query, StreamSchema]:
-    """Registers a query, durably; with it comes the schema of the stream it was bound to, which may
-    be gone by now. Raises QueryError, ServerError."""
+) -> tuple[Registered, Query, TenantStreams]:
+    """Registers a query, durably; with it come the streams it was bound to, which may be gone by
+    now. Raises QueryError, ServerError."""
     tenant, owner, lease = _terms(core.settings, request)
     check_name(request.client_key, "client_key", core.settings)
     for _ in range(_ATTEMPTS):
@@ -50,7 +49,7 @@ async def register(
         ready = [Prepared(request.client_key, parameters, query)]
         proposal = RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
         with contextlib.suppress(Stale):
-            return await core.appender.submit(proposal), query, found.bound.schema
+            return await core.appender.submit(proposal), query, found
     raise _again_and_again()
 
 

@@ -26,6 +26,7 @@ from psoup.write.leases import LeaseKeeper
 from querystem.language import refresh_text, stream_sql, window_text
 from querystem.query import Query
 from results.id_sets import intersect, size
+from results.window import Window
 
 PAGE = 1000
 # Any predicate will do where only the rest of a query is described; the rest is often the same.
@@ -75,27 +76,46 @@ async def registration_messages(
 
 
 def _registration_message(core: Core, registration: Registration, query: Query) -> pb.Registration:
-    stream = core.follower.state.streams[registration.stream_id]
-    covered = core.follower.epoch.covering(stream.id).ranges(registration.predicate_id)
+    streams = [core.follower.state.streams[leg.stream_id] for leg in registration.legs]
+    schemas = {stream.schema.name: stream.schema for stream in streams}
+    legs = [
+        _leg_message(core, stream, kept.predicate_id, leg.window)
+        for stream, kept, leg in zip(streams, registration.legs, query.legs, strict=True)
+    ]
+    first = legs[0]
     return pb.Registration(
         handle=registration.handle,
         owner=registration.owner,
         client_key=registration.client_key,
         sql=registration.text,
         parameters=from_json(registration.parameters),
-        stream=stream.schema.name,
-        window=window_text(query.leg.window),
+        stream=first.stream,
+        window=first.window,
         columns=columns_message(query.columns),
         lease=from_duration(registration.lease),
         position=core.store.positions.encode(registration.position),
         registered_at=from_instant(registration.stamp),
-        predicate_id=registration.predicate_id,
-        matched_rows=size(intersect(0, stream.high, covered)),
-        stream_rows=stream.high,
+        predicate_id=first.predicate_id,
+        matched_rows=first.matched_rows,
+        stream_rows=first.stream_rows,
         refresh=refresh_text(query.refresh),
         trigger_id=registration.trigger_id,
-        pattern=pattern_message(query, lambda _: stream.schema),
+        pattern=pattern_message(query, schemas.__getitem__),
         lease_until=lease_until(core.leases, registration.handle),
+        legs=legs,
+    )
+
+
+def _leg_message(
+    core: Core, stream: StreamState, predicate_id: int, window: Window
+) -> pb.RegistrationLeg:
+    covered = core.follower.epoch.covering(stream.id).ranges(predicate_id)
+    return pb.RegistrationLeg(
+        stream=stream.schema.name,
+        window=window_text(window),
+        predicate_id=predicate_id,
+        matched_rows=size(intersect(0, stream.high, covered)),
+        stream_rows=stream.high,
     )
 
 
