@@ -24,7 +24,7 @@ from datastem.equality import canonical
 from datastem.types import BIGINT, TIMESTAMP, Kind, Type
 from querystem.grouping import key_name
 from querystem.kernel import values_of
-from querystem.query import Query, SortKey
+from querystem.query import Query, SortKey, part_names
 
 Ranker = Callable[[Int64s], Int64s]
 
@@ -168,7 +168,7 @@ def sort_keys(query: Query, rows: pa.RecordBatch, *, moments: bool) -> pa.Array:
     """The sort key of each row, which is a row of the stream, or a group from `finish`.
 
     Where ORDER BY leaves groups equal their keys decide, and with `moments` (ts, row_id) decides
-    between rows.
+    between rows, or ts and the row ids of their legs between combinations.
     """
     parts = [part for key in query.order_by for part in _ordered(key, rows)]
     if query.grouping is not None:
@@ -176,7 +176,8 @@ def sort_keys(query: Query, rows: pa.RecordBatch, *, moments: bool) -> pa.Array:
             parts += _encoded(rows.column(key_name(number)), key.type, False, False)
     elif moments:
         parts += _encoded(rows.column("ts"), TIMESTAMP, False, False)
-        parts += _encoded(rows.column("row_id"), BIGINT, False, False)
+        for name in part_names(rows.schema.names) or ["row_id"]:
+            parts += _encoded(rows.column(name), BIGINT, False, False)
     if not parts:
         return pa.array([_EMPTY] * rows.num_rows, pa.binary())
     return pc.binary_join_element_wise(*parts, _EMPTY)

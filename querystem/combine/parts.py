@@ -1,0 +1,82 @@
+"""The place of each leg among the parts that name a combination."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from querystem.identity import slides
+from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlace:
+    """The place of a leg's row ids among the parts of combinations.
+
+    They are part number `column` of those combinations that have the number of the leg's branch as
+    the part that tells it, for each UNION ALL around the leg: `branches` are pairs of part and
+    branch number.
+    """
+
+    column: int
+    branches: tuple[tuple[int, int], ...]
+
+    @property
+    def leads(self) -> bool:
+        """Whether no other leg's row id comes before this one's."""
+        return self.column == len(self.branches)
+
+    def excludes(self, other: PartPlace) -> bool:
+        """Whether no combination has rows of both legs, because their branches differ."""
+        theirs = dict(other.branches)
+        return any(theirs.get(part, branch) != branch for part, branch in self.branches)
+
+
+def is_selection(source: Source | Item) -> bool:
+    """Whether rows of a source are combinations of rows of its legs, each for itself: no groups,
+    no repeats removed, no limits, and no windows over queries."""
+    match source:
+        case Leg():
+            return True
+        case From(items, _, subqueries):
+            return not subqueries and all(is_selection(item) for item in items)
+        case SetOperation(_, queries):
+            return all(is_selection(query) for query in queries)
+        case Query():
+            return source.over is None and slides(source) and is_selection(source.source)
+        case LeftJoin():
+            return False
+
+
+def part_places(source: From) -> tuple[PartPlace, ...]:
+    """The places of the legs of a source that is a selection, in the order of the legs."""
+    return tuple(_places(source, 0, ()))
+
+
+def _places(
+    source: Source | Item, column: int, branches: tuple[tuple[int, int], ...]
+) -> Iterator[PartPlace]:
+    match source:
+        case Leg():
+            yield PartPlace(column, branches)
+        case From(items):
+            for item in items:
+                yield from _places(item, column, branches)
+                column += _width(item)
+        case SetOperation(_, queries):
+            for number, query in enumerate(queries):
+                yield from _places(query, column + 1, (*branches, (column, number)))
+        case Query():
+            yield from _places(source.source, column, branches)
+
+
+def _width(source: Source | Item) -> int:
+    """How many parts the rows of a source have."""
+    match source:
+        case From(items):
+            return sum(_width(item) for item in items)
+        case SetOperation(_, queries):
+            return 1 + max(_width(query) for query in queries)
+        case Query():
+            return _width(source.source)
+    return 1
