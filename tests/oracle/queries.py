@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from datastem.schema import StreamSchema
-from datastem.types import BIGINT, DOUBLE, Kind, Type, decimal_type
-from querystem.expressions import TRUE, ColumnRef, Expression
+from datastem.types import BIGINT, DOUBLE, DURATION, TEXT, Kind, Type, decimal_type
+from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.grouping import Aggregate, Function, Grouping, aggregate_name, key_name
 from querystem.query import Leg, Output, Query, SortKey
 from results.window import Bound, CountWindow, RowWindow, TimeWindow, Window
@@ -40,7 +40,7 @@ def queries(draw: DrawFn, schema: StreamSchema, plain: bool = False) -> Query:
     where = draw(st.one_of(st.just(TRUE), conditions(schema.types, depth=2)))
     grouping = draw(st.one_of(st.none(), groupings(schema, plain)))
     seen = _seen(schema, grouping)
-    outputs = draw(st.lists(_values(seen, plain), min_size=1, max_size=3))
+    outputs = draw(st.lists(_outputs(seen, plain), min_size=1, max_size=3))
     return Query(
         Leg(schema.name, where, draw(windows(schema))),
         tuple(Output(f"o{number}", one) for number, one in enumerate(outputs)),
@@ -70,8 +70,25 @@ def _values(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
     return draw(expressions(seen, seen[name], depth=1))
 
 
+@st.composite
+def _outputs(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
+    """A value that a column may have: a duration is shown in seconds."""
+    value = draw(_values(seen, plain))
+    if value.type != DURATION:
+        return value
+    return Call(Op.EXTRACT, (Literal("second", TEXT), value), DOUBLE)
+
+
+@st.composite
+def _any_values(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
+    """A value, now and then a duration."""
+    if plain or draw(st.integers(0, 4)):
+        return draw(_values(seen, plain))
+    return draw(expressions(seen, DURATION, depth=1))
+
+
 def _sort_keys(seen: dict[str, Type], plain: bool) -> SearchStrategy[SortKey]:
-    return st.builds(SortKey, _values(seen, plain), st.booleans(), st.booleans())
+    return st.builds(SortKey, _any_values(seen, plain), st.booleans(), st.booleans())
 
 
 @st.composite
@@ -84,7 +101,7 @@ def groupings(draw: DrawFn, schema: StreamSchema, plain: bool = False) -> Groupi
 
 @st.composite
 def aggregates(draw: DrawFn, seen: dict[str, Type], plain: bool = False) -> Aggregate:
-    argument = draw(_values(seen, plain))
+    argument = draw(_any_values(seen, plain))
     functions = [*_ANY, *(_NUMERIC if argument.type.is_numeric else ())]
     function = draw(st.sampled_from([Function.COUNT_ROWS, *functions]))
     if function is Function.COUNT_ROWS:

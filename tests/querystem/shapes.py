@@ -37,6 +37,7 @@ POOLS: dict[str, tuple[Type, Sequence[Any]]] = {
     "w": (decimal_type(30, 2), [_WIDE * n for n in range(4)]),
     "ok": (BOOLEAN, (True, False)),
 }
+AFTER_NINE = Call(Op.SUB, (ColumnRef("at", TIMESTAMP), Literal(_NINE, TIMESTAMP)), DURATION)
 _ORDERED = ("a", "b", "at", "day", "d", "w")
 
 
@@ -95,10 +96,9 @@ class Shapes:
         return self._compare(op, self._one(_ORDERED))
 
     def _duration(self) -> Expression:
-        """How long after nine, compared with a duration."""
-        since = Call(Op.SUB, (self._column("at"), Literal(_NINE, TIMESTAMP)), DURATION)
+        """The time since nine, compared with a duration."""
         minutes = Literal(self._count(-1, 8) * 5 * MINUTE, DURATION)
-        return Call(self._one([Op.LT, Op.GE, Op.EQ, Op.NE]), (since, minutes), BOOLEAN)
+        return Call(self._one([Op.LT, Op.GE, Op.EQ, Op.NE]), (AFTER_NINE, minutes), BOOLEAN)
 
     def _in(self, name: str) -> Expression:
         type_, pool = POOLS[name]

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 
 from datastem.arrays import UInt64s
+from datastem.instants import MINUTE
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, to_json
 from querystem.index import QueryStem, combinations
 from querystem.index.combinations import Combinations
 from querystem.index.formula import formula_of
 from querystem.index.hashed_segment import KeyValue, split_conjunction
-from tests.querystem.shapes import Shapes, batch
+from tests.querystem.shapes import AFTER_NINE, Shapes, batch
 from tests.querystem.test_index import alone, both, compare, found
 
 _LANE, _STATION = ColumnRef("lane", BIGINT), ColumnRef("station", BIGINT)
@@ -258,6 +259,8 @@ def test_texts_are_read_in_columns_or_one_by_one(monkeypatch: pytest.MonkeyPatch
         limit = [-(2**63), 2**63 - 1, 5][n % 3]
         parts = [compare(Op.EQ, _LANE, n), compare(Op.GE, _STATION, limit)]
         predicates[4000 + n] = both(*parts)
+        parts = [compare(Op.EQ, _LANE, n % 8), compare(Op.LT, AFTER_NINE, n * MINUTE)]
+        predicates[5000 + n] = both(*parts)
     stem, ids = QueryStem(), np.array(list(predicates))
     texts = [json.dumps(to_json(where), separators=(",", ":")) for where in predicates.values()]
     stem.insert_texts(ids, pa.array(texts))
