@@ -57,12 +57,11 @@ class _Writer:
             names = [f"{letter}{place}" for place in range(len(types))]
             outputs = tuple(Shown(*one) for one in zip(values, names, types, strict=True))
             blocks.append(replace(block, outputs=outputs))
-        window = self._common(blocks)
-        own = [
+        blocks = [
             replace(block, window=self._common([block]), in_parentheses=self._chance.one_in(3))
             for block in blocks[:-1]
-        ]
-        return Whole((*own, blocks[-1]), window)
+        ] + blocks[-1:]
+        return Whole(tuple(blocks), self._common(blocks))
 
     def _inner(self, depth: int) -> Whole:
         """A selection, a projection, a join, or a UNION ALL."""
@@ -131,11 +130,12 @@ class _Writer:
         return range_window(self._chance, None) if self._chance.one_in(2) else None
 
     def _common(self, blocks: Sequence[Block]) -> WrittenWindow | None:
-        """A window for all streams of some blocks, which none of them refuses."""
-        parts = [part for block in blocks for part in block.parts]
+        """A window for the streams of some blocks that have none, which none of them refuses."""
+        parts = [part for block in blocks if block.window is None for part in block.parts]
         if any(isinstance(part, Inner) and part.name for part in parts) or self._chance.one_in(2):
             return None
-        streams = [part.stream for part in parts if isinstance(part, Reference)]
+        references = [part for part in parts if isinstance(part, Reference)]
+        streams = [part.stream for part in references if part.window is None]
         retained = [stream.retain for stream in streams if stream.retain is not None]
         return range_window(self._chance, min(retained, default=None)) if streams else None
 
