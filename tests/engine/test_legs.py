@@ -12,9 +12,9 @@ from psoup.write.draft import CommitDraft, Moment, RecentBatches
 from psoup.write.registrations import Prepared, RegisterAll
 from querystem.query import From, Leg, Output, Query
 from results.window import UNBOUNDED
-from tests.engine.author import READINGS, Author, above, readings, sensor_is
-from tests.engine.pump import Pump
-from tests.engine.reading import assert_joined, matched
+from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.pump import Pump
+from tests.support.engine.reading import assert_joined, matched
 
 pytestmark = pytest.mark.spark
 
