@@ -83,6 +83,21 @@ Window = TimeWindow | RowWindow | CountWindow
 UNBOUNDED = TimeWindow()
 
 
+def depends_on_now(window: Window) -> bool:
+    """Tells whether a window, as rows come to be known, holds other rows at another NOW.
+
+    That rows with a ts after NOW wait for it does not count.
+    """
+    match window:
+        case TimeWindow(begin, end, slide):
+            relative = [bound for bound in (begin, end) if bound is not None and bound.relative]
+            return bool(relative) or slide is not None
+        case RowWindow():
+            return False
+        case CountWindow():
+            return True
+
+
 def window_to_json(window: Window) -> dict[str, Any]:
     match window:
         case TimeWindow(begin, end, slide):
@@ -121,15 +136,3 @@ def _bound_json(bound: Bound | None) -> list[Any] | None:
 
 def _bound(form: list[Any] | None) -> Bound | None:
     return None if form is None else Bound(form[0], form[1])
-
-
-def depends_on_now(window: Window) -> bool:
-    """Whether which rows a window holds changes with NOW, but for rows that wait for it."""
-    match window:
-        case TimeWindow(begin, end, slide):
-            ends = (bound for bound in (begin, end) if bound is not None)
-            return slide is not None or any(bound.relative for bound in ends)
-        case RowWindow():
-            return False
-        case CountWindow():
-            return True

@@ -10,7 +10,6 @@
 Everything here raises `QueryError` and nothing else for a text it refuses.
 """
 
-from querystem.language.clauses import Lookup, Names
 from querystem.language.errors import (
     BindProblem,
     NotYet,
@@ -25,6 +24,7 @@ from querystem.language.errors import (
     UnknownStream,
     WindowProblem,
 )
+from querystem.language.sources import Lookup, Names
 from querystem.language.statements import (
     CreateStream,
     DropStream,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from datastem.types import BOOLEAN, DURATION, TEXT, Kind, Type
-from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
+from querystem.expressions import TRUE, Literal, Op, Parameter
 from querystem.language.coerce import (
     arithmetic,
     compare,
@@ -22,6 +22,7 @@ from querystem.language.coerce import (
 from querystem.language.durations import read_interval
 from querystem.language.errors import (
     BindProblem,
+    NotYet,
     Span,
     SyntaxProblem,
     TypeProblem,
@@ -30,14 +31,16 @@ from querystem.language.errors import (
 )
 from querystem.language.functions import (
     bind_function,
+    check_function,
     is_aggregate,
     is_clock,
     misplaced,
     refuse_clock,
 )
 from querystem.language.literals import Typed, null, number
-from querystem.language.names import read_name, read_type, suggest
+from querystem.language.names import nearest, read_name, read_type, suggest
 from querystem.language.normal import FALSE, call, like_pattern
+from querystem.language.scope import Scope, ScopeItem
 from querystem.language.time_arithmetic import is_of_time, time_arithmetic
 from querystem.language.tree import chain, consume, node_span, what
 from querystem.pace import spending
@@ -51,13 +54,12 @@ _NODE_UNITS = 20_000
 class Binder:
     """Binds the expressions of one query.
 
-    `types` are the columns a name may mean, `stream` the name that may stand before the point,
-    `parameters` the types of `:name`; None is the type of a parameter that is always NULL.
-    `clause` and `outputs`, the names that are only outputs', are for messages.
+    `scope` has the columns a name may mean, `parameters` the types of `:name`; None is the type of
+    a parameter that is always NULL. `clause` and `outputs`, the names that are only outputs', are
+    for messages.
     """
 
-    types: Mapping[str, Type]
-    stream: str
+    scope: Scope
     parameters: Mapping[str, Type | None]
     clause: str = "SELECT"
     outputs: Collection[str] = ()
@@ -137,30 +139,34 @@ class Binder:
         span = node_span(node)
         if not isinstance(node.this, exp.Identifier):
             raise SyntaxProblem("* stands alone in the SELECT list", span)
-        self.check_qualifier(node)
-        if is_clock(node.this.name) and node.this.name.lower() not in self.types:
+        table, written = node.args.get("table"), str(node.this.this)
+        item = None if table is None else self.scope.item(identifier(table), node_span(table))
+        known = self.scope.has if item is None else item.types.__contains__
+        if is_clock(written) and not known(written.lower()):
             raise refuse_clock(span)
+        if node.this.args.get("quoted") and not known(written):
+            raise self._quoted(written, item, span)
         name = identifier(node.this)
-        if name not in self.types:
-            raise UnknownColumn(
-                f"there is no column {name} in {self.stream}", span, hint=self._meant(name)
-            )
-        return Typed(ColumnRef(name, self.types[name]), span)
+        if item is None:
+            return Typed(self.scope.column(name, span, self._output_hint(name)), span)
+        if name not in item.types:
+            hint = self._output_hint(name) or _absent(name, item)
+            raise UnknownColumn(f"there is no column {name} in {item.name}", span, hint=hint)
+        return Typed(item.column(name), span)
 
-    def _meant(self, name: str) -> str:
+    def _output_hint(self, name: str) -> str:
         if name in self.outputs:
             return f"{name} is an output; {self.clause} sees the columns: repeat its expression"
-        return suggest(name, self.types)
+        return ""
 
-    def check_qualifier(self, node: exp.Expr) -> None:
-        table = node.args.get("table")
-        if table is None:
-            return
-        name = identifier(table)
-        if name != self.stream:
-            raise BindProblem(
-                f"{name} is not in FROM", node_span(table), hint=f"write {self.stream}.column"
-            )
+    def _quoted(self, name: str, item: ScopeItem | None, span: Span) -> UnknownColumn:
+        """The error for a name in double quotes that is no column's: it may be meant as a text."""
+        hint = f"a text is written in single quotes: '{name[:60]}'"
+        scope = self.scope if item is None else Scope((item,))
+        near = nearest(name, {column for one in scope.items for column in one.types}, 0.75)
+        if near:
+            hint = f"{scope.meant(near)} {hint}"
+        return UnknownColumn(f'there is no column "{name[:60]}"', span, hint=hint)
 
     def _connective(self, node: exp.Expr) -> Typed:
         op, word = (Op.AND, "AND") if isinstance(node, exp.And) else (Op.OR, "OR")
@@ -209,7 +215,9 @@ class Binder:
         return Typed(call(Op.AND, (low.node, high.node), BOOLEAN), span)
 
     def _in(self, node: exp.Expr) -> Typed:
-        consume(node, "this", "expressions")
+        consume(node, "this", "expressions", "query")
+        if node.args.get("query") is not None:
+            return self._subquery(node)
         span, value = node_span(node), self.bind(node.this)
         items = [self.bind(item) for item in node.expressions]
         if not items:
@@ -298,11 +306,21 @@ class Binder:
             return need_signed(self.bind(node.expressions[0]), "+")
         if is_aggregate(node):
             return self._aggregate(node)
+        if name.lower() == "some" and isinstance(node.expressions[0], exp.Subquery):
+            return self._subquery(node)
+        check_function(name.lower(), span)
         if any(isinstance(arg, exp.Distinct) for arg in node.expressions):
             raise SyntaxProblem(
                 "DISTINCT stands in aggregates, or after SELECT", node_span(node.expressions[0])
             )
         return bind_function(name.lower(), [self.bind(arg) for arg in node.expressions], span)
+
+    def _subquery(self, node: exp.Expr) -> Typed:
+        raise NotYet(
+            f"{_INNER.get(type(node), 'a query as a value')}",
+            node_span(node),
+            hint="join with the query's stream, or register the query on its own",
+        )
 
 
 def identifier(node: exp.Expr) -> str:
@@ -324,6 +342,19 @@ def _unsupported(node: exp.Expr) -> SyntaxProblem:
     return SyntaxProblem(f"{what(node)} is not supported", span, hint=hint, reason="NOT_SUPPORTED")
 
 
+def _absent(name: str, item: ScopeItem) -> str:
+    if name == "row_id":
+        return f"rows of {item.name} have none: it is a query"
+    return suggest(name, item.types)
+
+
+_INNER: dict[type[exp.Expr], str] = {
+    exp.Exists: "EXISTS",
+    exp.In: "IN (SELECT …)",
+    exp.Any: "a comparison with ANY",
+    exp.All: "a comparison with ALL",
+    exp.Anonymous: "a comparison with SOME",
+}
 _HINTS: dict[type[exp.Expr], str] = {
     exp.ILike: "write lower(a) LIKE 'pattern'",
     exp.Concat: "one text, in one pair of quotes",
@@ -370,4 +401,8 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Binder, exp.Expr], Typed]] = {
     exp.Cast: Binder._cast,
     exp.Neg: Binder._neg,
     exp.Anonymous: Binder._function,
+    exp.Subquery: Binder._subquery,
+    exp.Exists: Binder._subquery,
+    exp.Any: Binder._subquery,
+    exp.All: Binder._subquery,
 }

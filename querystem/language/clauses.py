@@ -1,13 +1,12 @@
-"""The clauses of a SELECT, bound: FROM, the outputs, GROUP BY with aggregates, ORDER BY, LIMIT."""
+"""The clauses of a SELECT, bound: the outputs, GROUP BY with aggregates, ORDER BY, LIMIT."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from datastem.schema import StreamSchema
 from datastem.types import Kind
 from querystem.expressions import TRUE, ColumnRef, Expression, Literal, Parameter
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
@@ -19,41 +18,14 @@ from querystem.language.errors import (
     SyntaxProblem,
     TypeProblem,
     UnknownColumn,
-    UnknownStream,
 )
 from querystem.language.functions import bind_aggregate, is_aggregate
 from querystem.language.literals import Typed
-from querystem.language.names import nearest, write_name
+from querystem.language.names import write_name
 from querystem.language.normal import sort_key
+from querystem.language.scope import Scope
 from querystem.language.tree import consume, node_span
 from querystem.query import Output, SortKey
-
-Lookup = Callable[[str], StreamSchema | None]
-Names = Callable[[], Iterable[str]]
-
-
-def bind_stream(
-    select: exp.Select, lookup: Lookup, names: Names | None
-) -> tuple[StreamSchema, str]:
-    """The stream after FROM, and its name in expressions; raises UnknownStream."""
-    source = select.args.get("from_")
-    if source is None:
-        raise SyntaxProblem("FROM is missing", node_span(select), hint="write SELECT … FROM stream")
-    consume(source, "this")
-    table = source.this
-    consume(table, "this", "alias")
-    name = identifier(table.this)
-    schema = lookup(name)
-    if schema is None:
-        near = nearest(name, names()) if names else None
-        hint = "create it with CREATE STREAM, or look at the list of streams"
-        raise UnknownStream(
-            f"there is no stream {name}",
-            node_span(table.this),
-            hint=f"did you mean {near}?" if near else hint,
-        )
-    alias = table.args.get("alias")
-    return schema, identifier(alias) if alias else name
 
 
 def bind_condition(clause: exp.Expr | None, binder: Binder) -> Expression:
@@ -76,7 +48,7 @@ class OutputItem:
         return self.name != _column_name(self.node)
 
 
-def read_items(select: exp.Select, schema: StreamSchema, binder: Binder) -> Sequence[OutputItem]:
+def read_items(select: exp.Expr, scope: Scope) -> Sequence[OutputItem]:
     """The outputs of a SELECT, one or more, each with its own name; `*` stands for the declared
     columns."""
     if not select.expressions:
@@ -84,12 +56,12 @@ def read_items(select: exp.Select, schema: StreamSchema, binder: Binder) -> Sequ
     items: list[OutputItem] = []
     seen: set[str] = set()
     for node in select.expressions:
-        for item in _items(node, len(items) + 1, schema, binder):
+        for item in _items(node, len(items) + 1, scope):
             if item.name in seen:
                 raise BindProblem(
                     f"two outputs are named {item.name}",
                     node_span(node),
-                    hint="give one of them another name with AS",
+                    hint=_duplicate_hint(node, scope),
                     reason="DUPLICATE_NAME",
                 )
             seen.add(item.name)
@@ -122,13 +94,22 @@ def by_name(node: exp.Expr, items: Sequence[OutputItem]) -> exp.Expr | None:
     return next((item.node for item in items if item.name == name), None)
 
 
-def _items(
-    node: exp.Expr, position: int, schema: StreamSchema, binder: Binder
-) -> Iterator[OutputItem]:
-    if isinstance(node, exp.Star) or (
+def _duplicate_hint(node: exp.Expr, scope: Scope) -> str:
+    if _is_star(node) and len(scope.items) > 1:
+        first, second = scope.items[:2]
+        return f"write SELECT {first.name}.*, {second.name}.{second.shown[0]} AS other"
+    return "give one of them another name with AS"
+
+
+def _is_star(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Star) or (
         isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
-    ):
-        yield from _star(node, schema, binder)
+    )
+
+
+def _items(node: exp.Expr, position: int, scope: Scope) -> Iterator[OutputItem]:
+    if _is_star(node):
+        yield from _star(node, scope)
     elif isinstance(node, exp.Alias):
         consume(node, "this", "alias")
         yield OutputItem(identifier(node.args["alias"]), node.this)
@@ -136,20 +117,25 @@ def _items(
         yield OutputItem(_column_name(node.unnest()) or f"column_{position}", node)
 
 
-def _star(node: exp.Expr, schema: StreamSchema, binder: Binder) -> Iterator[OutputItem]:
-    """An item for every declared column, each placed where the star stands."""
-    span = node_span(node)
+def _star(node: exp.Expr, scope: Scope) -> Iterator[OutputItem]:
+    """An item for every column that the star stands for, each placed where it stands."""
+    span, of = node_span(node), None
     if isinstance(node, exp.Column):
         consume(node, "this", "table")
-        binder.check_qualifier(node)
+        if (table := node.args.get("table")) is not None:
+            of = scope.item(identifier(table), node_span(table)).name
         node = node.this
     consume(node)
-    for column in schema.columns:
-        yield OutputItem(column.name, _placed(column.name, span))
+    several = len(scope.items) > 1
+    for item, name in scope.star(of):
+        yield OutputItem(name, placed(name, span, item.name if several else None))
 
 
-def _placed(name: str, span: Span) -> exp.Expr:
+def placed(name: str, span: Span, of: str | None = None) -> exp.Expr:
+    """A column, `of` an item of FROM or any, as if it were written at `span`."""
     column = exp.Column(this=exp.Identifier(this=name, quoted=True))
+    if of is not None:
+        column.set("table", exp.Identifier(this=of, quoted=True))
     return column.update_positions(start=span.start, end=span.end - 1)
 
 
@@ -188,7 +174,7 @@ class GroupBinder(Binder):
                 return Typed(ColumnRef(key_name(number), bound.type), bound.span)
         bound = super().bind(node)
         if isinstance(node, exp.Column):
-            raise _not_grouped(bound)
+            raise _not_grouped(node, bound.span)
         return bound
 
     def _key(self, expression: Expression) -> int | None:
@@ -201,12 +187,12 @@ class GroupBinder(Binder):
         return Typed(ColumnRef(aggregate_name(number), aggregate.type), node_span(node))
 
 
-def _not_grouped(column: Typed) -> BindProblem:
-    assert isinstance(column.node, ColumnRef)
-    name = write_name(column.node.name)
+def _not_grouped(column: exp.Expr, span: Span) -> BindProblem:
+    parts = [column.args.get("table"), column.this]
+    name = ".".join(write_name(identifier(part)) for part in parts if part is not None)
     return BindProblem(
         f"{name} is neither grouped nor inside an aggregate",
-        column.span,
+        span,
         hint=f"add it to GROUP BY, or write an aggregate such as last({name})",
         reason="NOT_GROUPED",
     )
@@ -224,17 +210,14 @@ class _RowBinder(Binder):
         return self.done[id(node)]
 
 
-def group_binder(
-    select: exp.Select, items: Sequence[OutputItem], base: Binder
-) -> GroupBinder | None:
+def group_binder(select: exp.Expr, items: Sequence[OutputItem], base: Binder) -> GroupBinder | None:
     """The binder of a query that groups or aggregates; None for a query that answers rows."""
     mixed = _mixed(select)
     if not mixed and not select.args.get("group") and not select.args.get("having"):
         return None
-    rows = _RowBinder(base.types, base.stream, base.parameters, "GROUP BY", base.outputs, base.used)
+    rows = _RowBinder(base.scope, base.parameters, "GROUP BY", base.outputs, base.used)
     return GroupBinder(
-        base.types,
-        base.stream,
+        base.scope,
         base.parameters,
         outputs=base.outputs,
         used=base.used,
@@ -244,7 +227,7 @@ def group_binder(
     )
 
 
-def _mixed(select: exp.Select) -> frozenset[int]:
+def _mixed(select: exp.Expr) -> frozenset[int]:
     found: set[int] = set()
     for clause in ("expressions", "having", "order"):
         part = select.args.get(clause) or []
@@ -313,7 +296,7 @@ def need_varying(node: exp.Expr, value: Typed, clause: str) -> Expression:
 
 
 def _is_column(node: exp.Expr, rows: Binder) -> bool:
-    return isinstance(node.unnest(), exp.Column) and node.unnest().name.lower() in rows.types
+    return isinstance(node.unnest(), exp.Column) and rows.scope.has(node.unnest().name.lower())
 
 
 Count = Literal | Parameter
@@ -351,6 +334,8 @@ def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Count | No
     if clause is None:
         return None
     consume(clause, "expression")
+    if (column := clause.find(exp.Column)) is not None:
+        raise TypeProblem(f"{word} takes a number or a parameter", node_span(column))
     value = need(binder.bind(clause.args["expression"]), Kind.BIGINT, word)
     if isinstance(value.node, Literal):
         count_of(value.node, word, value.span)

@@ -7,7 +7,7 @@ with a position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from sqlglot import exp, parser, tokens
@@ -85,8 +85,8 @@ PSoupTokenizer._KEYWORD_TRIE = new_trie(
 )
 
 
-class PSoupParser(parser.Parser):
-    """The parser of the clauses of SELECT; sqlglot's grammar of expressions stands below them."""
+class ExpressionParser(parser.Parser):
+    """The parser of expressions, over sqlglot's grammar of them; `grammar` has that of queries."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
@@ -115,101 +115,6 @@ class PSoupParser(parser.Parser):
             exp.Anonymous(this="+", expressions=[self._needed(self._parse_unary())])
         ),
     }
-
-    def _parse_statement(self) -> exp.Expr | None:
-        first = self._curr
-        self._expect(TokenType.SELECT, "SELECT")
-        distinct = self._distinct()
-        outputs = self._parse_csv(self._output)
-        select = exp.Select(
-            expressions=outputs,
-            distinct=distinct,
-            from_=self._parse_from(),
-            where=self._parse_where(),
-            group=self._clause(TokenType.GROUP_BY, self._group),
-            having=self._clause(TokenType.HAVING, self._having),
-            order=self._clause(TokenType.ORDER_BY, self._order),
-            limit=self._clause(TokenType.LIMIT, self._limit),
-            offset=self._clause(TokenType.OFFSET, self._offset),
-        )
-        return self._spread(first, self.expression(select))
-
-    def _distinct(self) -> exp.Expr | None:
-        if self._match(TokenType.DISTINCT):
-            distinct = self.expression(exp.Distinct(), self._prev)
-            if self._curr.token_type == TokenType.ON:
-                self.raise_error("all outputs are compared by DISTINCT, not some of them")
-            return distinct
-        self._match(TokenType.ALL)
-        return None
-
-    def _clause(self, word: TokenType, parse: Callable[[], exp.Expr]) -> exp.Expr | None:
-        return parse() if self._match(word) else None
-
-    def _group(self) -> exp.Expr:
-        return self.expression(exp.Group(expressions=self._listed(self._parse_disjunction)))
-
-    def _having(self) -> exp.Expr:
-        return self.expression(exp.Having(this=self._needed(self._parse_disjunction())))
-
-    def _order(self) -> exp.Expr:
-        return self.expression(exp.Order(expressions=self._listed(self._sort_key)))
-
-    def _sort_key(self) -> exp.Expr | None:
-        """A key of ORDER BY. NULLs come as PostgreSQL has them: last, or first where DESC turns the
-        order round."""
-        value = self._parse_disjunction()
-        if value is None:
-            return None
-        descending = bool(self._match_text_seq("DESC"))
-        if not descending:
-            self._match_text_seq("ASC")
-        nulls_first = descending
-        if self._match_text_seq("NULLS"):
-            nulls_first = bool(self._match_text_seq("FIRST"))
-            if not nulls_first and not self._match_text_seq("LAST"):
-                self.raise_error("expected FIRST or LAST after NULLS")
-        return self.expression(exp.Ordered(this=value, desc=descending, nulls_first=nulls_first))
-
-    def _limit(self) -> exp.Expr:
-        if self._curr.token_type == TokenType.ALL:
-            self.raise_error("expected a number; without LIMIT all rows are answered")
-        return self.expression(exp.Limit(expression=self._needed(self._parse_disjunction())))
-
-    def _offset(self) -> exp.Expr:
-        return self.expression(exp.Offset(expression=self._needed(self._parse_disjunction())))
-
-    def _output(self) -> exp.Expr | None:
-        value = self._parse_disjunction()
-        alias = self._alias() if value is not None else None
-        return value if alias is None else self.expression(exp.Alias(this=value, alias=alias))
-
-    def _parse_from(self, *args: Any, **kwargs: Any) -> exp.From | None:
-        if not self._match(TokenType.FROM):
-            return None
-        name = self._parse_id_var(any_token=False)
-        if name is None:
-            self.raise_error("expected the name of a stream")
-        if self._match(TokenType.DOT):
-            self.raise_error("a stream has one name, without a point", self._prev)
-        table = self.expression(exp.Table(this=name, alias=self._alias()))
-        return self.expression(exp.From(this=table))
-
-    def _parse_where(self, skip_where_token: bool = False) -> exp.Where | None:
-        if not self._match(TokenType.WHERE):
-            return None
-        return self.expression(exp.Where(this=self._needed(self._parse_disjunction())))
-
-    def _alias(self) -> exp.Expr | None:
-        """The alias in `AS name`, or in a name alone; None without one."""
-        if self._match(TokenType.ALIAS):
-            alias = self._parse_id_var(any_token=False)
-            if alias is None:
-                self.raise_error("expected a name after AS")
-            return alias
-        if self._curr.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
-            return self._parse_id_var(any_token=False)
-        return None
 
     def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
         raise Refused(message, token or self._curr or self._prev)
@@ -242,6 +147,9 @@ class PSoupParser(parser.Parser):
         return self._spread(first, super()._parse_function_call(*args, **kwargs))
 
     def _parse_function_args(self, alias: bool = False) -> list[exp.Expr]:
+        query = self._parse_select()
+        if query is not None:
+            return [self.expression(exp.Subquery(this=query))]
         if not self._match(TokenType.DISTINCT):
             return self._parse_csv(self._parse_disjunction)
         word = self._prev
@@ -256,11 +164,19 @@ class PSoupParser(parser.Parser):
         first = self._curr
         if not self._match(TokenType.L_PAREN):
             return None
+        query = self._parse_select()
+        if query is not None:
+            return self._spread(first, self._subquery(query))
         inner = self._needed(self._parse_disjunction())
         if self._curr.token_type == TokenType.COMMA:
             self.raise_error("rows of values can't be compared; compare one value at a time")
         self._expect(TokenType.R_PAREN, ")")
         return self._spread(first, self.expression(exp.Paren(this=inner)))
+
+    def _subquery(self, query: exp.Expr) -> exp.Expr:
+        """A query in parentheses, of which all but the last is read."""
+        self._expect(TokenType.R_PAREN, ")")
+        return self.expression(exp.Subquery(this=query))
 
     def _spread(self, first: Token, node: exp.Expr | None) -> exp.Expr | None:
         """Stamps the node with all of its tokens, from the first to the one just read."""
@@ -295,6 +211,9 @@ class PSoupParser(parser.Parser):
 
     def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
         self._expect(TokenType.L_PAREN, "( after IN")
+        query = self._parse_select()
+        if query is not None:
+            return self.expression(exp.In(this=this, query=self._subquery(query)))
         values = self._parse_csv(self._parse_disjunction)
         self._expect(TokenType.R_PAREN, ")")
         return self.expression(exp.In(this=this, expressions=values))
@@ -387,4 +306,4 @@ class PSoupParser(parser.Parser):
 
 class PSoup(Dialect):
     Tokenizer = PSoupTokenizer
-    Parser = PSoupParser
+    Parser = ExpressionParser

@@ -39,12 +39,16 @@ class _Signature:
     bind: Callable[[Args, Span], Typed]
 
 
-def bind_function(name: str, args: Args, span: Span) -> Typed:
-    """The call of a function, whose name is in lower case; raises UnknownFunction, NotYet,
-    TypeProblem."""
-    function = FUNCTIONS.get(name)
-    if function is None:
+def check_function(name: str, span: Span) -> None:
+    """Raises UnknownFunction where no function has this name, which is in lower case."""
+    if name not in FUNCTIONS:
         raise _unknown(name, span)
+
+
+def bind_function(name: str, args: Args, span: Span) -> Typed:
+    """The call of a function that there is, whose name is in lower case; raises NotYet,
+    TypeProblem."""
+    function = FUNCTIONS[name]
     if not function.least <= len(args) <= function.most:
         raise SyntaxProblem(f"{name} takes {_counted(function)}, not {len(args)}", span)
     return function.bind(args, span)

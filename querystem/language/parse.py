@@ -1,12 +1,12 @@
-"""A query's text becomes sqlglot's tree, and the tokens of its window and its REFRESH.
+"""A query's text becomes sqlglot's tree, with the tokens of its windows in it, and its REFRESH.
 
-The tokens alone tell where the clauses of a SELECT begin. Clauses that the language has and this
-version does not are refused at their first word.
+Clauses that the language has and this version does not are refused at their first word, or when
+they are bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -14,46 +14,40 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from querystem.language.dialect import PSoup, Refused
 from querystem.language.errors import NotYet, Span, SyntaxProblem
+from querystem.language.frames import WINDOW_AT_END, WINDOW_WORDS, set_apart
+from querystem.language.grammar import QueryParser
 from querystem.language.names import nearest
 from querystem.language.scan import MAX_TEXT, TokenReader, scan, span_of
 from querystem.language.statements import wrong_statement
-from querystem.language.windows import WINDOW_WORDS
+from querystem.language.tree import node_span
 
 _DIALECT = PSoup()
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A query in parts: `window` is empty where the text has none; `tail` is the window and all
-    that follows."""
+    """A query in parts."""
 
-    select: exp.Select
-    window: Sequence[Token]
+    query: exp.Expr
     refresh: ParsedRefresh | None
-    tail: Sequence[Token]
 
 
 def parse_query(text: str, max_text: int = MAX_TEXT) -> Parsed:
     """The parts of a query's text; raises SyntaxProblem, and NotYet."""
     tokens = scan(text, max_text)
     _check_statement(tokens, len(text))
-    cut = window_start(tokens)
-    turn = refresh_start(tokens, cut)
-    refuse_later(tokens[:turn], cut)
-
-    def parse(query: list[Token]) -> exp.Select:
-        return _select(query, text)
-
-    select, refresh = parse(tokens[:cut]), parse_refresh(tokens[turn:], len(text), parse)
-    return Parsed(select, tokens[cut:turn], refresh, tokens[cut:])
+    framed = set_apart(tokens)
+    refuse_later(framed.tokens)
+    query = _parse(framed.tokens, text, framed.runs)
+    refresh = parse_refresh(framed.refresh, len(text), lambda rows: _parse(rows, text, {}))
+    return Parsed(query, refresh)
 
 
 def _check_statement(tokens: Sequence[Token], end: int) -> None:
     reader = TokenReader(tokens, end)
-    if reader.sees("SELECT"):
+    first = next((token for token in tokens if token.token_type != TokenType.L_PAREN), None)
+    if first is not None and first.token_type in (TokenType.SELECT, TokenType.WITH):
         return
-    if reader.sees("WITH"):
-        raise NotYet("WITH", reader.span, hint="write one SELECT over one stream")
     if reader.sees("CREATE") or reader.sees("DROP"):
         raise SyntaxProblem(
             "a stream is defined, not registered",
@@ -64,19 +58,22 @@ def _check_statement(tokens: Sequence[Token], end: int) -> None:
     raise wrong_statement(reader)
 
 
-def _select(tokens: list[Token], text: str) -> exp.Select:
+def _parse(tokens: list[Token], text: str, runs: Mapping[int, Sequence[Token]]) -> exp.Expr:
+    parser = QueryParser(dialect=_DIALECT)
+    parser.runs = runs
     try:
-        trees = _DIALECT.parser().parse(tokens, text)
+        (query,) = parser.parse(tokens, text)
     except Refused as refused:
         raise _problem(refused, tokens) from None
-    if len(trees) != 1 or not isinstance(trees[0], exp.Select):
-        raise SyntaxProblem("expected one SELECT", span_of(tokens[0]))
-    return trees[0]
+    assert query is not None
+    return query
 
 
 def _problem(refused: Refused, tokens: Sequence[Token]) -> SyntaxProblem:
-    token = refused.token
-    message = refused.message
+    token, message = refused.token, refused.message
+    if token and token.token_type == WINDOW_AT_END:
+        tokens = tokens[: next(at for at, other in enumerate(tokens) if other is token)]
+        token = tokens[-1]
     if not token or token.token_type == TokenType.SENTINEL:
         return SyntaxProblem("the query ends too early", span_of(tokens[-1]))
     if message.startswith("Required") and token is tokens[-1]:
@@ -109,7 +106,6 @@ def _last_words(token: Token, tokens: Sequence[Token]) -> list[str]:
 
 _WORDS = [*sorted(WINDOW_WORDS), "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET"]
 _INSTEAD = {
-    "INTERVAL": "write INTERVAL '10' MINUTE, INTERVAL '-10' MINUTE or :n * INTERVAL '1' MINUTE",
     "FETCH": "write LIMIT number",
     "TOP": "write LIMIT number after ORDER BY",
     "FILTER": "write the condition inside: count(CASE WHEN condition THEN 1 END)",
@@ -134,92 +130,15 @@ AFTER_FROM = frozenset(
     }
 )
 
-_DEEPER = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
-
-
-def outside(tokens: Sequence[Token], start: int = 0) -> Iterator[tuple[int, Token]]:
-    """The tokens from `start` on that stand outside parentheses, with their index."""
-    depth = 0
-    for index in range(start, len(tokens)):
-        token = tokens[index]
-        depth += _DEEPER.get(token.token_type, 0)
-        if depth == 0:
-            yield index, token
-
-
-def from_start(tokens: Sequence[Token]) -> int:
-    """The index of FROM, or the end where there is none."""
-    for index, token in outside(tokens):
-        if token.token_type == TokenType.FROM and not _is_distinct(tokens[:index]):
-            return index
-    return len(tokens)
-
-
-def window_start(tokens: Sequence[Token]) -> int:
-    """The index of the first window word outside parentheses, after FROM."""
-    for index, token in outside(tokens, from_start(tokens)):
-        if token.token_type == TokenType.VAR and token.text.upper() in WINDOW_WORDS:
-            return index
-    return len(tokens)
-
-
-def refresh_start(tokens: Sequence[Token], start: int) -> int:
-    """The index of REFRESH outside parentheses, from `start` on, or the end."""
-    for index, token in outside(tokens, start):
-        if token.token_type == TokenType.VAR and token.text.upper() == "REFRESH":
-            return index
-    return len(tokens)
-
-
-def _is_distinct(before: Sequence[Token]) -> bool:
-    """Whether a FROM after these tokens is that of IS [NOT] DISTINCT FROM."""
-    kinds = [token.token_type for token in before[-2:]]
-    return kinds in (
-        [TokenType.IS, TokenType.DISTINCT],
-        [TokenType.NOT, TokenType.DISTINCT],
-    )
-
-
-_ALONE = "register each SELECT on its own"
-_ONE = "select from one stream"
 _NEWEST = "ROWS 5 PARTITION BY column at the end of the query is the newest five of each"
-_NOT_YET = {
-    TokenType.JOIN: ("a join", _ONE),
-    TokenType.UNION: ("UNION", _ALONE),
-    TokenType.EXCEPT: ("EXCEPT", _ALONE),
-    TokenType.INTERSECT: ("INTERSECT", _ALONE),
-    TokenType.SELECT: ("a query inside a query", _ALONE),
-    TokenType.EXISTS: ("EXISTS", _ALONE),
-    TokenType.OVER: ("OVER", _NEWEST),
-}
 
 
-def refuse_later(tokens: Sequence[Token], cut: int) -> None:
-    """Raises NotYet at the first word of a clause that this version does not have.
-
-    `tokens` begin with SELECT; the window begins at `cut`.
-    """
-    for token in tokens[1:]:
-        if _is_word(token, "WINDOW"):
-            raise NotYet(
-                "a window for each stream", span_of(token), hint="write it at the end of the query"
-            )
-        if clause := _NOT_YET.get(token.token_type):
-            raise NotYet(clause[0], span_of(token), hint=clause[1])
-    _refuse_second_stream(tokens[:cut])
-
-
-def _refuse_second_stream(tokens: Sequence[Token]) -> None:
-    """Raises NotYet at the comma of FROM a, b."""
-    for _, token in outside(tokens, from_start(tokens)):
-        if token.token_type in AFTER_FROM:
-            return
-        if token.token_type == TokenType.COMMA:
-            raise NotYet("a join", span_of(token), hint=_ONE)
-
-
-def _is_word(token: Token, word: str) -> bool:
-    return token.token_type == TokenType.VAR and token.text.upper() == word
+def refuse_later(tokens: Sequence[Token]) -> None:
+    """Raises NotYet at the first word of a clause that this version does not have, outside
+    windows."""
+    for token in tokens:
+        if token.token_type == TokenType.OVER:
+            raise NotYet("OVER", span_of(token), hint=_NEWEST)
 
 
 _KINDS = "write REFRESH EVERY 5 MINUTES or REFRESH ON stream WHERE condition"
@@ -233,11 +152,11 @@ class ParsedRefresh:
 
     span: Span
     period: Sequence[Token]
-    rows: exp.Select | None
+    rows: exp.Expr | None
 
 
 def parse_refresh(
-    tokens: Sequence[Token], end: int, parse: Callable[[list[Token]], exp.Select]
+    tokens: Sequence[Token], end: int, parse: Callable[[list[Token]], exp.Expr]
 ) -> ParsedRefresh | None:
     """The REFRESH clause that `tokens` are, None where there are none; `parse` parses a SELECT."""
     if not tokens:
@@ -257,9 +176,9 @@ def parse_refresh(
     reader.fail("expected EVERY or ON after REFRESH", f"did you mean {near}?" if near else _KINDS)
 
 
-def _rows(tokens: Sequence[Token], parse: Callable[[list[Token]], exp.Select]) -> exp.Select:
+def _rows(tokens: Sequence[Token], parse: Callable[[list[Token]], exp.Expr]) -> exp.Expr:
     """The stream and condition after REFRESH ON, as a query of their own."""
-    for _, token in outside(tokens, 2):
+    for token in _outside(tokens[2:]):
         if token.token_type == TokenType.VAR and token.text.upper() in WINDOW_WORDS:
             raise SyntaxProblem(f"{token.text} after REFRESH", span_of(token), hint=_LAST)
         if token.token_type in AFTER_FROM and token.token_type != TokenType.WHERE:
@@ -275,8 +194,27 @@ def _rows(tokens: Sequence[Token], parse: Callable[[list[Token]], exp.Select]) -
         _spelled(on, TokenType.FROM, "FROM"),
         *tokens[2:],
     ]
-    refuse_later(query, len(query))
-    return parse(query)
+    refuse_later(query)
+    rows = parse(query)
+    _check_rows(rows)
+    return rows
+
+
+def _check_rows(rows: exp.Expr) -> None:
+    """Raises NotYet unless REFRESH ON has a stream and a condition alone."""
+    if not isinstance(rows.args["from_"].this, exp.Table):
+        raise NotYet("REFRESH ON a query", node_span(rows.args["from_"].this), hint=_KINDS)
+    if joins := rows.args.get("joins"):
+        raise NotYet("REFRESH ON several streams", node_span(joins[0]), hint=_KINDS)
+
+
+def _outside(tokens: Sequence[Token]) -> Iterator[Token]:
+    """The tokens that stand outside parentheses."""
+    depth = 0
+    for token in tokens:
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+        if depth == 0:
+            yield token
 
 
 def _spelled(token: Token, kind: TokenType, text: str) -> Token:

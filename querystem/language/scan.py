@@ -160,6 +160,10 @@ class TokenReader:
         return self._tokens[self._index] if self._index < len(self._tokens) else None
 
     @property
+    def taken(self) -> Sequence[Token]:
+        return self._tokens[: self._index]
+
+    @property
     def span(self) -> Span:
         """The place where the reader stands."""
         return span_of(self.token) if self.token else Span(max(0, self._end - 1), self._end)

@@ -19,11 +19,11 @@ from sqlglot import exp
 from datastem.schema import StreamSchema
 from datastem.types import BIGINT, DOUBLE, TEXT, Kind, Type
 from querystem.expressions import Literal
-from querystem.language.clauses import Lookup, Names
 from querystem.language.errors import QueryError, Span
 from querystem.language.literals import number
 from querystem.language.parse import parse_query
 from querystem.language.scan import MAX_TEXT
+from querystem.language.sources import Lookup, Names
 from querystem.language.templates import Template, bind_query, prepare
 from querystem.query import Query
 
@@ -201,11 +201,11 @@ def _kind(constant: str) -> str:
 
 def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
     """The layout of a text; False where none of its constants may vary."""
-    if not cut.plain:
+    query = parse_query(text).query
+    if not cut.plain or not _is_over_one_stream(query):
         return False
-    select = parse_query(text).select
-    where, source = select.args.get("where"), select.args["from_"].this
-    schema = lookup(str(source.this.this).lower())
+    where = query.args.get("where")
+    schema = lookup(str(query.args["from_"].this.this.this).lower())
     if where is None or schema is None:
         return False
     places = {cut.place(at): at for at in range(len(cut.constants))}
@@ -216,6 +216,12 @@ def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
             holes[at] = _Hole(at, cut.kinds[at], isinstance(node.parent, exp.Neg))
     fixed = tuple(at for at in range(len(cut.constants)) if at not in holes)
     return _Layout(tuple(holes[at] for at in sorted(holes)), fixed) if holes else False
+
+
+def _is_over_one_stream(query: exp.Expr) -> bool:
+    if not isinstance(query, exp.Select) or query.args.get("joins") or query.args.get("ctes"):
+        return False
+    return isinstance(query.args["from_"].this, exp.Table)
 
 
 def _stands_alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:

@@ -14,11 +14,11 @@ from datetime import date, datetime
 
 from datastem.types import Type
 from querystem.expressions import Scalar
-from querystem.language.clauses import Lookup, Names
 from querystem.language.errors import located
 from querystem.language.literals import infer
 from querystem.language.parse import Parsed, parse_query
 from querystem.language.scan import MAX_TEXT
+from querystem.language.sources import Lookup, Names
 from querystem.language.templates import Template, bind_template
 from querystem.query import Query
 from querystem.refresh import RefreshOn
@@ -66,7 +66,7 @@ def bind_rows(
         for template, places in _templates(text, parsed, lookup, names, rows)
     ]
     forms = {form for group in bound for form in group.forms()}
-    if len(forms) == 1 and not any(group.refreshes_on for group in bound):
+    if len(forms) == 1 and not any(group.refreshes_on or group.several for group in bound):
         keys = [""] * count
         for group in bound:
             for place, key in zip(group.places, group.keys(), strict=True):
@@ -93,6 +93,11 @@ class _TypedRows:
     @property
     def refreshes_on(self) -> bool:
         return isinstance(self._template.query.refresh, RefreshOn)
+
+    @property
+    def several(self) -> bool:
+        """Whether the queries have several predicates each."""
+        return len(self._template.query.legs) > 1
 
     def forms(self) -> set[str]:
         return {self._at_once[0]} if self._at_once else {query.form for query in self.queries()}

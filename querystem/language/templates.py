@@ -18,14 +18,27 @@ from datastem.schema import Column
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.expressions import Call, Expression, Literal, Op, Parameter, Scalar
 from querystem.grouping import Aggregate, Grouping
-from querystem.language.clauses import Count, Lookup, Names, count_of
+from querystem.language.clauses import Count, count_of
 from querystem.language.errors import Span, UnknownParameter, located
 from querystem.language.literals import decimal_literal, infer, scalar
 from querystem.language.normal import call, sort_key
 from querystem.language.parse import Parsed, parse_query
+from querystem.language.push import pushed_down
 from querystem.language.scan import MAX_TEXT
 from querystem.language.select import BoundSelect, bind_select
-from querystem.query import Output, Query, SortKey
+from querystem.language.sources import Lookup, Names
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Output,
+    Query,
+    SetOperation,
+    SortKey,
+    Source,
+    SubQuery,
+)
 from querystem.refresh import Refresh, RefreshOn
 
 _T = TypeVar("_T")
@@ -181,7 +194,10 @@ def _literal(name: str, value: Scalar, type_: Type | None, place: Span) -> Liter
 
 
 def _beside_where(draft: BoundSelect) -> Query | None:
-    """The query, complete but for its WHERE; None where anything else holds a parameter."""
+    """The query over one stream, complete but for its WHERE; None where anything else holds a
+    parameter."""
+    if not isinstance(draft.query.source, Leg):
+        return None
     if draft.tail.names or any(isinstance(one, Parameter) for one in (draft.limit, draft.offset)):
         return None
     limit = _count_filler(draft.limit, "LIMIT", draft)({})
@@ -196,28 +212,79 @@ def _where_filler(query: Query) -> Filler[Query]:
 
 
 def _query_filler(draft: BoundSelect) -> Filler[Query]:
-    query = draft.query if draft.tail.names else draft.tail.fill(draft.query, {})
-    where, having = _expression_filler(query.leg.where), _expression_filler(query.having)
-    outputs = _tuple_filler(query.outputs, _output_filler)
-    order_by = _tuple_filler(query.order_by, _sort_key_filler)
-    grouping, refresh = _grouping_filler(query.grouping), _refresh_filler(query.refresh)
+    """Windows are read before conditions are pushed down: they tell how far."""
+    tail = draft.tail
+    clauses = _clauses_filler(draft.query if tail.names else tail.fill(draft.query, {}))
     limit = _count_filler(draft.limit, "LIMIT", draft)
     offset = _count_filler(draft.offset, "OFFSET", draft)
 
     def fill(literals: Mapping[str, Literal]) -> Query:
-        filled = replace(
-            query.with_where(where(literals)),
-            outputs=outputs(literals),
-            grouping=grouping(literals),
-            having=having(literals),
-            order_by=order_by(literals),
-            limit=limit(literals),
-            offset=offset(literals) or 0,
-            refresh=refresh(literals),
-        )
-        return draft.tail.fill(filled, literals) if draft.tail.names else filled
+        filled = replace(clauses(literals), limit=limit(literals), offset=offset(literals) or 0)
+        return pushed_down(tail.fill(filled, literals) if tail.names else filled)
 
     return fill
+
+
+def _clauses_filler(query: Query) -> Filler[Query]:
+    """A query, or one inside another, but for LIMIT and OFFSET."""
+    source, having = _source_filler(query.source), _expression_filler(query.having)
+    outputs = _tuple_filler(query.outputs, _output_filler)
+    order_by = _tuple_filler(query.order_by, _sort_key_filler)
+    grouping, refresh = _grouping_filler(query.grouping), _refresh_filler(query.refresh)
+    return lambda literals: replace(
+        query,
+        source=source(literals),
+        outputs=outputs(literals),
+        grouping=grouping(literals),
+        having=having(literals),
+        order_by=order_by(literals),
+        refresh=refresh(literals),
+    )
+
+
+def _source_filler(source: Source) -> Filler[Source]:
+    return _leg_filler(source) if isinstance(source, Leg) else _from_filler(source)
+
+
+def _from_filler(source: From) -> Filler[From]:
+    items, on = _tuple_filler(source.items, _item_filler), _expression_filler(source.on)
+    subqueries = _tuple_filler(source.subqueries, _subquery_filler)
+    where = _expression_filler(source.where)
+    return lambda literals: From(
+        items(literals), on(literals), subqueries(literals), where(literals)
+    )
+
+
+def _subquery_filler(subquery: SubQuery) -> Filler[SubQuery]:
+    query, on = _clauses_filler(subquery.query), _expression_filler(subquery.on)
+    operand = None if subquery.operand is None else _expression_filler(subquery.operand)
+    return lambda literals: replace(
+        subquery,
+        query=query(literals),
+        on=on(literals),
+        operand=None if operand is None else operand(literals),
+    )
+
+
+def _item_filler(item: Item) -> Filler[Item]:
+    match item:
+        case Leg():
+            return _leg_filler(item)
+        case Query():
+            return _clauses_filler(item)
+        case SetOperation(operator, parts):
+            queries = _tuple_filler(parts, _clauses_filler)
+            return lambda literals: SetOperation(operator, queries(literals))
+        case LeftJoin(left, right, on):
+            sides, condition = (_from_filler(left), _item_filler(right)), _expression_filler(on)
+            return lambda literals: LeftJoin(
+                sides[0](literals), sides[1](literals), condition(literals)
+            )
+
+
+def _leg_filler(leg: Leg) -> Filler[Leg]:
+    where = _expression_filler(leg.where)
+    return lambda literals: replace(leg, where=where(literals))
 
 
 def _expression_filler(expression: Expression) -> Filler[Expression]:

@@ -7,6 +7,7 @@ difference is added here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -25,10 +26,16 @@ from querystem.language.errors import (
 from querystem.language.literals import TIMESTAMP_FORM, read_timestamp
 from querystem.language.names import nearest, suggest
 from querystem.language.scan import MAX_WINDOW, TokenReader, check_length, scan, span_of
-from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
+from results.window import (
+    UNBOUNDED,
+    Bound,
+    CountWindow,
+    RowWindow,
+    TimeWindow,
+    Window,
+    depends_on_now,
+)
 
-# At the end of a query the first of these, outside parentheses, begins the window.
-WINDOW_WORDS = frozenset({"BEGIN", "RANGE", "ROWS", "UNBOUNDED", "REFRESH", "SLIDE"})
 MAX_ROWS = 2**31
 MAX_ROW_ID = 2**62
 
@@ -39,25 +46,83 @@ _ROWS = "write ROWS 100 or ROWS 100 SLIDE 10, then PARTITION BY column; RANGE ta
 _ONE_MEASURE = "write ROW at both ends, or an instant at both"
 
 
-def bind_window(text: str, schema: StreamSchema, period: int | None = None) -> Window:
+def bind_window(
+    text: str, schemas: StreamSchema | Sequence[StreamSchema], period: int | None = None
+) -> Window:
     """The window that an invoke brings, for a query that is refreshed every `period`.
 
-    Raises QueryError; also where the window reaches past the stream's retention.
+    `schemas` are those of the references without a window of their own; it must suit them all.
+    Raises QueryError; also where the window reaches past a stream's retention.
     """
+    several = [schemas] if isinstance(schemas, StreamSchema) else schemas
     with located(text):
         check_length(text, MAX_WINDOW, hint="a window alone is never as long")
         tokens = scan(text)
-        window = read_window(tokens, len(text), schema)
-        check_retention(window, schema, span_of(tokens[0]).to(span_of(tokens[-1])), period)
-        return window
+        span = span_of(tokens[0]).to(span_of(tokens[-1]))
+        if not several:
+            raise WindowProblem(
+                "every stream of the query has a window of its own",
+                span,
+                hint="ask without a window, or register another query",
+            )
+        windows = [read_window(tokens, len(text), schema) for schema in several]
+        for schema in several:
+            check_retention(windows[0], schema, span, period)
+        return windows[0]
 
 
-def read_window(tokens: Sequence[Token], end: int, schema: StreamSchema) -> Window:
+def read_window(
+    tokens: Sequence[Token], end: int, schema: StreamSchema, of_item: bool = False
+) -> Window:
+    """The window of these tokens, of a text that ends at `end`. One of an item of FROM is written
+    WINDOW(…), where more is allowed."""
     reader = TokenReader(tokens, end)
+    if of_item:
+        return _item_window(reader, schema)
     window = _window(reader, schema)
     _refuse_option(reader)
+    if any(reader.sees(word) for word in _FROM_GOES_ON):
+        raise SyntaxProblem(
+            "a window ends a query, and is that of all its streams",
+            reader.span,
+            hint=f"a window of one stream is written after its name: WINDOW({_taken(reader)})",
+        )
     reader.finish(hint="a window stands at the end of the query")
     return window
+
+
+def _taken(reader: TokenReader) -> str:
+    """The text of the tokens that were read."""
+    quote = {TokenType.STRING: "'", TokenType.IDENTIFIER: '"'}
+    quotes = [quote.get(token.token_type, "") for token in reader.taken]
+    return " ".join(f"{q}{token.text}{q}" for q, token in zip(quotes, reader.taken, strict=True))
+
+
+_FROM_GOES_ON = (",", "JOIN", "INNER", "LEFT", "CROSS", "ON")
+
+
+def _item_window(reader: TokenReader, schema: StreamSchema) -> Window:
+    """A window inside WINDOW(…): PARTITION BY may stand first, NOW and UNBOUNDED are windows."""
+    partition = _columns(reader, schema) if reader.take("PARTITION BY") else ()
+    span = reader.span
+    window = _item_frame(reader, schema)
+    if partition:
+        if not isinstance(window, CountWindow) or window.partition_by:
+            raise WindowProblem(
+                "PARTITION BY goes with ROWS number, once", span, hint=_OPTIONS["PARTITION BY"]
+            )
+        window = replace(window, partition_by=partition)
+    _refuse_option(reader)
+    reader.finish(hint=_KINDS)
+    return window
+
+
+def _item_frame(reader: TokenReader, schema: StreamSchema) -> Window:
+    if reader.take("NOW"):
+        return TimeWindow(Bound(0, True))
+    if reader.take("RANGE", "UNBOUNDED") or reader.take("ROWS", "UNBOUNDED"):
+        return UNBOUNDED
+    return _window(reader, schema)
 
 
 def check_retention(
@@ -84,6 +149,29 @@ def check_retention(
         span,
         hint=_step_hint(limit) if behind else _retention_hint(limit),
         reason="WINDOW_PAST_RETENTION",
+    )
+
+
+def check_clocks(
+    schemas: Sequence[StreamSchema], windows: Sequence[Window], places: Sequence[Span]
+) -> None:
+    """Refuses references to streams with event time beside such with arrival time, unless all of
+    one of the two kinds have windows that are the same at every NOW."""
+    kinds: dict[bool, list[int]] = {True: [], False: []}
+    for number, schema in enumerate(schemas):
+        kinds[schema.ordered_by is not None].append(number)
+    if not all(kinds.values()):
+        return
+    moving = [[n for n in kind if depends_on_now(windows[n])] for kind in kinds.values()]
+    if not all(moving):
+        return
+    event, arrival = (numbers[0] for numbers in moving)
+    raise WindowProblem(
+        f"{schemas[event].name} has event time and {schemas[arrival].name} arrival time: their"
+        " clocks can't be compared, and both windows move with NOW",
+        places[max(event, arrival)],
+        hint="give the streams of one kind windows that don't: WINDOW(UNBOUNDED), or fixed ones",
+        reason="MIXED_CLOCKS",
     )
 
 

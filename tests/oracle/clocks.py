@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from datastem.schema import StreamSchema
-from querystem.query import From, Item, Leg, Query, SetOperation, Source
+from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
 from results.window import CountWindow, RowWindow, TimeWindow, Window
 
 Row = Mapping[str, Any]
@@ -88,8 +88,11 @@ def references(source: Source | Item, below: bool = False) -> list[Awaited]:
     match source:
         case Leg():
             return [Awaited(source.stream, below or depends_on_now(source.window))]
-        case From(items, _):
-            return [one for item in items for one in references(item, below)]
+        case From(items, _, subqueries):
+            inner = [*items, *(subquery.query for subquery in subqueries)]
+            return [one for item in inner for one in references(item, below)]
+        case LeftJoin(left, right):
+            return [*references(left, below), *references(right, below)]
         case SetOperation(_, queries):
             return [one for query in queries for one in references(query, below)]
         case Query():

@@ -7,12 +7,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from querystem.expressions import Call, Expression, Op, Scalar, columns_of
-from querystem.query import From, Item, Leg, Query, SetOperation, Source, item_column
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Query,
+    SetOperation,
+    SetOperator,
+    Source,
+    item_column,
+    subquery_column,
+)
 from results.window import Window
 from tests.oracle.answers import naive_kept, naive_outputs
 from tests.oracle.clocks import Clocks, Known, clocks, references
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.keyed import Keyed, keyed_rows
+from tests.oracle.sets import counted_rows, subquery_value
 from tests.oracle.windows import naive_window
 
 Row = Mapping[str, Any]
@@ -79,16 +91,42 @@ class _Snapshot:
             rows = self._item(item)
             pairs = (_beside(left, right, number) for left in made for right in rows)
             made = [pair for pair in pairs if _all_true(conditions[number], pair.columns)]
-        return made
+        for number, subquery in enumerate(source.subqueries):
+            inner = [found.columns for found in self._query(subquery.query)]
+            values = [subquery_value(subquery, found.columns, inner) for found in made]
+            made = [
+                replace(found, columns={**found.columns, subquery_column(number): value})
+                for found, value in zip(made, values, strict=True)
+            ]
+        return [found for found in made if evaluate_row(source.where, found.columns) is True]
 
     def _item(self, item: Item) -> list[Found]:
         match item:
             case Leg():
                 return self._leg(item)
-            case SetOperation(_, queries):
+            case SetOperation(SetOperator.UNION_ALL, queries):
                 return self._union_all(queries)
+            case SetOperation(operator, queries):
+                left, right = ([one.columns for one in self._query(query)] for query in queries)
+                rows = counted_rows(operator, left, right)
+                return [Found(row, None, (rank,)) for rank, row in enumerate(rows)]
             case Query():
                 return self._query(item)
+            case LeftJoin():
+                return self._left_join(item)
+
+    def _left_join(self, item: LeftJoin) -> list[Found]:
+        """All pairs for which the condition is true; a left row without one stands alone."""
+        right = self._item(item.right)
+        made = []
+        for one in self._from(item.left):
+            first = _beside(Found({}, None, ()), one, 0)
+            pairs = [_beside(first, other, 1) for other in right]
+            found = [pair for pair in pairs if evaluate_row(item.on, pair.columns) is True]
+            made += found or [
+                replace(first, columns=_NullsElse(first.columns), parts=(*first.parts, -1))
+            ]
+        return made
 
     def _union_all(self, queries: Sequence[Query]) -> list[Found]:
         """The columns have the names that the first branch gives them."""
@@ -126,6 +164,13 @@ class _Snapshot:
         moments = [{"ts": found.ts, "row_id": place} for place, found in enumerate(rows)]
         inside = naive_window(window, moments, self.times.now, None)
         return [rows[moment["row_id"]] for moment in inside]
+
+
+class _NullsElse(dict[str, Any]):
+    """Columns of a row, and NULL for every other name."""
+
+    def __missing__(self, name: str) -> None:
+        return None
 
 
 def rows_in_window(window: Window, known: Known, times: Clocks) -> list[Row]:

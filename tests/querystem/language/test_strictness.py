@@ -141,7 +141,7 @@ def test_differential_what_we_accept_is_sql(text: str) -> None:
 @pytest.mark.parametrize("query", QUERIES)
 def test_every_part_of_every_node_is_consumed(query: str) -> None:
     """A part sqlglot would add to any node of ours is refused, not dropped."""
-    for node in parse_query(query, 10_000).select.walk():
+    for node in parse_query(query, 10_000).query.walk():
         if type(node) in _HANDLERS:
             known = {name for name, part in node.args.items() if part}
             node.set("surprise", exp.Null())
@@ -255,7 +255,7 @@ def test_long_lists_are_not_deep() -> None:
 def test_much_is_counted_before_it_is_parsed(
     text: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parse, "_select", lambda *_: pytest.fail("it is parsed"))
+    monkeypatch.setattr(parse, "_parse", lambda *_: pytest.fail("it is parsed"))
     with pytest.raises(SyntaxProblem) as caught:
         bind_query(text, lambda _: TRADES, max_text=1 << 20)
     assert caught.value.reason == reason
@@ -291,7 +291,10 @@ def test_text_has_a_limit() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT * FROM trades WINDOW (RANGE 1 HOUR) AS t, q WINDOW (ROWS 1 PARTITION BY s) AS q",
+        "SELECT * FROM trades WINDOW (UNBOUNDED REFRESH EVERY 2 SECONDS) AS t",
+        "SELECT price FROM trades WHERE EXISTS (SELECT 1 FROM trades)",
+        "SELECT price FROM trades AS OF t.ts AS u",
+        "SELECT x FROM (SELECT count(*) AS x FROM trades) AS t",
         "SELECT sum(price) OVER (PARTITION BY symbol ORDER BY at) FROM trades",
         "SELECT price FROM trades LEFT JOIN quotes ON trades.symbol = quotes.symbol",
         "SELECT price FROM trades EXCEPT ALL SELECT price FROM trades",

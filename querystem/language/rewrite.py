@@ -1,0 +1,94 @@
+"""Expressions and queries with other columns, in normal form again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from datastem.types import BOOLEAN, TIMESTAMP
+from querystem.expressions import Call, ColumnRef, Expression, Op
+from querystem.grouping import Grouping
+from querystem.language.normal import call
+from querystem.query import From, Leg, Output, Query, SortKey, Source, item_column
+
+
+def substituted(expression: Expression, columns: Mapping[str, Expression]) -> Expression:
+    """The expression with another in the place of each of these columns."""
+    if isinstance(expression, ColumnRef):
+        return columns.get(expression.name, expression)
+    if not isinstance(expression, Call):
+        return expression
+    args = tuple([substituted(arg, columns) for arg in expression.args])
+    return expression if args == expression.args else call(expression.op, args, expression.type)
+
+
+def renamed(expression: Expression, number: int) -> Expression:
+    """The expression over an item of FROM with the item's own names of columns."""
+    prefix = item_column(number, "")
+    match expression:
+        case ColumnRef(name, type_):
+            return ColumnRef(name.removeprefix(prefix), type_)
+        case Call(op, args, type_):
+            return call(op, tuple([renamed(arg, number) for arg in args]), type_)
+    return expression
+
+
+def mapped(query: Query, change: Callable[[Expression], Expression]) -> Query:
+    """The query with its expressions, but not those of its source, changed."""
+    return replace(
+        query,
+        outputs=tuple(Output(one.name, change(one.expression)) for one in query.outputs),
+        grouping=_mapped_grouping(query.grouping, change),
+        having=change(query.having),
+        order_by=tuple(
+            SortKey(change(key.expression), key.descending, key.nulls_first)
+            for key in query.order_by
+        ),
+    )
+
+
+def _mapped_grouping(
+    grouping: Grouping | None, change: Callable[[Expression], Expression]
+) -> Grouping | None:
+    if grouping is None:
+        return None
+    aggregates = [
+        one if one.argument is None else replace(one, argument=change(one.argument))
+        for one in grouping.aggregates
+    ]
+    return Grouping(tuple(change(key) for key in grouping.keys), tuple(aggregates))
+
+
+def conjuncts(condition: Expression) -> tuple[Expression, ...]:
+    """The conditions that AND joins, at the top."""
+    if isinstance(condition, Call) and condition.op is Op.AND:
+        return condition.args
+    return (condition,)
+
+
+def all_of(conditions: Sequence[Expression]) -> Expression:
+    return call(Op.AND, tuple(conditions), BOOLEAN)
+
+
+def time_of(source: Source) -> Expression:
+    """The ts of the rows of a source, as an expression over its columns."""
+    if isinstance(source, Leg):
+        return ColumnRef("ts", TIMESTAMP)
+    return greatest_time(range(len(source.items)))
+
+
+def greatest_time(items: Sequence[int]) -> Expression:
+    """The greatest ts of the items of FROM with these numbers."""
+    times = [ColumnRef(item_column(number, "ts"), TIMESTAMP) for number in items]
+    args: list[Expression] = []
+    for at, time in enumerate(times[:-1]):
+        later = [call(Op.GE, (time, other), BOOLEAN) for other in times[at + 1 :]]
+        args += [all_of(later), time]
+    return call(Op.CASE, (*args, times[-1]), TIMESTAMP) if args else times[-1]
+
+
+def with_condition(source: Source, condition: Expression) -> Source:
+    """The source with one more condition on its rows."""
+    if isinstance(source, Leg):
+        return replace(source, where=all_of((source.where, condition)))
+    return From(source.items, all_of((source.on, condition)))

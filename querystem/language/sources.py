@@ -1,0 +1,347 @@
+"""FROM, bound: references to streams, joins, and the queries inside a query.
+
+A query in FROM that only selects, projects and joins is *flattened*: its items take their place
+among the outer ones, its conditions join the outer ones, and its outputs are replaced by their
+expressions. While the outer block is bound such an output is a column like any other, of a name
+that nothing else has; `Sources.resolved` puts the expression in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from datastem.schema import StreamSchema
+from datastem.types import TIMESTAMP, Type
+from querystem.expressions import TRUE, Expression, Op
+from querystem.language.bind import Binder, identifier
+from querystem.language.clauses import bind_condition, read_items
+from querystem.language.coerce import compare, need_type
+from querystem.language.errors import (
+    BindProblem,
+    NotYet,
+    Span,
+    SyntaxProblem,
+    UnknownStream,
+    WindowProblem,
+)
+from querystem.language.functions import is_aggregate
+from querystem.language.grammar import Frame
+from querystem.language.literals import Typed
+from querystem.language.names import nearest
+from querystem.language.rewrite import greatest_time, substituted
+from querystem.language.scope import Scope, ScopeItem
+from querystem.language.tails import WindowText
+from querystem.language.tree import consume, node_span
+from querystem.query import From, Item, Leg, Query, SetOperation, item_column
+from results.window import UNBOUNDED
+
+MAX_REFERENCES = 8
+
+Lookup = Callable[[str], StreamSchema | None]
+Names = Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a block in a text: the window that reaches it, whether that is its `own`, and
+    the queries that WITH names there."""
+
+    frame: exp.Expr | None = None
+    own: bool = False
+    named: Mapping[str, NamedQuery] = field(default_factory=dict)
+
+    def within(self, node: exp.Expr) -> Place:
+        """The place inside a query, which may have a window, and names by WITH, of its own."""
+        named = dict(self.named)
+        here: set[str] = set()
+        for cte in node.args.get("ctes") or ():
+            name = identifier(cte.args["alias"])
+            if name in here:
+                raise BindProblem(
+                    f"WITH names two queries {name}", node_span(cte), reason="DUPLICATE_NAME"
+                )
+            here.add(name)
+            named[name] = NamedQuery(cte, Place(None, True, dict(named)))
+        frame = node.args.get("frame")
+        if frame is None:
+            return replace(self, named=named)
+        return Place(frame, True, named)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    """A query that WITH names, and the place it stands at."""
+
+    node: exp.Expr
+    place: Place
+
+
+@dataclass
+class TextBinding:
+    """All that the parts of one text share: the streams, the parameters and where they are `used`,
+    the windows of the legs and over inner queries, in their order, and the ids of the nodes of
+    windows and of queries of WITH that were `reached`."""
+
+    lookup: Lookup
+    names: Names | None
+    parameters: Mapping[str, Type | None]
+    used: dict[str, Span] = field(default_factory=dict)
+    legs: list[WindowText] = field(default_factory=list)
+    overs: list[WindowText] = field(default_factory=list)
+    reached: set[int] = field(default_factory=set)
+
+    def binder(self, scope: Scope) -> Binder:
+        return Binder(scope, self.parameters, used=self.used)
+
+    def stream(self, table: exp.Expr) -> StreamSchema:
+        """The stream that a reference names; raises UnknownStream."""
+        name = identifier(table.this)
+        schema = self.lookup(name)
+        if schema is not None:
+            return schema
+        near = nearest(name, self.names()) if self.names else None
+        hint = "create it with CREATE STREAM, or look at the list of streams"
+        raise UnknownStream(
+            f"there is no stream {name}",
+            node_span(table.this),
+            hint=f"did you mean {near}?" if near else hint,
+        )
+
+    def leg(self, table: exp.Expr, place: Place) -> tuple[Leg, StreamSchema]:
+        """The leg of a reference to a stream; its window is read when parameters have values."""
+        consume(table, "this", "alias", "frame", "version")
+        if (version := table.args.get("version")) is not None:
+            raise NotYet("AS OF", node_span(version), hint="join with the stream itself")
+        schema = self.stream(table)
+        if len(self.legs) == MAX_REFERENCES:
+            raise BindProblem(
+                f"a query has at most {MAX_REFERENCES} references to streams",
+                node_span(table),
+                hint="register parts of it on their own",
+                reason="TOO_MANY_REFERENCES",
+            )
+        own = table.args.get("frame")
+        frame = own if own is not None else place.frame
+        self.reached.add(id(frame))
+        self.legs.append(window_text(frame, schema, node_span(table.this)))
+        return Leg(schema.name, TRUE, UNBOUNDED, place.own or own is not None), schema
+
+    def check_reached(self, node: exp.Expr) -> None:
+        """Refuses the window of a query that no stream takes, and a name of WITH that is not
+        used."""
+        for cte in node.args.get("ctes") or ():
+            if id(cte) not in self.reached:
+                name = cte.args["alias"]
+                raise BindProblem(
+                    f"{name.name} is not used",
+                    node_span(name),
+                    hint="leave it out of WITH, or name it in FROM",
+                    reason="UNUSED_NAME",
+                )
+        frame = node.args.get("frame")
+        if frame is not None and id(frame) not in self.reached:
+            raise WindowProblem(
+                "the window reaches no stream",
+                node_span(frame),
+                hint="streams with a WINDOW(…), and those of queries in FROM, keep their own;"
+                " leave it out, or write it there",
+            )
+
+
+def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> WindowText:
+    if frame is None:
+        return WindowText(schema, (), False, place)
+    assert isinstance(frame, Frame)
+    return WindowText(schema, frame.args["tokens"], frame.args["of_item"], place)
+
+
+def references(select: exp.Expr) -> list[tuple[exp.Expr, exp.Expr | None]]:
+    """The items of a FROM, each after the first with its join; raises SyntaxProblem without any."""
+    source = select.args.get("from_")
+    if source is None:
+        raise SyntaxProblem("FROM is missing", node_span(select), hint="write SELECT … FROM stream")
+    consume(source, "this")
+    joins = select.args.get("joins") or []
+    return [(source.this, None), *((join.this, join) for join in joins)]
+
+
+def item_name(node: exp.Expr) -> str:
+    """The name of an item of FROM in expressions."""
+    alias = node.args.get("alias")
+    if alias is not None:
+        return identifier(alias)
+    if isinstance(node, exp.Table):
+        return identifier(node.this)
+    raise SyntaxProblem(
+        "a query in FROM needs a name", node_span(node), hint="write (SELECT …) AS name"
+    )
+
+
+class Sources:
+    """The items of one From, with the conditions on their rows, as they are bound.
+
+    `inner` binds a query that stays an item.
+    """
+
+    def __init__(self, text: TextBinding, inner: Callable[[exp.Expr, Place], Query]) -> None:
+        self._text = text
+        self._inner = inner
+        self._items: list[Item] = []
+        self._conditions: list[Expression] = []
+        self._outputs: dict[str, Expression] = {}
+        self._flattened = 0
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(self._items)
+
+    @property
+    def conditions(self) -> Sequence[Expression]:
+        return self._conditions
+
+    def resolved(self, expression: Expression) -> Expression:
+        """The expression with those of the outputs of flattened queries in their places."""
+        return substituted(expression, self._outputs) if self._outputs else expression
+
+    def scope(self, select: exp.Expr, place: Place) -> Scope:
+        """The names of a FROM, whose items and conditions are taken; raises QueryError."""
+        scope = Scope(())
+        for node, join in references(select):
+            if join is not None:
+                _check_kind(join)
+            item = self._item(node, place)
+            if any(other.name == item.name for other in scope.items):
+                raise BindProblem(
+                    f"two items of FROM are named {item.name}",
+                    node_span(node),
+                    hint="give one of them another name with AS",
+                    reason="DUPLICATE_NAME",
+                )
+            before = scope
+            scope = Scope((*before.items, item), before.merged)
+            if join is not None:
+                scope = self._joined(join, before, scope)
+        return scope
+
+    # ---- items
+
+    def _item(self, node: exp.Expr, place: Place) -> ScopeItem:
+        name, frame = item_name(node), node.args.get("frame")
+        if isinstance(node, exp.Table):
+            query = place.named.get(identifier(node.this))
+            if query is None:
+                return self._leg(node, name, place)
+            consume(node, "this", "alias", "frame")
+            self._text.reached.add(id(query.node))
+            return self._query(query.node.this, name, frame, query.place)
+        consume(node, "this", "alias", "frame")
+        return self._query(node.this, name, frame, Place(None, True, place.named))
+
+    def _leg(self, table: exp.Expr, name: str, place: Place) -> ScopeItem:
+        number = len(self._items)
+        leg, schema = self._text.leg(table, place)
+        self._items.append(leg)
+        shown = [column.name for column in schema.columns]
+        return ScopeItem(name, schema.types, shown, item_column(number, ""))
+
+    def _query(self, node: exp.Expr, name: str, frame: exp.Expr | None, place: Place) -> ScopeItem:
+        check_plain(node)
+        if frame is None and isinstance(node, exp.Select):
+            return self._flatten(node, name, place.within(node))
+        query = self._inner(node, place)
+        item: Item = query
+        if frame is not None:
+            schema = StreamSchema(name, query.columns)
+            self._text.overs.append(window_text(frame, schema, node_span(frame)))
+            item = replace(query, over=UNBOUNDED)
+        elif isinstance(query.source, From) and isinstance(query.source.items[0], SetOperation):
+            item = query.source.items[0]
+        number = len(self._items)
+        self._items.append(item)
+        types = {column.name: column.type for column in query.columns}
+        return ScopeItem(name, {"ts": TIMESTAMP, **types}, list(types), item_column(number, ""))
+
+    def _flatten(self, select: exp.Expr, name: str, place: Place) -> ScopeItem:
+        start = len(self._items)
+        scope = self.scope(select, place)
+        binder = self._text.binder(scope)
+        prefix = f"~{self._flattened}."
+        self._flattened += 1
+        items = read_items(select, scope)
+        outputs = {item.name: need_type(binder.bind(item.node)).node for item in items}
+        where = bind_condition(select.args.get("where"), replace(binder, clause="WHERE"))
+        self._conditions.append(self.resolved(where))
+        named = {prefix + output: self.resolved(bound) for output, bound in outputs.items()}
+        time = greatest_time(range(start, len(self._items)))
+        self._outputs |= {f"{prefix}ts": time, **named}
+        types = {output: bound.type for output, bound in outputs.items()}
+        self._text.check_reached(select)
+        return ScopeItem(name, {"ts": TIMESTAMP, **types}, list(types), prefix)
+
+    # ---- joins
+
+    def _joined(self, join: exp.Expr, before: Scope, scope: Scope) -> Scope:
+        """The scope after a join, whose condition is taken."""
+        consume(join, "this", "kind", "on", "using")
+        if (on := join.args.get("on")) is not None:
+            binder = replace(self._text.binder(scope), clause="ON")
+            self._conditions.append(self.resolved(binder.condition(on).node))
+        for column in join.args.get("using") or ():
+            scope = self._using(column, before, scope)
+        return scope
+
+    def _using(self, column: exp.Expr, before: Scope, scope: Scope) -> Scope:
+        name, span, item = identifier(column), node_span(column), scope.items[-1]
+        left = before.column(name, span)
+        right = Scope((item,)).column(name, span)
+        equal = compare(Op.EQ, Typed(left, span), Typed(right, span), span)
+        self._conditions.append(self.resolved(equal.node))
+        first = before.merged.get(name) or next(i for i in before.items if name in i.types)
+        return Scope(scope.items, {**scope.merged, name: first})
+
+
+def _check_kind(join: exp.Expr) -> None:
+    kind = join.args.get("kind") or ""
+    if kind in ("", "INNER", "CROSS"):
+        return
+    if kind == "LEFT":
+        raise NotYet("LEFT JOIN", node_span(join), hint="JOIN keeps the rows that have a partner")
+    raise SyntaxProblem(
+        f"there is no {kind} JOIN",
+        node_span(join),
+        hint="JOIN keeps the rows that have a partner",
+        reason="NOT_SUPPORTED",
+    )
+
+
+_GROUPED = "register the inner query on its own; joins and UNION ALL may stand inside a query"
+
+
+def check_plain(node: exp.Expr) -> None:
+    """Raises NotYet for a query inside another that does more than select, project and join, and
+    UNION ALL of such."""
+    for clause, word in _LATER.items():
+        if (found := node.args.get(clause)) is not None:
+            raise NotYet(f"{word} of a query inside a query", node_span(found), hint=_GROUPED)
+    if isinstance(node, exp.Select):
+        aggregate = next((part for out in node.expressions for part in _aggregates(out)), None)
+        if aggregate is not None:
+            raise NotYet(
+                "an aggregate of a query inside a query", node_span(aggregate), hint=_GROUPED
+            )
+
+
+_LATER = {
+    "group": "GROUP BY",
+    "having": "HAVING",
+    "order": "ORDER BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+}
+
+
+def _aggregates(node: exp.Expr) -> Iterable[exp.Expr]:
+    return filter(is_aggregate, node.walk())
