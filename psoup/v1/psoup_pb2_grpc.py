@@ -185,7 +185,7 @@ class PsoupServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PublishStream(self, request_iterator, context):
-        """The same for many batches in flight. Responses come in the order of the requests; the first
+        """Publishes many batches in flight. Responses come in the order of the requests; the first
         refused batch ends the call with its error, and later ones were not accepted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -218,7 +218,7 @@ class PsoupServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Sync(self, request, context):
-        """What changed in the answers of some registrations since a token of each, and a new token:
+        """Gives what changed in the answers of some registrations since a token of each, and a new token:
         the way back for a client that keeps a copy. docs/protocol.md tells the whole exchange.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -226,7 +226,7 @@ class PsoupServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The same again and again while the client stays: a round of parts whenever there is something
+        """Syncs again and again while the client stays: a round of parts whenever there is something
         new for a token. With `rounds` 1 it is a long poll.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -240,7 +240,7 @@ class PsoupServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Clock(self, request, context):
-        """What is known of the clocks of the store's servers; confirms jumps of its time, if asked to.
+        """Tells what is known of the clocks of the store's servers; confirms jumps of its time, if asked to.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -103,7 +103,7 @@ def _is_true(constant: Expression) -> bool:
 def _add(
     joined: Side, item: Side, number: int, factors: Sequence[JoinFactor], budget: _Budget
 ) -> tuple[Side, JoinStep]:
-    """What was joined before with one more item, by the factors that this makes usable."""
+    """Joins one more item to what was joined before, by the factors that this makes usable."""
     method = choose(joined, item, number, factors)
     budget.check(method.source)
     kept, candidates = [], 0

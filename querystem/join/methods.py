@@ -45,7 +45,7 @@ class PairSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """Where a step's pairs come from, and the condition that is left to evaluate for each."""
+    """A step's pairs come from `source`; `residual` is left to evaluate for each."""
 
     name: JoinMethod
     source: PairSource

@@ -169,7 +169,7 @@ class _CodedPlaces:
 
 
 def _side(op: Op) -> _SearchSide:
-    """Where a limit is put among values equal to it, so that the range holds or leaves them."""
+    """The side of equal values where a limit is put, so that the range holds or leaves them."""
     return "right" if op in (Op.GT, Op.LE) else "left"
 
 

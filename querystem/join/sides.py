@@ -82,7 +82,7 @@ def _at(places: Int64s | None, chosen: Int64s | None) -> Int64s | None:
 
 
 def true_pairs(left: Side, right: Side, pairs: Pairs, condition: Expression) -> Pairs:
-    """Those of the pairs for which a condition is true."""
+    """The pairs for which a condition is true."""
     if condition == TRUE:
         return pairs
     found = [_true(left, right, some, condition) for some in _blocks(pairs)]
