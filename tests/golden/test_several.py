@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from client_sdk import Client, Copies
+from client_sdk.copies import Copy
 from datastem.instants import from_micros
+from querystem.identity import slides
 from querystem.language import bind_query
 from tests.golden.several import SECOND_HALF, Line, lines
 from tests.oracle.clocks import Known
@@ -111,24 +113,41 @@ def test_store_after_the_engine_has_run(line: Line, client: Client) -> None:
 
 def _live(client: Client, line: Line) -> bytes:
     """Lives through all instants; the handle of the query, registered before the first row."""
-    for stream in line.streams.values():
-        client.define(stream.sql)
-    handle = client.register(line.sql)
-    copies = Copies.in_memory()
-    copies.keep("copy", line.sql)
+    _define(client, line)
+    handle = client.register(line.sql).handle
     for at in line.instants:
         _publish(client, line, at)
-        if at not in line.answers:
-            continue
-        answer = client.invoke(handle)
-        assert answer.now == from_micros(at)
-        assert _bag(answer.rows) == line.answers[at], at
-        assert client.ask(line.sql).rows == answer.rows
-        assert copies.sync(client).complete
-        assert copies["copy"].rows() == answer.rows
-        _slide(copies, line, at)
-    copies.close()
-    return handle.handle
+        if at in line.answers:
+            answer = client.invoke(handle)
+            assert answer.now == from_micros(at)
+            assert _bag(answer.rows) == line.answers[at], at
+            assert client.ask(line.sql).rows == answer.rows
+    return handle
+
+
+@every_line
+@pytest.mark.process
+@pytest.mark.timeout(600)
+def test_copies_without_engine(line: Line, without_engine: RunningStore, tenant: str) -> None:
+    with Client(without_engine.targets[0], tenant=tenant) as client, Copies.in_memory() as copies:
+        _define(client, line)
+        copies.keep("copy", line.sql)
+        slide = slides(bind_query(line.sql, line.schemas.get))
+        for at in line.instants:
+            _publish(client, line, at)
+            if at not in line.answers:
+                continue
+            assert copies.sync(client).complete
+            copy = copies["copy"]
+            assert copy.rows() == client.ask(line.sql).rows
+            assert _bag(copy.rows()) == line.answers[at], at
+            if slide:
+                _slide(copy, line, at)
+
+
+def _define(client: Client, line: Line) -> None:
+    for stream in line.streams.values():
+        client.define(stream.sql)
 
 
 def _publish(client: Client, line: Line, at: int) -> None:
@@ -141,11 +160,10 @@ def _publish(client: Client, line: Line, at: int) -> None:
         client.heartbeat(name, from_micros(at))
 
 
-def _slide(copies: Copies, line: Line, at: int) -> None:
-    """Until a row comes, a copy shows later instants without a connection, as far as it says."""
-    copy = copies["copy"]
+def _slide(copy: Copy, line: Line, at: int) -> None:
+    """Until a row comes, a copy of combinations shows later instants without a connection."""
     for later, expected in line.answers.items():
-        if later > at and line.is_still(at, later) and copy.state.fresh(from_micros(later)):
+        if later > at and line.is_still(at, later):
             assert _bag(copy.rows(now=from_micros(later))) == expected, (at, later)
 
 
