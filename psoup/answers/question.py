@@ -12,7 +12,7 @@ from datastem.schema import StreamSchema
 from psoup.answers.caches import Memo
 from psoup.lookup import TenantStreams, find_registration
 from psoup.store import State
-from querystem.language import bind_query, bind_window
+from querystem.language import bind_query, bring_window
 from querystem.pace import spending
 from querystem.query import Query
 from querystem.refresh import RefreshOn
@@ -124,7 +124,7 @@ def read_texts(memo: Memo, texts: StoredTexts) -> Query:
         return query
     spending()(len(texts.window) * _UNITS)
     period = None if texts.unrefreshed else query.period
-    query = query.with_window(bind_window(texts.window, texts.schemas[0], period))
+    query = bring_window(texts.window, query, texts.schemas, period)
     memo.put(_reading_key(texts), query, len(texts.window) * _HELD)
     return query
 

@@ -36,7 +36,7 @@ from querystem.language.template_cache import TemplateCache
 from querystem.language.template_rows import BoundRows, bind_rows
 from querystem.language.templates import Template, bind_query, prepare
 from querystem.language.texts import expression_text, refresh_text, window_text
-from querystem.language.windows import bind_window
+from querystem.language.windows import bind_window, bring_window
 
 __all__ = [
     "BindProblem",
@@ -62,6 +62,7 @@ __all__ = [
     "bind_query",
     "bind_rows",
     "bind_window",
+    "bring_window",
     "expression_text",
     "parse_statement",
     "prepare",

@@ -26,6 +26,7 @@ from querystem.language.errors import (
 from querystem.language.literals import TIMESTAMP_FORM, read_timestamp
 from querystem.language.names import nearest, suggest
 from querystem.language.scan import MAX_WINDOW, TokenReader, check_length, scan, span_of
+from querystem.query import Query
 from results.window import (
     UNBOUNDED,
     Bound,
@@ -69,6 +70,21 @@ def bind_window(
         for schema in several:
             check_retention(windows[0], schema, span, period)
         return windows[0]
+
+
+def bring_window(
+    text: str, query: Query, schemas: Sequence[StreamSchema], period: int | None
+) -> Query:
+    """The query with the window that an invoke brings; `schemas` are those of its legs' streams.
+
+    Raises QueryError as `bind_window` does, and where the window mixes event and arrival time.
+    """
+    common = [s for leg, s in zip(query.legs, schemas, strict=True) if not leg.own]
+    brought = query.with_window(bind_window(text, common, period))
+    with located(text):
+        windows = [leg.window for leg in brought.legs]
+        check_clocks(schemas, windows, [Span(0, len(text))] * len(windows))
+    return brought
 
 
 def read_window(
