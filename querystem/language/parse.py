@@ -106,6 +106,7 @@ def _last_words(token: Token, tokens: Sequence[Token]) -> list[str]:
 
 _WORDS = [*sorted(WINDOW_WORDS), "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET"]
 _INSTEAD = {
+    "INTERVAL": "write INTERVAL '10' MINUTE, INTERVAL '-10' MINUTE or :n * INTERVAL '1' MINUTE",
     "FETCH": "write LIMIT number",
     "TOP": "write LIMIT number after ORDER BY",
     "FILTER": "write the condition inside: count(CASE WHEN condition THEN 1 END)",
