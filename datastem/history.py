@@ -104,6 +104,12 @@ class History:
             found = found.take(self.runs.ends(found) > cut)
         return found.take(np.argsort(found.ids))
 
+    def current_at(self, keys: Int64s, instants: Int64s, highs: Int64s) -> Int64s:
+        """The id of the row of each key that was current at an instant, as known from ids below a
+        high one; −1 where none was."""
+        found = self.runs.last_at(keys, instants, highs)
+        return np.where(found.ops == OP_ROW, found.ids, -1)
+
     def changed(self, old: int, new: int, instant: int) -> tuple[KeyedRows, KeyedRows]:
         """The rows that were current as known from ids below `old` and no longer are from ids below
         `new`, and the rows that have become current; by ascending id.

@@ -108,6 +108,19 @@ class KeyedRows:
             doubt = doubt[low[doubt] < high[doubt]]
         return first, low, stop
 
+    def last_at(self, keys: Int64s, instants: Int64s, highs: Int64s) -> Int64s:
+        """For each key the place of its last row with a ts up to an instant and an id below a high
+        one; −1 without such a row."""
+        first, after, _ = self.find(KeyedRows(keys, instants, keys, _NO_OPS))
+        place = after - 1
+        # Late rows are few: those whose row was not known yet go back a row at a time.
+        unknown = np.flatnonzero((place >= first) & (self.ids[place] >= highs))
+        while len(unknown):
+            place[unknown] -= 1
+            left = place[unknown]
+            unknown = unknown[(left >= first[unknown]) & (self.ids[left] >= highs[unknown])]
+        return np.where(place >= first, place, -1)
+
 
 _NO_IDS: Int64s = np.empty(0, np.int64)
 _NO_OPS: Int8s = np.empty(0, np.int8)
@@ -162,6 +175,21 @@ class SortedRuns:
         if len(found) == 1:
             return found[0]
         return KeyedRows.joined(found).sorted().last_of_each()
+
+    def last_at(self, keys: Int64s, instants: Int64s, highs: Int64s) -> KeyedRows:
+        """For each key its last row with a ts up to an instant and an id below a high one; an id of
+        −1 where there is none."""
+        ts, ids = np.full(len(keys), SINCE_EVER), np.full(len(keys), -1)
+        ops = np.zeros(len(keys), np.int8)
+        for run in self.runs:
+            place = run.last_at(keys, instants, highs)
+            found = np.flatnonzero(place >= 0)
+            place = place[found]
+            # Ids ascend from run to run, so of rows of one ts the one found last is the later.
+            later = run.ts[place] >= ts[found]
+            found, place = found[later], place[later]
+            ts[found], ids[found], ops[found] = run.ts[place], run.ids[place], run.ops[place]
+        return KeyedRows(keys, ts, ids, ops)
 
     def between(self, low: int, high: int) -> KeyedRows:
         """The rows with ids in `[low, high)`, in no order."""

@@ -55,7 +55,7 @@ def slides(query: Query) -> bool:
 def _combines(source: Source | Item) -> bool:
     match source:
         case Leg():
-            return True
+            return source.as_of is None
         case Query():
             return slides(source)
         case From(items, _, subqueries):

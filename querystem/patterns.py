@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datastem.schema import StreamSchema
 from querystem.expressions import Call, ColumnRef, Expression, Op
 from querystem.query import (
+    AsOf,
     From,
     Item,
     LeftJoin,
@@ -53,6 +54,9 @@ def pattern_of(query: Query, schemas: Schemas) -> Pattern:
 def source_pattern(source: Source | Item, schemas: Schemas) -> Pattern:
     """The update pattern of the rows a query is about."""
     match source:
+        case Leg(as_of=AsOf(row=row)):
+            # A late row of the stream changes what was current; what was known never changes.
+            return Pattern.STR if row is None else Pattern.MON
         case Leg(stream, _, window):
             return _leaf(window, schemas(stream))
         case Query():

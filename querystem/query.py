@@ -58,16 +58,33 @@ class SortKey:
 
 
 @dataclass(frozen=True)
+class AsOf:
+    """The instant, and the key, that a row of a keyed stream is looked up by, for each combination
+    of the items before: the row that was current then.
+
+    `keys` are the values of the stream's KEY, in its order. With `row`, the row id of a row of
+    `stream`, only what was known at that row's position counts.
+    """
+
+    instant: Expression
+    keys: tuple[Expression, ...]
+    row: Expression | None = None
+    stream: str = ""
+
+
+@dataclass(frozen=True)
 class Leg:
     """A reference to a stream: the rows that its window holds and for which `where` is true.
 
-    Where the window is the leg's `own`, it stays when a caller brings another window.
+    Where the window is the leg's `own`, it stays when a caller brings another window. A leg with
+    `as_of` has no window: its rows are looked up one by one.
     """
 
     stream: str
     where: Expression
     window: Window
     own: bool = False
+    as_of: AsOf | None = None
 
     @cached_property
     def predicate_key(self) -> str:
@@ -394,7 +411,17 @@ def _query_json(query: Query, predicates: bool) -> dict[str, Any]:
 def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
     where = {"where": to_json(leg.where)} if predicates else {}
     own = {"own": True} if leg.own else {}
-    return {"stream": leg.stream, **where, "window": window_to_json(leg.window), **own}
+    as_of = {} if leg.as_of is None else {"as_of": _as_of_json(leg.as_of)}
+    return {"stream": leg.stream, **where, "window": window_to_json(leg.window), **own, **as_of}
+
+
+def _as_of_json(as_of: AsOf) -> dict[str, Any]:
+    return {
+        "instant": to_json(as_of.instant),
+        "keys": [to_json(key) for key in as_of.keys],
+        "row": None if as_of.row is None else to_json(as_of.row),
+        "stream": as_of.stream,
+    }
 
 
 def _from_json(source: From, predicates: bool) -> dict[str, Any]:
@@ -475,7 +502,15 @@ def _subquery(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> SubQu
 def _leg(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Leg:
     where = form["where"] if "where" in form else next(predicates)
     window, own = window_from_json(form["window"]), form.get("own", False)
-    return Leg(form["stream"], from_json(where), window, own)
+    as_of = _as_of(form["as_of"]) if "as_of" in form else None
+    return Leg(form["stream"], from_json(where), window, own, as_of)
+
+
+def _as_of(form: Mapping[str, Any]) -> AsOf:
+    row = form["row"]
+    keys = tuple(from_json(key) for key in form["keys"])
+    known = None if row is None else from_json(row)
+    return AsOf(from_json(form["instant"]), keys, known, form["stream"])
 
 
 def _item(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Item:

@@ -19,10 +19,11 @@ from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold
 from psoup.answers.leg_rows import LegMatchers, LegRows, chosen_rows, gathered
 from psoup.answers.plan import Plan
+from psoup.answers.versions import StoredVersions
 from psoup.errors import TooMuchWork
 from psoup.store import Position
 from querystem.aggregate import Partial, finish, merge, partial
-from querystem.combine import Combining, leg_reads
+from querystem.combine import Combining, LegInput, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
 from querystem.grouping import Grouping
 from querystem.join import JoinStep, TooManyPairs
@@ -152,11 +153,11 @@ class JoinLimits:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """The combinations of a plan's legs, and how they were found: the rows of each leg, the steps
-    of the join."""
+    """The combinations of a plan's legs, and how they were found: the rows of each leg, None where
+    they are looked up, and the steps of the join."""
 
     rows: pa.RecordBatch
-    leg_counts: tuple[int, ...]
+    leg_counts: tuple[int | None, ...]
     steps: Sequence[JoinStep]
 
 
@@ -169,14 +170,23 @@ def combined(
     """
     query = plan.query
     reads = leg_reads(query)
-    batches = [rows.gather(rows.picked(), names) for rows, names in zip(legs, reads, strict=True)]
+    inputs = [_input(plan, rows, names) for rows, names in zip(legs, reads, strict=True)]
     combining = Combining(SINCE_EVER if plan.now is None else plan.now, limits.pairs, [])
     try:
-        found = combining.source_rows(query, batches, parts)
+        found = combining.source_rows(query, inputs, parts)
     except TooManyPairs as many:
         raise _too_many(many) from None
-    counts = tuple(batch.num_rows for batch in batches)
+    counts = tuple(len(one) if isinstance(one, pa.RecordBatch) else None for one in inputs)
     return Combined(found, counts, combining.steps)
+
+
+def _input(plan: Plan, rows: LegRows, reads: frozenset[str]) -> LegInput:
+    """The rows of a leg, or where they are looked up, all versions of its stream's rows."""
+    as_of = rows.leg.leg.as_of
+    if as_of is None:
+        return rows.gather(rows.picked(), reads)
+    other = next((leg.stem for leg in plan.legs if leg.leg.stream == as_of.stream), None)
+    return StoredVersions(rows.leg, rows.matcher, other)
 
 
 def _too_many(many: TooManyPairs) -> TooMuchWork:

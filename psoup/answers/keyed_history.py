@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from datastem.arrays import Int64s
 from datastem.caches import LruCache
 from datastem.codec import HISTORY_COLUMNS
 from datastem.history import History
@@ -98,6 +99,11 @@ class KeyedView:
             key = (*key, limit, history.high)
         (rows,) = self.stream.remembered(key, lambda: (history.current(high, instant, limit),))
         return rows
+
+    def current_at(self, keys: Int64s, instants: Int64s, highs: Int64s) -> Int64s:
+        """The id of the row of each key, given by its digest, that was current at an instant, as
+        known from ids below a high one; −1 where none was."""
+        return self.stream.at(self.seen, self.stem, SINCE_EVER).current_at(keys, instants, highs)
 
     def changed(self, old: int, now: int, cut: int | None) -> tuple[KeyedRows, KeyedRows] | None:
         """The rows current at `old`, a high id of which NOW was `now`, that are no longer so now;

@@ -7,10 +7,11 @@ are joined, set operations done, queries inside queries answered.
     combining    the walk over the tree
     rows         the rows of one item, on their way
     sets         UNION, INTERSECT, EXCEPT
+    lookups      rows of keyed streams as of other rows
     subqueries   EXISTS, ANY and scalar queries inside expressions
 """
 
-from querystem.combine.combining import Combining
+from querystem.combine.combining import Combining, LegInput
 from querystem.combine.reads import leg_reads
 
-__all__ = ["Combining", "leg_reads"]
+__all__ = ["Combining", "LegInput", "leg_reads"]

@@ -7,8 +7,9 @@ the order of FROM. So whatever orders rows by (ts, row_id) orders combinations t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +17,18 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.instants import SINCE_EVER
 from datastem.types import TIMESTAMP
-from querystem.combine.reads import from_reads, side_reads
+from querystem.combine.lookups import Versions, look_up
+from querystem.combine.reads import from_reads, lookup_reads, side_reads
 from querystem.combine.rows import ItemRows, one_number, side_by_side
 from querystem.combine.sets import united
 from querystem.combine.subqueries import value_of
 from querystem.evaluate import kept_rows, project, rows_or_groups
-from querystem.expressions import TRUE, Expression
+from querystem.expressions import TRUE, Expression, columns_of
 from querystem.identity import parts_of, row_ids, slides
-from querystem.join import JoinStep, join
+from querystem.join import JoinStep, join, without_items
 from querystem.kernel import matches
 from querystem.query import (
+    AsOf,
     From,
     Item,
     LeftJoin,
@@ -37,7 +40,9 @@ from querystem.query import (
     subquery_column,
 )
 
-Legs = Iterator[pa.RecordBatch]
+# Of each leg its rows; or, where they are looked up, all versions of them.
+LegInput: TypeAlias = pa.RecordBatch | Versions
+Legs: TypeAlias = Iterator[LegInput]
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Combining:
     steps: list[JoinStep]
 
     def source_rows(
-        self, query: Query, legs: Iterable[pa.RecordBatch], parts: bool = False
+        self, query: Query, legs: Iterable[LegInput], parts: bool = False
     ) -> pa.RecordBatch:
         """The rows of a query's source. `legs` are the rows of each leg, by ascending id, with the
         columns that `leg_reads` tells.
@@ -65,7 +70,7 @@ class Combining:
 
     def _source(self, query: Query, legs: Legs, parts: bool) -> pa.RecordBatch:
         if isinstance(query.source, Leg):
-            return next(legs)
+            return _leg_batch(legs)
         found = self._from(query.source, query.reads, legs)
         columns = {name: found.columns[name] for name in query.reads - {"ts", "row_id"}}
         if "row_id" in query.reads or parts or not columns:
@@ -79,18 +84,34 @@ class Combining:
 
     def _from(self, source: From, wanted: Collection[str], legs: Legs) -> ItemRows:
         names = from_reads(source, wanted)
-        items, inputs = [], []
-        for number, item in enumerate(source.items):
-            reads = side_reads(number, source.on, wanted=names)
-            items.append(self._item(item, reads, legs))
-            inputs.append(items[-1].batch(number, reads))
-        found = side_by_side(items, self._places(inputs, source.on), names)
+        found = self._combinations(source, names, legs)
         for number, subquery in enumerate(source.subqueries):
             column = {subquery_column(number): self._value(subquery, found, legs)}
             found = ItemRows({**found.columns, **column}, found.ts, found.parts)
-        return found if source.where == TRUE else _matching(found, source.where)
+        return _matching(found, source.where)
 
-    def _places(self, inputs: list[pa.RecordBatch], on: Expression) -> tuple[Int64s, ...]:
+    def _combinations(self, source: From, names: frozenset[str], legs: Legs) -> ItemRows:
+        """Items are joined; then rows of keyed streams are looked up, for what has been joined."""
+        reads = [side_reads(n, source.on, wanted=names) for n in range(len(source.items))]
+        items, versions = list[ItemRows](), dict[int, Versions]()
+        for number, item in enumerate(source.items):
+            if isinstance(item, Leg) and item.as_of is not None:
+                versions[number] = _versions(legs)
+                items.append(ItemRows.nobody())
+            else:
+                items.append(self._item(item, reads[number], legs))
+        on, later = without_items(source.on, versions)
+        places = self._places([rows.batch(n, reads[n]) for n, rows in enumerate(items)], on)
+        for number, known in versions.items():
+            as_of = _as_of(source.items[number])
+            joined = side_by_side(items, places, lookup_reads(source.items))
+            found = look_up(as_of, known, joined.whole(), reads[number])
+            kept = np.flatnonzero(found.places >= 0)
+            items[number], places = found.rows, [one[kept] for one in places]
+            places[number] = found.places[kept]
+        return _matching(side_by_side(items, places, {*names, *columns_of(later)}), later)
+
+    def _places(self, inputs: Sequence[pa.RecordBatch], on: Expression) -> Sequence[Int64s]:
         joined = join(inputs, on, self.most_pairs)
         self.steps.extend(joined.steps)
         return joined.places
@@ -98,7 +119,7 @@ class Combining:
     def _item(self, item: Item, reads: frozenset[str], legs: Legs) -> ItemRows:
         match item:
             case Leg():
-                return ItemRows.of_leg(next(legs))
+                return _leg_rows(legs)
             case Query():
                 return self._query(item, legs)
             case SetOperation(_, queries):
@@ -107,10 +128,20 @@ class Combining:
                 return self._left_join(item, reads, legs)
 
     def _left_join(self, item: LeftJoin, reads: frozenset[str], legs: Legs) -> ItemRows:
-        sides = side_reads(0, item.on, wanted=reads), side_reads(1, item.on, wanted=reads)
+        by = lookup_reads((item.right,))
+        sides = side_reads(0, item.on, wanted=reads | by), side_reads(1, item.on, wanted=reads)
         left = self._from(item.left, sides[0], legs)
-        right = self._item(item.right, sides[1], legs)
-        found = self._places([left.batch(0, sides[0]), right.batch(1, sides[1])], item.on)
+        if isinstance(item.right, Leg) and item.right.as_of is not None:
+            looked_up = look_up(
+                item.right.as_of, _versions(legs), left.batch(0, sides[0]), sides[1]
+            )
+            right, pairs = looked_up.rows, looked_up.pairs
+            both = side_by_side([left, right], pairs, {*columns_of(item.on)})
+            true = np.flatnonzero(matches(item.on, both.whole()))
+            found: Sequence[Int64s] = [one[true] for one in pairs]
+        else:
+            right = self._item(item.right, sides[1], legs)
+            found = self._places([left.batch(0, sides[0]), right.batch(1, sides[1])], item.on)
         alone = np.setdiff1d(np.arange(len(left)), found[0])
         nobody = np.full(len(alone), -1)
         places = np.concatenate([found[0], alone]), np.concatenate([found[1], nobody])
@@ -142,6 +173,27 @@ def _columns(outputs: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _matching(rows: ItemRows, where: Expression) -> ItemRows:
-    names = list(rows.columns)
-    batch = pa.RecordBatch.from_arrays([rows.columns[name] for name in names], names=names)
-    return rows.take(np.flatnonzero(matches(where, batch)))
+    if where == TRUE:
+        return rows
+    return rows.take(np.flatnonzero(matches(where, rows.whole())))
+
+
+def _leg_rows(legs: Legs) -> ItemRows:
+    return ItemRows.of_leg(_leg_batch(legs))
+
+
+def _leg_batch(legs: Legs) -> pa.RecordBatch:
+    rows = next(legs)
+    assert isinstance(rows, pa.RecordBatch), "the leg has a window"
+    return rows
+
+
+def _versions(legs: Legs) -> Versions:
+    versions = next(legs)
+    assert not isinstance(versions, pa.RecordBatch), "the leg's rows are looked up"
+    return versions
+
+
+def _as_of(item: Item) -> AsOf:
+    assert isinstance(item, Leg) and item.as_of is not None
+    return item.as_of

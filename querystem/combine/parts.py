@@ -37,7 +37,7 @@ def is_selection(source: Source | Item) -> bool:
     no repeats removed, no limits, and no windows over queries."""
     match source:
         case Leg():
-            return True
+            return source.as_of is None
         case From(items, _, subqueries):
             return not subqueries and all(is_selection(item) for item in items)
         case SetOperation(_, queries):

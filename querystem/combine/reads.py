@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from querystem.expressions import Expression, columns_of
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, item_column
@@ -19,11 +19,18 @@ def leg_reads(query: Query) -> tuple[frozenset[str], ...]:
 def from_reads(source: From, wanted: Collection[str]) -> frozenset[str]:
     """The columns that are read of the combinations of a From, where somebody wants some of
     them."""
-    names = {*wanted, *columns_of(source.where)}
+    names = {*wanted, *columns_of(source.where), *lookup_reads(source.items)}
     for subquery in source.subqueries:
         names |= side_reads(0, subquery.on)
         names |= side_reads(0, subquery.operand) if subquery.operand is not None else set()
     return frozenset(names)
+
+
+def lookup_reads(items: Sequence[Item]) -> frozenset[str]:
+    """The columns that rows of keyed streams are looked up by."""
+    looked_up = [item.as_of for item in items if isinstance(item, Leg) and item.as_of]
+    by = [one for as_of in looked_up for one in (as_of.instant, *as_of.keys, as_of.row)]
+    return frozenset(name for one in by if one is not None for name in columns_of(one))
 
 
 def side_reads(
@@ -60,5 +67,6 @@ def _item_legs(item: Item, wanted: frozenset[str]) -> Iterator[frozenset[str]]:
             for query in queries:
                 yield from _query_reads(query)
         case LeftJoin(left, right, on):
-            yield from _from_legs(left, side_reads(0, on, wanted=wanted))
+            names = wanted | lookup_reads((right,))
+            yield from _from_legs(left, side_reads(0, on, wanted=names))
             yield from _item_legs(right, side_reads(1, on, wanted=wanted))

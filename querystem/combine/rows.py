@@ -34,6 +34,11 @@ class ItemRows:
         ts = rows.column("ts").view(pa.int64()).to_numpy()
         return cls(columns, ts, (rows.column("row_id").to_numpy(),))
 
+    @classmethod
+    def nobody(cls) -> ItemRows:
+        """One row that stands for none."""
+        return cls({}, np.array([SINCE_EVER]), (np.array([-1]),))
+
     def __len__(self) -> int:
         return len(self.ts)
 
@@ -60,6 +65,12 @@ class ItemRows:
             return pa.RecordBatch.from_arrays([nothing], names=[item_column(number, "")])
         columns = [self.columns[name] for name in names]
         names = [item_column(number, name) for name in names]
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+    def whole(self) -> pa.RecordBatch:
+        """All columns, by the names they have."""
+        names = [*self.columns] or [""]
+        columns = [*self.columns.values()] or [pa.nulls(len(self))]
         return pa.RecordBatch.from_arrays(columns, names=names)
 
     def within(self, window: Window, now: int) -> ItemRows:

@@ -6,7 +6,7 @@ are asked about: those that find a partner exist, or have a value.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from querystem.ordering import ascending, descending, first
 from querystem.query import Query, SubQuery, SubQueryKind, item_column
 
 # Which rows of two batches go together.
-Join = Callable[[list[pa.RecordBatch], Expression], tuple[Int64s, ...]]
+Join = Callable[[Sequence[pa.RecordBatch], Expression], Sequence[Int64s]]
 
 
 def value_of(subquery: SubQuery, outer: ItemRows, inner: ItemRows, join: Join) -> pa.Array:
@@ -46,7 +46,7 @@ class _Pairs:
         self.outer, self.inner = outer, inner
         self._join = join
 
-    def places(self, on: Expression) -> tuple[Int64s, ...]:
+    def places(self, on: Expression) -> Sequence[Int64s]:
         """The places of the rows of all pairs for which `on` is true."""
         sides = [
             rows.batch(number, side_reads(number, on))

@@ -11,7 +11,8 @@ places of the rows of each combination
 
 from __future__ import annotations
 
+from querystem.join.factors import without_items
 from querystem.join.joining import Joined, JoinStep, TooManyPairs, join
 from querystem.join.methods import JoinMethod
 
-__all__ = ["JoinMethod", "JoinStep", "Joined", "TooManyPairs", "join"]
+__all__ = ["JoinMethod", "JoinStep", "Joined", "TooManyPairs", "join", "without_items"]

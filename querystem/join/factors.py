@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from datastem.types import BOOLEAN
 from querystem.expressions import TRUE, Call, Expression, Op, columns_of
 
 _MIRROR = {Op.EQ: Op.EQ, Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
@@ -44,6 +45,23 @@ def _conjuncts(on: Expression) -> Iterator[Expression]:
             yield from _conjuncts(arg)
     else:
         yield on
+
+
+def without_items(on: Expression, numbers: Collection[int]) -> tuple[Expression, Expression]:
+    """The factors of a condition that read none of some items, and those that do."""
+    factors = join_factors(on)
+    parted = (
+        [one.condition for one in factors if one.items.isdisjoint(numbers)],
+        [one.condition for one in factors if not one.items.isdisjoint(numbers)],
+    )
+    return conjunction(parted[0]), conjunction(parted[1])
+
+
+def conjunction(conditions: Sequence[Expression]) -> Expression:
+    """The condition that all of some are true."""
+    if len(conditions) < 2:
+        return conditions[0] if conditions else TRUE
+    return Call(Op.AND, tuple(conditions), BOOLEAN)
 
 
 def items_of(expression: Expression) -> frozenset[int]:

@@ -9,10 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from datastem.types import BOOLEAN
-from querystem.expressions import TRUE, Call, Expression, Op
+from querystem.expressions import Expression, Op
 from querystem.join.equality import HashJoin
-from querystem.join.factors import Comparison, JoinFactor, comparison
+from querystem.join.factors import Comparison, JoinFactor, comparison, conjunction
 from querystem.join.ranges import RangeJoin, bounds_of
 from querystem.join.sides import PAIRS_AT_ONCE, Pairs, Side
 from querystem.pace import spending
@@ -78,10 +77,9 @@ def _has_many(equal: HashJoin) -> bool:
 
 def _residual(found: dict[Expression, Comparison | None], used: Sequence[Comparison]) -> Expression:
     """The conjunction of all conditions but the used ones."""
-    rest = [condition for condition, one in found.items() if one is None or one not in used]
-    if len(rest) < 2:
-        return rest[0] if rest else TRUE
-    return Call(Op.AND, tuple(rest), BOOLEAN)
+    return conjunction(
+        [condition for condition, one in found.items() if one is None or one not in used]
+    )
 
 
 def _range(
