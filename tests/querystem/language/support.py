@@ -161,17 +161,17 @@ def _show_leg(leg: Leg) -> str:
 def _group_names(grouping: Grouping) -> dict[str, str]:
     keys = {key_name(number): show(key) for number, key in enumerate(grouping.keys)}
     aggregates = {
-        aggregate_name(number): _aggregate(aggregate)
+        aggregate_name(number): show_aggregate(aggregate)
         for number, aggregate in enumerate(grouping.aggregates)
     }
     return keys | aggregates
 
 
-def _aggregate(aggregate: Aggregate) -> str:
+def show_aggregate(aggregate: Aggregate, names: Mapping[str, str] = NAMES) -> str:
     if aggregate.argument is None:
         return aggregate.function.value
     distinct = "DISTINCT " if aggregate.distinct else ""
-    return f"{aggregate.function.value}({distinct}{show(aggregate.argument)})"
+    return f"{aggregate.function.value}({distinct}{show(aggregate.argument, names)})"
 
 
 def _sort_key(key: SortKey, names: Mapping[str, str], stream: str) -> str:
