@@ -97,13 +97,13 @@ def names_of(query: Query) -> Quoted:
 def sql_of(query: Query) -> str:
     names = names_of(query)
     outputs = ", ".join(f'{show(one.expression, names)} AS "{one.name}"' for one in query.outputs)
+    text = f"SELECT {'DISTINCT ' if query.distinct else ''}{outputs} FROM "
     source = query.source
     if isinstance(source, Leg):
-        sources, on = [leg_sql(source)], TRUE
+        text += leg_sql(source)
     else:
-        sources, on = [item_sql(n, item) for n, item in enumerate(source.items)], source.on
-    text = f"SELECT {'DISTINCT ' if query.distinct else ''}{outputs} FROM {', '.join(sources)}"
-    text += where_sql(on)
+        text += ", ".join(item_sql(number, item) for number, item in enumerate(source.items))
+        text += where_sql(source.on)
     if query.grouping is not None and query.grouping.keys:
         text += f" GROUP BY {', '.join(f'({show(key, ROWS)})' for key in query.grouping.keys)}"
     return text if query.having == TRUE else f"{text} HAVING {show(query.having, names)}"
