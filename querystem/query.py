@@ -38,7 +38,7 @@ from querystem.expressions import (
 )
 from querystem.grouping import Function, Grouping, grouping_from_json, grouping_to_json
 from querystem.refresh import Refresh, RefreshEvery, refresh_from_json, refresh_to_json
-from results.window import Window, window_from_json, window_to_json
+from results.window import Window, depends_on_now, window_from_json, window_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +226,12 @@ class Query:
         """The references to streams, in the order of the text."""
         return tuple(_legs(self))
 
+    @cached_property
+    def moving(self) -> tuple[bool, ...]:
+        """Whether NOW moves the rows of each leg: by its window, or by one over a query that it
+        stands in."""
+        return tuple(_moving(self, False))
+
     @property
     def leg(self) -> Leg:
         """The leg of a query whose source is one."""
@@ -358,6 +364,25 @@ def _legs(source: Source | Item) -> Iterator[Leg]:
                 yield from _legs(query)
         case Query():
             yield from _legs(source.source)
+
+
+def _moving(source: Source | Item, around: bool) -> Iterator[bool]:
+    """Whether NOW moves each leg, where it moves all that is `around` the source or not."""
+    match source:
+        case Leg():
+            yield around or depends_on_now(source.window)
+        case From(items, _, subqueries):
+            for item in (*items, *(one.query for one in subqueries)):
+                yield from _moving(item, around)
+        case LeftJoin(left, right):
+            yield from _moving(left, around)
+            yield from _moving(right, around)
+        case SetOperation(_, queries):
+            for query in queries:
+                yield from _moving(query, around)
+        case Query():
+            over = source.over is not None and depends_on_now(source.over)
+            yield from _moving(source.source, around or over)
 
 
 def _changed(source: Source, change: Callable[[Leg], Leg]) -> Source:

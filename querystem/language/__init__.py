@@ -1,9 +1,12 @@
 """The query language: a text becomes a bound query, a window or a definition.
 
     scan ─> statements                                            CREATE STREAM, DROP STREAM
-    scan ─> parse (dialect) ─> select ─> templates                SELECT, bound and filled in
-                               ├─> clauses (bind)                 FROM … LIMIT, with expressions
-                               └─> windows                        BEGIN … END …, RANGE, ROWS, …
+    scan ─> parse ─> select ─> templates                          queries, bound and filled in
+            │        ├─> sources (scope, rewrite)                 FROM, joins, inner queries, WITH
+            │        ├─> clauses (bind)                           the other clauses, expressions
+            │        └─> tails ─> windows                         BEGIN … END …, RANGE, ROWS, …
+            └─> frames, grammar (dialect)                         tokens become a tree
+    push ─> templates                                             conditions go down to streams
     template_rows ─> templates                                    one text with many rows of values
     template_cache ─> templates                                   a text like earlier ones
 

@@ -183,10 +183,30 @@ class Binder:
             raise SyntaxProblem(
                 "comparisons can't be chained", node_span(node), hint="use AND, or parentheses"
             )
+        self._refuse_age(node)
         op = _COMPARISONS[type(node)]
         return compare(
             op, self.bind(node.this), self.bind(node.args["expression"]), node_span(node)
         )
+
+    def _refuse_age(self, node: exp.Expr) -> None:
+        """Refuses `NOW - 5 < ts`, with the window to write instead."""
+        for side, other in (
+            (node.this, node.args["expression"]),
+            (node.args["expression"], node.this),
+        ):
+            if not isinstance(side, exp.Sub) or not isinstance(
+                side.args["expression"], exp.Literal
+            ):
+                continue
+            clock, seconds = side.this, side.args["expression"]
+            plain = isinstance(clock, exp.Column) and clock.args.get("table") is None
+            if plain and is_clock(clock.name) and not self.scope.has(clock.name.lower()):
+                window = f"RANGE {seconds.this} SECONDS"
+                of = other.args.get("table") if isinstance(other, exp.Column) else None
+                one = f", or WINDOW({window}) after {of.name}" if of is not None else ""
+                hint = f"write {window} at the end of the query{one}"
+                raise refuse_clock(node_span(node), hint)
 
     def _is_not_distinct(self, node: exp.Expr) -> Typed:
         consume(node, "this", "expression")

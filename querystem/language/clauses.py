@@ -24,7 +24,7 @@ from querystem.language.literals import Typed
 from querystem.language.names import write_name
 from querystem.language.normal import sort_key
 from querystem.language.scope import Scope
-from querystem.language.tree import consume, node_span
+from querystem.language.tree import consume, is_query, node_span
 from querystem.query import Output, SortKey
 
 
@@ -232,7 +232,7 @@ def _mixed(select: exp.Expr) -> frozenset[int]:
     for clause in ("expressions", "having", "order"):
         part = select.args.get(clause) or []
         for root in part if isinstance(part, list) else [part]:
-            for node in filter(is_aggregate, root.walk()):
+            for node in filter(is_aggregate, root.walk(prune=is_query)):
                 found.update(_with_parents(node))
     return frozenset(found)
 

@@ -5,13 +5,14 @@
     │   │                     WRONG_STATEMENT, NOT_SUPPORTED
     │   └── NotYet            NOT_YET
     ├── BindProblem           BAD_NAME, DUPLICATE_NAME, BAD_OPTION, TOO_MANY_COLUMNS, NOT_GROUPED,
-    │   │                     NOT_SELECTED, MISPLACED_AGGREGATE
+    │   │                     NOT_SELECTED, MISPLACED_AGGREGATE, AMBIGUOUS_NAME, UNUSED_NAME,
+    │   │                     TOO_MANY_REFERENCES
     │   ├── UnknownStream     UNKNOWN_STREAM
     │   ├── UnknownColumn     UNKNOWN_COLUMN
     │   ├── UnknownFunction   UNKNOWN_FUNCTION
     │   └── UnknownParameter  UNKNOWN_PARAMETER
     ├── TypeProblem           TYPE_MISMATCH, BAD_LITERAL, BAD_TYPE, BAD_VALUE
-    ├── WindowProblem         BAD_WINDOW, WINDOW_PAST_RETENTION
+    ├── WindowProblem         BAD_WINDOW, WINDOW_PAST_RETENTION, MIXED_CLOCKS
     └── RefreshProblem        BAD_REFRESH
 
 Reasons are stable names for programs; messages are for people and may change.

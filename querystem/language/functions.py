@@ -204,12 +204,16 @@ def is_clock(name: str) -> bool:
     return name.lower() in _CLOCKS
 
 
-def refuse_clock(span: Span) -> SyntaxProblem:
+_AT_END = (
+    "write the window at the end of the query: RANGE 5 SECONDS, or BEGIN NOW - 1 HOUR END NOW"
+)
+
+
+def refuse_clock(span: Span, hint: str = _AT_END) -> SyntaxProblem:
     return SyntaxProblem(
         "NOW stands only in windows",
         span,
-        hint="write the window at the end of the query: RANGE 5 SECONDS, or BEGIN NOW - 1 HOUR END"
-        " NOW",
+        hint=hint,
         reason="NOT_SUPPORTED",
     )
 

@@ -48,9 +48,12 @@ class QueryParser(ExpressionParser):
         first, ctes = self._curr, self._with()
         query = self._set_operation()
         for name, part in self._whole().items():
-            query.set(name, part)
+            if part is not None:
+                query.set(name, part)
         if self._curr.token_type in _SET_OPERATORS:
-            self.raise_error("ORDER BY and LIMIT before a set operation need parentheses")
+            self.raise_error(
+                "before a set operation ORDER BY and LIMIT need parentheses around the query"
+            )
         if ctes:
             query.set("ctes", ctes)
         self._spread(first, query)
@@ -77,7 +80,7 @@ class QueryParser(ExpressionParser):
         if name is None:
             self.raise_error("expected a name after WITH")
         if self._curr.token_type == TokenType.L_PAREN:
-            self.raise_error("WITH takes no list of columns; name the outputs with AS")
+            self.raise_error("no list of columns follows the name; name the outputs with AS")
         self._expect(TokenType.ALIAS, "AS")
         self._expect(TokenType.L_PAREN, "( after AS")
         query = self._query()
@@ -210,6 +213,8 @@ class QueryParser(ExpressionParser):
 
     def _conditions(self, join: exp.Expr, kind: str) -> None:
         if kind == "CROSS":
+            if self._curr.token_type in (TokenType.ON, TokenType.USING):
+                self.raise_error("no condition follows CROSS JOIN; write JOIN")
             return
         if self._match(TokenType.ON):
             join.set("on", self._needed(self._parse_disjunction()))
@@ -218,7 +223,7 @@ class QueryParser(ExpressionParser):
             join.set("using", self._listed(lambda: self._parse_id_var(any_token=False)))
             self._expect(TokenType.R_PAREN, ")")
         else:
-            self.raise_error("expected ON or USING after JOIN")
+            self.raise_error("expected ON or USING: only CROSS JOIN has no condition")
 
     # ---- the other clauses
 

@@ -88,6 +88,8 @@ def _problem(refused: Refused, tokens: Sequence[Token]) -> SyntaxProblem:
 def _hint(token: Token, tokens: Sequence[Token]) -> str:
     """A hint that says what to write instead of the refused word, or of the one before it."""
     words = _last_words(token, tokens)
+    if words == ["DISTINCT", "ON"]:
+        return "ROWS 1 PARTITION BY column at the end of the query is the newest row of each"
     return next((_INSTEAD[word] for word in reversed(words) if word in _INSTEAD), "")
 
 
@@ -112,7 +114,8 @@ _INSTEAD = {
     "FILTER": "write the condition inside: count(CASE WHEN condition THEN 1 END)",
     "IGNORE": "aggregates leave NULLs out",
     "RESPECT": "aggregates leave NULLs out",
-    "ON": "ROWS 1 PARTITION BY column at the end of the query is the newest row of each",
+    "NATURAL": "write JOIN stream USING (column, …)",
+    "RECURSIVE": "a query sees those that stand before it",
     "QUALIFY": "ROWS 5 PARTITION BY column at the end of the query is the newest five of each",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from datastem.types import BOOLEAN, TIMESTAMP
 from querystem.expressions import Call, ColumnRef, Expression, Op
@@ -20,6 +20,25 @@ def substituted(expression: Expression, columns: Mapping[str, Expression]) -> Ex
         return expression
     args = tuple([substituted(arg, columns) for arg in expression.args])
     return expression if args == expression.args else call(expression.op, args, expression.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How large an expression is: its nodes, and how many of them stand inside each other."""
+
+    nodes: int = 1
+    depth: int = 1
+
+
+def extent_of(expression: Expression, columns: Mapping[str, Extent]) -> Extent:
+    """The extent of what `substituted` gives, for columns whose expressions are so large."""
+    if isinstance(expression, ColumnRef):
+        return columns.get(expression.name, Extent())
+    if not isinstance(expression, Call):
+        return Extent()
+    parts = [extent_of(arg, columns) for arg in expression.args]
+    nodes = sum(part.nodes for part in parts)
+    return Extent(1 + nodes, 1 + max((part.depth for part in parts), default=0))
 
 
 def renamed(expression: Expression, number: int) -> Expression:

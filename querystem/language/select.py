@@ -77,8 +77,11 @@ def bind_select(
     node = parsed.query
     place = replace(Place().within(node), own=False)
     query = _QueryBinder(text).whole(node, place)
-    query = replace(query, refresh=_trigger(parsed.refresh, text))
+    if parsed.refresh is not None:
+        query = replace(query, refresh=_trigger(parsed.refresh, text))
     base = text.binder(Scope(()))
+    while isinstance(node, exp.Subquery):
+        node = node.this
     limit = bind_count(node.args.get("limit"), "LIMIT", replace(base, clause="LIMIT"))
     offset = bind_count(node.args.get("offset"), "OFFSET", replace(base, clause="OFFSET"))
     refresh = parsed.refresh
@@ -138,12 +141,15 @@ class _QueryBinder:
         sources = Sources(self._text, self.inner)
         scope = sources.scope(select, place)
 
+        def resolved(expression: Expression) -> Expression:
+            return sources.resolved(expression, node_span(select))
+
         def source(where: Expression) -> From:
-            return From(sources.items, all_of([*sources.conditions, sources.resolved(where)]))
+            return From(sources.items, all_of([*sources.conditions, resolved(where)]))
 
         block = self._clauses(select, scope, source, branch)
-        values = [replace(one, node=sources.resolved(one.node)) for one in block.values]
-        return _Block(mapped(block.query, sources.resolved), values)
+        values = [replace(one, node=resolved(one.node)) for one in block.values]
+        return _Block(mapped(block.query, resolved), values)
 
     def _clauses(
         self,
@@ -279,10 +285,8 @@ def _check_used(parameters: Mapping[str, Type | None], used: Mapping[str, Span])
             raise UnknownParameter(f"the text has no :{name}", hint="leave the value out")
 
 
-def _trigger(parsed: ParsedRefresh | None, text: TextBinding) -> RefreshOn | None:
-    """The REFRESH ON clause of a text that is bound but for it; None without one."""
-    if parsed is None:
-        return None
+def _trigger(parsed: ParsedRefresh, text: TextBinding) -> RefreshOn | None:
+    """The REFRESH ON clause of a text that is bound but for it; None for REFRESH EVERY."""
     if len(text.legs) > 1 or text.overs:
         raise NotYet(
             "REFRESH over several streams", parsed.span, hint="the answer is fresh without it"

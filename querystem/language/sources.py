@@ -16,7 +16,7 @@ from sqlglot import exp
 from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP, Type
 from querystem.expressions import TRUE, Expression, Op
-from querystem.language.bind import Binder, identifier
+from querystem.language.bind import MAX_DEPTH, Binder, identifier
 from querystem.language.clauses import bind_condition, read_items
 from querystem.language.coerce import compare, need_type
 from querystem.language.errors import (
@@ -31,14 +31,15 @@ from querystem.language.functions import is_aggregate
 from querystem.language.grammar import Frame
 from querystem.language.literals import Typed
 from querystem.language.names import nearest
-from querystem.language.rewrite import greatest_time, substituted
+from querystem.language.rewrite import Extent, extent_of, greatest_time, substituted
 from querystem.language.scope import Scope, ScopeItem
 from querystem.language.tails import WindowText
-from querystem.language.tree import consume, node_span
+from querystem.language.tree import consume, is_query, node_span
 from querystem.query import From, Item, Leg, Query, SetOperation, item_column
 from results.window import UNBOUNDED
 
 MAX_REFERENCES = 8
+MAX_NODES = 16_384
 
 Lookup = Callable[[str], StreamSchema | None]
 Names = Callable[[], Iterable[str]]
@@ -114,7 +115,8 @@ class TextBinding:
         """The leg of a reference to a stream; its window is read when parameters have values."""
         consume(table, "this", "alias", "frame", "version")
         if (version := table.args.get("version")) is not None:
-            raise NotYet("AS OF", node_span(version), hint="join with the stream itself")
+            word = "AS OF" if version.args.get("table") is not None else "AS KNOWN AT"
+            raise NotYet(word, node_span(version), hint="join with the stream itself")
         schema = self.stream(table)
         if len(self.legs) == MAX_REFERENCES:
             raise BindProblem(
@@ -152,10 +154,12 @@ class TextBinding:
 
 
 def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> WindowText:
+    """The window of a reference at `place`, where it has one."""
     if frame is None:
-        return WindowText(schema, (), False, place)
+        return WindowText(schema, (), place)
     assert isinstance(frame, Frame)
-    return WindowText(schema, frame.args["tokens"], frame.args["of_item"], place)
+    end = node_span(frame).end if frame.args["of_item"] else None
+    return WindowText(schema, frame.args["tokens"], place, end)
 
 
 def references(select: exp.Expr) -> list[tuple[exp.Expr, exp.Expr | None]]:
@@ -192,6 +196,7 @@ class Sources:
         self._items: list[Item] = []
         self._conditions: list[Expression] = []
         self._outputs: dict[str, Expression] = {}
+        self._extents: dict[str, Extent] = {}
         self._flattened = 0
 
     @property
@@ -202,9 +207,20 @@ class Sources:
     def conditions(self) -> Sequence[Expression]:
         return self._conditions
 
-    def resolved(self, expression: Expression) -> Expression:
-        """The expression with those of the outputs of flattened queries in their places."""
-        return substituted(expression, self._outputs) if self._outputs else expression
+    def resolved(self, expression: Expression, span: Span) -> Expression:
+        """The expression of a block at `span` with those of the outputs of flattened queries in
+        their places; raises SyntaxProblem where that makes it too large."""
+        if not self._outputs:
+            return expression
+        extent = extent_of(expression, self._extents)
+        if extent.nodes > MAX_NODES or extent.depth > MAX_DEPTH:
+            raise SyntaxProblem(
+                "the outputs of inner queries make an expression too large",
+                span,
+                hint=f"at most {MAX_NODES:,} parts, {MAX_DEPTH} inside each other",
+                reason="NESTED_TOO_DEEP",
+            )
+        return substituted(expression, self._outputs)
 
     def scope(self, select: exp.Expr, place: Place) -> Scope:
         """The names of a FROM, whose items and conditions are taken; raises QueryError."""
@@ -249,6 +265,10 @@ class Sources:
 
     def _query(self, node: exp.Expr, name: str, frame: exp.Expr | None, place: Place) -> ScopeItem:
         check_plain(node)
+        if isinstance(node, exp.Subquery):
+            item_of_inner = self._query(node.this, name, frame, place.within(node))
+            self._text.check_reached(node)
+            return item_of_inner
         if frame is None and isinstance(node, exp.Select):
             return self._flatten(node, name, place.within(node))
         query = self._inner(node, place)
@@ -265,19 +285,21 @@ class Sources:
         return ScopeItem(name, {"ts": TIMESTAMP, **types}, list(types), item_column(number, ""))
 
     def _flatten(self, select: exp.Expr, name: str, place: Place) -> ScopeItem:
-        start = len(self._items)
+        consume(select, "expressions", "from_", "joins", "where", "frame", "ctes")
+        start, span = len(self._items), node_span(select)
         scope = self.scope(select, place)
         binder = self._text.binder(scope)
-        prefix = f"~{self._flattened}."
-        self._flattened += 1
         items = read_items(select, scope)
         outputs = {item.name: need_type(binder.bind(item.node)).node for item in items}
         where = bind_condition(select.args.get("where"), replace(binder, clause="WHERE"))
-        self._conditions.append(self.resolved(where))
-        named = {prefix + output: self.resolved(bound) for output, bound in outputs.items()}
-        time = greatest_time(range(start, len(self._items)))
-        self._outputs |= {f"{prefix}ts": time, **named}
+        self._conditions.append(self.resolved(where, span))
         types = {output: bound.type for output, bound in outputs.items()}
+        outputs = {"ts": greatest_time(range(start, len(self._items))), **outputs}
+        prefix = f"~{self._flattened}."
+        self._flattened += 1
+        extents = {prefix + one: extent_of(outputs[one], self._extents) for one in outputs}
+        self._outputs |= {prefix + one: self.resolved(outputs[one], span) for one in outputs}
+        self._extents |= extents
         self._text.check_reached(select)
         return ScopeItem(name, {"ts": TIMESTAMP, **types}, list(types), prefix)
 
@@ -288,7 +310,7 @@ class Sources:
         consume(join, "this", "kind", "on", "using")
         if (on := join.args.get("on")) is not None:
             binder = replace(self._text.binder(scope), clause="ON")
-            self._conditions.append(self.resolved(binder.condition(on).node))
+            self._conditions.append(self.resolved(binder.condition(on).node, node_span(on)))
         for column in join.args.get("using") or ():
             scope = self._using(column, before, scope)
         return scope
@@ -298,7 +320,7 @@ class Sources:
         left = before.column(name, span)
         right = Scope((item,)).column(name, span)
         equal = compare(Op.EQ, Typed(left, span), Typed(right, span), span)
-        self._conditions.append(self.resolved(equal.node))
+        self._conditions.append(self.resolved(equal.node, span))
         first = before.merged.get(name) or next(i for i in before.items if name in i.types)
         return Scope(scope.items, {**scope.merged, name: first})
 
@@ -327,6 +349,8 @@ def check_plain(node: exp.Expr) -> None:
         if (found := node.args.get(clause)) is not None:
             raise NotYet(f"{word} of a query inside a query", node_span(found), hint=_GROUPED)
     if isinstance(node, exp.Select):
+        if (distinct := node.args.get("distinct")) is not None:
+            raise NotYet("DISTINCT of a query inside a query", node_span(distinct), hint=_GROUPED)
         aggregate = next((part for out in node.expressions for part in _aggregates(out)), None)
         if aggregate is not None:
             raise NotYet(
@@ -344,4 +368,4 @@ _LATER = {
 
 
 def _aggregates(node: exp.Expr) -> Iterable[exp.Expr]:
-    return filter(is_aggregate, node.walk())
+    return filter(is_aggregate, node.walk(prune=is_query))

@@ -17,7 +17,7 @@ from querystem.expressions import Literal
 from querystem.language.durations import read_duration
 from querystem.language.errors import RefreshProblem, Span, TypeProblem
 from querystem.language.scan import TokenReader, span_of
-from querystem.language.windows import check_clocks, check_retention, read_window
+from querystem.language.windows import check_clocks, check_over, check_retention, read_window
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation
 from querystem.refresh import RefreshEvery
 from results.window import UNBOUNDED, Window
@@ -25,19 +25,23 @@ from results.window import UNBOUNDED, Window
 
 @dataclass(frozen=True, slots=True)
 class WindowText:
-    """The window of a reference to a stream, or of a query in FROM, as its tokens; there are none
-    where it has no window. `place` is that of the reference."""
+    """The window of a reference to a stream, or over a query in FROM, as its tokens; there are none
+    where it has no window. `place` is that of the reference. A window that is written WINDOW(…)
+    ends at `end`."""
 
     schema: StreamSchema
     tokens: Sequence[Token]
-    of_item: bool
     place: Span
+    end: int | None = None
 
     def read(self, end: int, literals: Mapping[str, Literal]) -> Window:
         """The window, in a text of length `end`; raises QueryError."""
-        if not self.tokens and not self.of_item:
+        if self.end is not None:
+            tokens = _filled(self.tokens, literals)
+            return read_window(tokens, self.end, self.schema, of_item=True)
+        if not self.tokens:
             return UNBOUNDED
-        return read_window(_filled(self.tokens, literals), end, self.schema, self.of_item)
+        return read_window(_filled(self.tokens, literals), end, self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +82,18 @@ class Tail:
         for text, window in zip(self.legs, windows, strict=True):
             if (span := self._span(text)) is not None:
                 check_retention(window, text.schema, span, query.period)
-        places = [text.place for text in self.legs]
-        check_clocks([text.schema for text in self.legs], windows, places)
-        ahead = iter(windows)
-        query = query.with_legs(lambda leg: replace(leg, window=next(ahead)))
-        if not self.overs:
+        if any(window != UNBOUNDED for window in windows):
+            ahead = iter(windows)
+            query = query.with_legs(lambda leg: replace(leg, window=next(ahead)))
+        if len(windows) == 1 and not self.overs:
             return query
-        return _with_overs(query, iter([text.read(self.end, literals) for text in self.overs]))
+        overs = [text.read(self.end, literals) for text in self.overs]
+        for text, window in zip(self.overs, overs, strict=True):
+            check_over(window, text.place)
+        query = _with_overs(query, iter(overs))
+        places = [text.place for text in self.legs]
+        check_clocks([text.schema for text in self.legs], query.moving, places)
+        return query
 
     def _span(self, text: WindowText) -> Span | None:
         """The place of a window with the REFRESH that sets it back."""

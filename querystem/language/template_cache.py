@@ -201,8 +201,10 @@ def _kind(constant: str) -> str:
 
 def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
     """The layout of a text; False where none of its constants may vary."""
+    if not cut.plain:
+        return False
     query = parse_query(text).query
-    if not cut.plain or not _is_over_one_stream(query):
+    if not _is_over_one_stream(query):
         return False
     where = query.args.get("where")
     schema = lookup(str(query.args["from_"].this.this.this).lower())

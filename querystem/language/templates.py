@@ -161,10 +161,12 @@ def bind_template(
     """The template that `prepare` gives, for a text that is parsed already; raises QueryError."""
     with located(text):
         draft = bind_select(parsed, len(text), lookup, parameter_types, names)
-        beside_where = _beside_where(draft) if parameter_types else None
+        if not parameter_types:
+            query = pushed_down(_complete(draft))
+            return Template(text, query, {}, {}, lambda _: query, None)
+        beside_where = _beside_where(draft)
         fill = _query_filler(draft) if beside_where is None else _where_filler(beside_where)
-        query = draft.query if parameter_types else fill({})
-    return Template(text, query, dict(parameter_types), draft.places, fill, beside_where)
+    return Template(text, draft.query, dict(parameter_types), draft.places, fill, beside_where)
 
 
 def bind_query(
@@ -200,10 +202,17 @@ def _beside_where(draft: BoundSelect) -> Query | None:
         return None
     if draft.tail.names or any(isinstance(one, Parameter) for one in (draft.limit, draft.offset)):
         return None
-    limit = _count_filler(draft.limit, "LIMIT", draft)({})
-    offset = _count_filler(draft.offset, "OFFSET", draft)({}) or 0
-    query = replace(draft.tail.fill(draft.query, {}), limit=limit, offset=offset)
+    query = _complete(draft)
     return None if '["par",' in query.form else query
+
+
+def _complete(draft: BoundSelect) -> Query:
+    """The query with its LIMIT, OFFSET, windows and REFRESH, which hold no parameters."""
+    query = draft.tail.fill(draft.query, {})
+    if draft.limit is None and draft.offset is None:
+        return query
+    limit = _count_filler(draft.limit, "LIMIT", draft)({})
+    return replace(query, limit=limit, offset=_count_filler(draft.offset, "OFFSET", draft)({}) or 0)
 
 
 def _where_filler(query: Query) -> Filler[Query]:

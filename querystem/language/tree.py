@@ -55,6 +55,11 @@ def consume(node: exp.Expr, *understood: str) -> None:
             )
 
 
+def is_query(node: exp.Expr) -> bool:
+    """Tells whether a node is a query inside an expression."""
+    return isinstance(node, exp.Query)
+
+
 def what(node: exp.Expr) -> str:
     """The name of the node's kind, for messages."""
     return _NAMES.get(type(node), type(node).__name__.upper())

@@ -34,7 +34,6 @@ from results.window import (
     RowWindow,
     TimeWindow,
     Window,
-    depends_on_now,
 )
 
 MAX_ROWS = 2**31
@@ -82,8 +81,7 @@ def bring_window(
     common = [s for leg, s in zip(query.legs, schemas, strict=True) if not leg.own]
     brought = query.with_window(bind_window(text, common, period))
     with located(text):
-        windows = [leg.window for leg in brought.legs]
-        check_clocks(schemas, windows, [Span(0, len(text))] * len(windows))
+        check_clocks(schemas, brought.moving, [Span(0, len(text))] * len(schemas))
     return brought
 
 
@@ -168,20 +166,30 @@ def check_retention(
     )
 
 
+def check_over(window: Window, span: Span) -> None:
+    """Refuses a window over an inner query that takes more than the ts of its rows."""
+    if isinstance(window, RowWindow):
+        raise WindowProblem(
+            "rows of a query have no row ids", span, hint="write RANGE duration, or ROWS number"
+        )
+    if isinstance(window, CountWindow) and window.slide is not None:
+        raise NotYet("SLIDE by rows over a query", span, hint=f"write ROWS {window.rows}")
+
+
 def check_clocks(
-    schemas: Sequence[StreamSchema], windows: Sequence[Window], places: Sequence[Span]
+    schemas: Sequence[StreamSchema], moving: Sequence[bool], places: Sequence[Span]
 ) -> None:
-    """Refuses references to streams with event time beside such with arrival time, unless all of
-    one of the two kinds have windows that are the same at every NOW."""
+    """Refuses references to streams with event time beside such with arrival time, unless none of
+    one of the two kinds is `moving` with NOW."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for number, schema in enumerate(schemas):
         kinds[schema.ordered_by is not None].append(number)
     if not all(kinds.values()):
         return
-    moving = [[n for n in kind if depends_on_now(windows[n])] for kind in kinds.values()]
-    if not all(moving):
+    firsts = [next((n for n in kind if moving[n]), None) for kind in kinds.values()]
+    event, arrival = firsts
+    if event is None or arrival is None:
         return
-    event, arrival = (numbers[0] for numbers in moving)
     raise WindowProblem(
         f"{schemas[event].name} has event time and {schemas[arrival].name} arrival time: their"
         " clocks can't be compared, and both windows move with NOW",

@@ -20,9 +20,15 @@ from querystem.expressions import (
     Scalar,
 )
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
-from querystem.language import CreateStream, bind_query, parse_statement, window_text
+from querystem.language import (
+    CreateStream,
+    bind_query,
+    parse_statement,
+    refresh_text,
+    window_text,
+)
 from querystem.language.names import write_name
-from querystem.query import Query, SortKey
+from querystem.query import Item, Leg, Query, SetOperation, SortKey
 from results.window import UNBOUNDED
 
 TRADES_SQL = (
@@ -44,9 +50,15 @@ TRADES = schema_of(TRADES_SQL)
 ALARMS = schema_of("CREATE STREAM alarms (kind TEXT, level BIGINT, at TIMESTAMP) ORDERED BY at")
 DOORS = schema_of("CREATE STREAM doors (door TEXT, open BOOLEAN)")
 
+QUOTES = schema_of(
+    "CREATE STREAM quotes (symbol TEXT, bid DOUBLE, size DECIMAL(8,2), at TIMESTAMP) ORDERED BY at"
+)
+COMPANIES = schema_of("CREATE STREAM companies (symbol TEXT, name TEXT, size BIGINT) KEY (symbol)")
+STREAMS = {schema.name: schema for schema in (TRADES, ALARMS, DOORS, QUOTES, COMPANIES)}
+
 
 def lookup(name: str) -> StreamSchema | None:
-    return {schema.name: schema for schema in (TRADES, ALARMS, DOORS)}.get(name)
+    return STREAMS.get(name)
 
 
 def bind(text: str, **parameters: Scalar) -> Query:
@@ -101,20 +113,65 @@ def show_query(query: Query) -> str:
     return "\n".join(parts)
 
 
+def show_tree(query: Query) -> str:
+    """The tree of a query as lines, what stands inside of what by their beginning."""
+    names = NAMES if query.grouping is None else _group_names(query.grouping)
+    outputs = [f"{show(o.expression, names)} AS {o.name}" for o in query.outputs]
+    lines = [f"SELECT {'DISTINCT ' if query.distinct else ''}{', '.join(outputs)}"]
+    if isinstance(query.source, Leg):
+        lines.append(f"FROM {_show_leg(query.source)}")
+    else:
+        for number, item in enumerate(query.source.items):
+            first, *others = _show_item(item)
+            lines += [f"FROM {number}: {first}", *[f"    {line}" for line in others]]
+        if query.source.on != TRUE:
+            lines.append(f"ON {show(query.source.on)}")
+    if query.grouping is not None and query.grouping.keys:
+        lines.append(f"GROUP BY {', '.join(show(key) for key in query.grouping.keys)}")
+    if query.having != TRUE:
+        lines.append(f"HAVING {show(query.having, names)}")
+    if query.order_by:
+        keys = [
+            show(k.expression, names) + (" DESC" if k.descending else "") for k in query.order_by
+        ]
+        lines.append(f"ORDER BY {', '.join(keys)}")
+    if query.limit is not None or query.offset:
+        lines.append(f"LIMIT {query.limit} OFFSET {query.offset}")
+    if query.refresh is not None:
+        lines.append(refresh_text(query.refresh))
+    return "\n".join(lines)
+
+
+def _show_item(item: Item) -> list[str]:
+    match item:
+        case Leg():
+            return [_show_leg(item)]
+        case Query():
+            over = "" if item.over is None else f" {window_text(item.over)}"
+            return [f"query{over}", *show_tree(item).splitlines()]
+        case SetOperation(operator, queries):
+            return [operator.value, *[line for q in queries for line in show_tree(q).splitlines()]]
+
+
+def _show_leg(leg: Leg) -> str:
+    where = "" if leg.where == TRUE else f" WHERE {show(leg.where)}"
+    return f"{leg.stream}{where} {'own ' if leg.own else ''}{window_text(leg.window)}"
+
+
 def _group_names(grouping: Grouping) -> dict[str, str]:
     keys = {key_name(number): show(key) for number, key in enumerate(grouping.keys)}
     aggregates = {
-        aggregate_name(number): _aggregate(aggregate)
+        aggregate_name(number): show_aggregate(aggregate)
         for number, aggregate in enumerate(grouping.aggregates)
     }
     return keys | aggregates
 
 
-def _aggregate(aggregate: Aggregate) -> str:
+def show_aggregate(aggregate: Aggregate, names: Mapping[str, str] = NAMES) -> str:
     if aggregate.argument is None:
         return aggregate.function.value
     distinct = "DISTINCT " if aggregate.distinct else ""
-    return f"{aggregate.function.value}({distinct}{show(aggregate.argument)})"
+    return f"{aggregate.function.value}({distinct}{show(aggregate.argument, names)})"
 
 
 def _sort_key(key: SortKey, names: Mapping[str, str], stream: str) -> str:

@@ -21,7 +21,7 @@ from querystem.language import (
     window_text,
 )
 from querystem.query import Query
-from tests.querystem.language.support import TRADES, bind, show, show_query, where
+from tests.querystem.language.support import TRADES, bind, show, show_query, show_tree, where
 
 GOLDEN = Path(__file__).parent / "golden"
 _ARROW, _NEXT = "-" * 20, "=" * 20
@@ -72,6 +72,22 @@ def test_refreshes():
 
 def test_queries():
     check("queries.txt", lambda text: show_query(bind(text)))
+
+
+def test_trees():
+    """Whatever is bound is read back from what a registration keeps of it."""
+
+    def written(text: str) -> str:
+        query = bind(text)
+        assert Query.read(query.form, query.predicate_keys) == query
+        assert Query.from_json(query.to_json()) == query
+        return show_tree(query)
+
+    check("trees.txt", written)
+
+
+def test_tree_errors():
+    check("tree_errors.txt", lambda text: refusal(lambda: bind(text)))
 
 
 def refusal(attempt: Callable[[], object]) -> str:

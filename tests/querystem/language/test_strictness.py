@@ -42,6 +42,12 @@ QUERIES = [
     "SELECT DISTINCT symbol , price FROM trades ORDER BY price NULLS FIRST , 1 LIMIT 10 OFFSET 2",
     "SELECT * FROM trades ORDER BY price * size DESC NULLS LAST , row_id ASC OFFSET 3",
     "SELECT size IS DISTINCT FROM 1 AS a , max ( price ) FROM trades GROUP BY 1 ORDER BY 2",
+    "SELECT t.price , u.* FROM trades AS t , trades u WHERE t.size = u.size AND t.ok",
+    "SELECT t.price FROM trades t JOIN trades AS u ON t.size = u.size CROSS JOIN trades AS v",
+    "SELECT symbol FROM trades INNER JOIN trades AS u USING ( symbol , venue ) WHERE u.ok",
+    "SELECT x.s FROM ( SELECT symbol AS s , price FROM trades WHERE ok ) AS x WHERE x.price > 3",
+    "SELECT size FROM trades UNION ALL ( SELECT size FROM trades ) ORDER BY 1 LIMIT 3",
+    "WITH x AS ( SELECT size AS s FROM trades ) , y AS ( SELECT s FROM x ) SELECT s FROM y",
 ]
 WINDOWS = [
     "RANGE 10 MINUTES",

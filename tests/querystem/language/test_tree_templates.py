@@ -1,0 +1,111 @@
+"""Parameters in every part of a tree: filled in, the query is that of the text with the values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from querystem.expressions import Scalar
+from querystem.language import QueryError, bind_query, bind_rows
+from querystem.query import Query
+from tests.querystem.language.support import bind, lookup, show_tree
+
+JOIN = "SELECT t.price FROM trades AS t, alarms AS a WHERE"
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "written"),
+    [
+        (f"{JOIN} t.size > :p AND a.kind = :q AND t.symbol = a.kind", {"p": 3, "q": "x"},
+         f"{JOIN} t.size > 3 AND a.kind = 'x' AND t.symbol = a.kind"),
+        (f"{JOIN} t.size + :p = a.level", {"p": 3}, f"{JOIN} t.size + 3 = a.level"),
+        (f"{JOIN} :p AND t.size = 3", {"p": False}, f"{JOIN} FALSE AND t.size = 3"),
+        (f"{JOIN} :p AND t.size = 3", {"p": True}, f"{JOIN} TRUE AND t.size = 3"),
+        (f"{JOIN} (t.ok AND a.level = 2) OR :p", {"p": False}, f"{JOIN} t.ok AND a.level = 2"),
+        (f"{JOIN} (t.ok AND a.level = 2) OR :p", {"p": True}, f"{JOIN} TRUE"),
+        (f"{JOIN} (t.size = a.level OR :p) AND t.ok", {"p": True}, f"{JOIN} t.ok"),
+        (f"{JOIN} t.size IN (:p, 3)", {"p": 3}, f"{JOIN} t.size IN (3, 3)"),
+        ("SELECT t.price * :p AS x, count(*) FROM trades AS t JOIN alarms ON level > :q"
+         " GROUP BY t.price HAVING count(*) > :r ORDER BY t.price + :p LIMIT :r OFFSET :r",
+         {"p": 2.5, "q": 3, "r": 4},
+         "SELECT t.price * 2.5 AS x, count(*) FROM trades AS t JOIN alarms ON level > 3"
+         " GROUP BY t.price HAVING count(*) > 4 ORDER BY t.price + 2.5 LIMIT 4 OFFSET 4"),
+        ("SELECT symbol, :p AS n FROM trades WHERE size > :p UNION ALL SELECT kind, level + :q"
+         " FROM alarms ORDER BY n + :q", {"p": 3, "q": 4},
+         "SELECT symbol, 3 AS n FROM trades WHERE size > 3 UNION ALL SELECT kind, level + 4"
+         " FROM alarms ORDER BY n + 4"),
+        ("SELECT s, n FROM (SELECT symbol AS s, size + :p AS n FROM trades WHERE size > :p) AS x"
+         " WHERE n < :q", {"p": 3, "q": 9},
+         "SELECT s, n FROM (SELECT symbol AS s, size + 3 AS n FROM trades WHERE size > 3) AS x"
+         " WHERE n < 9"),
+        ("SELECT x.n FROM (SELECT size + :p AS n FROM trades UNION ALL SELECT :q FROM alarms) AS x,"
+         " quotes WHERE n < :q AND bid = n", {"p": 3, "q": 9},
+         "SELECT x.n FROM (SELECT size + 3 AS n FROM trades UNION ALL SELECT 9 FROM alarms) AS x,"
+         " quotes WHERE n < 9 AND bid = n"),
+        ("SELECT t.price FROM trades WINDOW(RANGE :p MINUTES) AS t, alarms WINDOW(ROWS :q) AS a,"
+         " (SELECT kind FROM alarms RANGE :q HOURS) AS b WINDOW(RANGE :p SECONDS), quotes RANGE :p",
+         {"p": 2, "q": 3},
+         "SELECT t.price FROM trades WINDOW(RANGE 2 MINUTES) AS t, alarms WINDOW(ROWS 3) AS a,"
+         " (SELECT kind FROM alarms RANGE 3 HOURS) AS b WINDOW(RANGE 2 SECONDS), quotes RANGE 2"),
+        ("SELECT price FROM trades RANGE :p UNION ALL SELECT level FROM alarms RANGE :q",
+         {"p": 2, "q": 3},
+         "SELECT price FROM trades RANGE 2 UNION ALL SELECT level FROM alarms RANGE 3"),
+        ("WITH q AS (SELECT size FROM trades WHERE size > :p) SELECT a.size FROM q AS a, q AS b"
+         " WHERE a.size = b.size + :p", {"p": 2},
+         "WITH q AS (SELECT size FROM trades WHERE size > 2) SELECT a.size FROM q AS a, q AS b"
+         " WHERE a.size = b.size + 2"),
+    ],
+)  # fmt: skip
+def test_filled_is_the_same_as_written(text: str, values: dict[str, Scalar], written: str) -> None:
+    filled = bind(text, **values)
+    assert show_tree(filled) == show_tree(bind(written))
+    assert filled == bind(written)
+    assert Query.read(filled.form, filled.predicate_keys) == filled
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "reason"),
+    [
+        ("SELECT d.door FROM doors AS d, alarms WINDOW(RANGE :p) ROWS 5", {"p": 5}, "MIXED_CLOCKS"),
+        ("SELECT t.price FROM trades WINDOW(RANGE :p DAYS) AS t, alarms", {"p": 31},
+         "WINDOW_PAST_RETENTION"),
+        ("SELECT t.price FROM trades WINDOW(RANGE :p) AS t, alarms", {"p": -1}, "BAD_VALUE"),
+        (f"{JOIN} a.level = 3", {"p": 1}, "UNKNOWN_PARAMETER"),
+        (f"{JOIN} a.level = :p", {}, "UNKNOWN_PARAMETER"),
+        (f"{JOIN} a.level = 3 LIMIT :p", {"p": -1}, "BAD_VALUE"),
+    ],
+)  # fmt: skip
+def test_bad_values_are_refused(text: str, values: dict[str, Scalar], reason: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        bind(text, **values)
+    assert caught.value.reason == reason
+
+
+ROWS = [
+    f"{JOIN} t.size > :p AND a.level = :q AND t.symbol = a.kind",
+    f"{JOIN} t.size + :p > a.level OR :q IS NULL",
+    "SELECT size FROM trades WHERE size = :p UNION ALL SELECT level FROM alarms WHERE level > :q",
+    "SELECT n FROM (SELECT size + :p AS n FROM trades) AS x WHERE n > :q",
+]
+values = st.none() | st.integers(-3, 5) | st.sampled_from([2.5, 0.0, -0.0])
+tables = st.lists(st.fixed_dictionaries({"p": values, "q": values}), min_size=1, max_size=5)
+
+
+@given(st.sampled_from(ROWS), tables)
+def test_each_row_is_bound_as_it_would_be_alone(text: str, table: list[dict[str, Any]]) -> None:
+    columns = {name: [row[name] for row in table] for name in ("p", "q")}
+    try:
+        each = [bind_query(text, lookup, row) for row in table]
+    except QueryError:
+        with pytest.raises(QueryError):
+            bind_rows(text, lookup, columns, len(table))
+        return
+    bound = bind_rows(text, lookup, columns, len(table))
+    if bound.form is None:
+        assert list(bound.queries) == each
+    else:
+        assert {query.form for query in each} == {bound.form}
+        assert [(key,) for key in bound.keys] == [query.predicate_keys for query in each]
