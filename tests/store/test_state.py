@@ -28,14 +28,12 @@ from psoup.store import (
     Store,
     StreamCreated,
     StreamEnded,
-    StreamMark,
     Touched,
     Trigger,
     Unregister,
 )
-from psoup.store.delta.files import write_data_file
 from psoup.store.log.events import MANY
-from psoup.store.tables import changed_rows
+from tests.support.tables import epoch_of, write_changes
 
 SCHEMA = StreamSchema("readings", (Column("speed", BIGINT),), retain=5)
 
@@ -171,10 +169,7 @@ def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
         for entry in written[begin:cut]:
             state.apply(entry, touched)
         begin = cut
-        for name, rows in changed_rows(state, touched, state.position).items():
-            folder = store.table(name)
-            versions[name] = versions.get(name, 0) + 1
-            folder.commit(versions[name], [write_data_file(folder.root, rows)], operation="TEST")
+        write_changes(store, state, touched, versions)
     store.epochs.append(1, epoch_of(state, versions))
     version, epoch = store.epochs.latest()
     assert version == 1
@@ -187,16 +182,6 @@ def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     assert loaded.publishers == state.publishers
     assert loaded.stream_names == state.stream_names
     assert _without_position(loaded) == _without_position(state)
-
-
-def epoch_of(state: State, versions: dict[str, int]) -> Epoch:
-    marks = {
-        stream.id: StreamMark(stream.high, stream.reached, 0) for stream in state.streams.values()
-    }
-    return Epoch(
-        1, "step", 1, state.position, state.clock, 7, state.next_stream_id,
-        state.next_predicate_id, versions, marks, state.leases.outages, state.jumps,
-    )  # fmt: skip
 
 
 def _without_position(state: State) -> list[Any]:

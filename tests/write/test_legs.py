@@ -28,16 +28,14 @@ from psoup.store import (
     Touched,
     Unregister,
 )
-from psoup.store.delta.files import write_data_file
 from psoup.store.log.events import from_table, to_table
-from psoup.store.tables import changed_rows
 from psoup.write.draft import CommitDraft, Moment, RecentBatches, Stale
 from psoup.write.registrations import Prepared, RegisterAll
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from querystem.query import From, Leg, Output, Query
 from querystem.refresh import RefreshOn
 from results.window import UNBOUNDED
-from tests.store.test_state import epoch_of
+from tests.support.tables import epoch_of, write_changes
 
 NAMES = ("one", "two", "three")
 IDS = {name: number for number, name in enumerate(NAMES, 1)}
@@ -226,23 +224,14 @@ def test_the_tables_give_the_legs_back(tmp_path_factory, every: int, data: st.Da
     for number, step in enumerate(data.draw(STEPS)):
         world.take(step)
         if number % every == 0:
-            write(store, world, versions)
-    write(store, world, versions)
+            write_changes(store, world.state, world.touched, versions)
+            world.touched = Touched()
+    write_changes(store, world.state, world.touched, versions)
     store.epochs.append(1, epoch_of(world.state, versions))
     loaded = store.state(store.epochs.latest()[1])
     world.check(loaded)
     assert loaded.registrations == world.state.registrations
     assert loaded.predicates == world.state.predicates
-
-
-def write(store: Store, world: World, versions: dict[str, int]) -> None:
-    """Writes what the engine writes after a step."""
-    touched, world.touched = world.touched, Touched()
-    for name, rows in changed_rows(world.state, touched, world.state.position).items():
-        folder = store.table(name)
-        versions[name] = versions.get(name, 0) + 1
-        file = write_data_file(folder.root, rows, sync=False)
-        folder.commit(versions[name], [file], operation="TEST", sync=False)
 
 
 def test_events_of_format_2_have_one_leg() -> None:

@@ -21,7 +21,7 @@ from psoup.store.log.decoding import DecodedRows
 from psoup.write.appender import Appender, GroupLimits
 from psoup.write.clock import ClockGuard
 from psoup.write.draft import Chain, RecentBatches
-from psoup.write.registrations import ManyRows, RegisterRows
+from psoup.write.registrations import ManyRows, Prepared, RegisterAll, RegisterRows
 from psoup.write.streams import Define, PublishBatch
 from psoup.write.timepiece import of_clock, system_clock
 from querystem.language import bind_rows
@@ -125,3 +125,21 @@ async def test_registrations_of_a_table_of_values(tmp_path: Path) -> None:
         assert len(tail.state.predicates) == 2
         again = await appender.submit(proposal)
         assert (again.created, again.handles) == (0, made.handles)
+
+
+async def test_values_fall_into_the_predicate_of_any_leg(tmp_path: Path) -> None:
+    schemas = {name: StreamSchema(name, SCHEMA.columns) for name in ("s", "t")}
+    text = "SELECT s.a FROM s JOIN t ON s.a = t.a WHERE s.a > :x AND t.a > :y"
+    bound = bind_rows(text, schemas.get, {"x": [1, 2, 1], "y": [5, 5, 6]}, 3)
+    ready = [Prepared("", "{}", query) for query in bound.queries]
+    async with writer(tmp_path / "s") as (appender, tail):
+        for schema in schemas.values():
+            await appender.submit(Define("main", "main", schema))
+        proposal = RegisterAll("main", "main", {"s": 1, "t": 2}, text, HOUR, ready)
+        made = await appender.submit(proposal)
+        assert made.created == 3
+        found = [tail.state.registrations[handle] for handle in made.handles]
+    assert [[leg.stream_id for leg in one.legs] for one in found] == [[1, 2]] * 3
+    assert [one.predicates for one in found] == [(1, 2), (3, 2), (1, 4)]
+    counts = {one.id: one.registrations for one in tail.state.predicates.values()}
+    assert counts == {1: 2, 2: 2, 3: 1, 4: 1}
