@@ -22,10 +22,10 @@ from psoup.answers.plan import Plan
 from psoup.errors import TooMuchWork
 from psoup.store import Position
 from querystem.aggregate import Partial, finish, merge, partial
-from querystem.combine import Combining, leg_reads
+from querystem.combine import Combining, JoinRun, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
 from querystem.grouping import Grouping
-from querystem.join import JoinStep, TooManyPairs
+from querystem.join import TooManyPairs
 from querystem.query import Leg, Query
 from results.window import CountWindow
 
@@ -152,12 +152,12 @@ class JoinLimits:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """The combinations of a plan's legs, and how they were found: the rows of each leg, the steps
-    of the join."""
+    """The combinations of a plan's legs, and how they were found: the rows of each leg, and how
+    these were joined."""
 
     rows: pa.RecordBatch
     leg_counts: tuple[int, ...]
-    steps: Sequence[JoinStep]
+    runs: Sequence[JoinRun]
 
 
 def combined(
@@ -167,16 +167,26 @@ def combined(
 
     With `parts` they have the row ids of the legs. Raises TooMuchWork past the limits.
     """
-    query = plan.query
-    reads = leg_reads(query)
-    batches = [rows.gather(rows.picked(), names) for rows, names in zip(legs, reads, strict=True)]
+    return joined(plan, leg_batches(plan, legs), limits, parts)
+
+
+def leg_batches(plan: Plan, legs: Sequence[LegRows]) -> list[pa.RecordBatch]:
+    """The rows of each leg with the columns that the query reads of them."""
+    reads = leg_reads(plan.query)
+    return [rows.gather(rows.picked(), names) for rows, names in zip(legs, reads, strict=True)]
+
+
+def joined(
+    plan: Plan, batches: Sequence[pa.RecordBatch], limits: JoinLimits, parts: bool = False
+) -> Combined:
+    """The combinations of the rows that `leg_batches` gives. Raises TooMuchWork."""
     combining = Combining(SINCE_EVER if plan.now is None else plan.now, limits.pairs, [])
     try:
-        found = combining.source_rows(query, batches, parts)
+        found = combining.source_rows(plan.query, batches, parts)
     except TooManyPairs as many:
         raise _too_many(many) from None
     counts = tuple(batch.num_rows for batch in batches)
-    return Combined(found, counts, combining.steps)
+    return Combined(found, counts, combining.runs)
 
 
 def _too_many(many: TooManyPairs) -> TooMuchWork:

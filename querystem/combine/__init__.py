@@ -10,7 +10,7 @@ are joined, set operations done, queries inside queries answered.
     subqueries   EXISTS, ANY and scalar queries inside expressions
 """
 
-from querystem.combine.combining import Combining
+from querystem.combine.combining import Combining, JoiningPart, JoinRun
 from querystem.combine.reads import leg_reads
 
-__all__ = ["Combining", "leg_reads"]
+__all__ = ["Combining", "JoinRun", "JoiningPart", "leg_reads"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -38,19 +40,30 @@ from querystem.query import (
 )
 
 Legs = Iterator[pa.RecordBatch]
+JoiningPart: TypeAlias = From | LeftJoin | SubQuery
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRun:
+    """How the inputs of one part of a query's tree were joined: the first of them, and each of the
+    others in turn."""
+
+    part: JoiningPart
+    first: int
+    steps: tuple[JoinStep, ...]
 
 
 @dataclass(frozen=True)
 class Combining:
     """Makes the rows of sources, at one NOW.
 
-    `most_pairs` bounds the pairs of rows that are looked at for one join. `steps` collects how
-    items were joined.
+    `most_pairs` bounds the pairs of rows that are looked at for one join. `runs` collects how
+    inputs were joined.
     """
 
     now: int
     most_pairs: int
-    steps: list[JoinStep]
+    runs: list[JoinRun]
 
     def source_rows(
         self, query: Query, legs: Iterable[pa.RecordBatch], parts: bool = False
@@ -84,15 +97,17 @@ class Combining:
             reads = side_reads(number, source.on, wanted=names)
             items.append(self._item(item, reads, legs))
             inputs.append(items[-1].batch(number, reads))
-        found = side_by_side(items, self._places(inputs, source.on), names)
+        found = side_by_side(items, self._places(source, inputs, source.on), names)
         for number, subquery in enumerate(source.subqueries):
             column = {subquery_column(number): self._value(subquery, found, legs)}
             found = ItemRows({**found.columns, **column}, found.ts, found.parts)
         return found if source.where == TRUE else _matching(found, source.where)
 
-    def _places(self, inputs: list[pa.RecordBatch], on: Expression) -> tuple[Int64s, ...]:
+    def _places(
+        self, part: JoiningPart, inputs: list[pa.RecordBatch], on: Expression
+    ) -> tuple[Int64s, ...]:
         joined = join(inputs, on, self.most_pairs)
-        self.steps.extend(joined.steps)
+        self.runs.append(JoinRun(part, joined.first, joined.steps))
         return joined.places
 
     def _item(self, item: Item, reads: frozenset[str], legs: Legs) -> ItemRows:
@@ -110,7 +125,8 @@ class Combining:
         sides = side_reads(0, item.on, wanted=reads), side_reads(1, item.on, wanted=reads)
         left = self._from(item.left, sides[0], legs)
         right = self._item(item.right, sides[1], legs)
-        found = self._places([left.batch(0, sides[0]), right.batch(1, sides[1])], item.on)
+        inputs = [left.batch(0, sides[0]), right.batch(1, sides[1])]
+        found = self._places(item, inputs, item.on)
         alone = np.setdiff1d(np.arange(len(left)), found[0])
         nobody = np.full(len(alone), -1)
         places = np.concatenate([found[0], alone]), np.concatenate([found[1], nobody])
@@ -134,7 +150,7 @@ class Combining:
     def _value(self, subquery: SubQuery, outer: ItemRows, legs: Legs) -> pa.Array:
         """The value of a query inside an expression, for each combination."""
         inner = self._query(subquery.query, legs)
-        return value_of(subquery, outer, inner, self._places)
+        return value_of(subquery, outer, inner, partial(self._places, subquery))
 
 
 def _columns(outputs: pa.RecordBatch) -> dict[str, pa.Array]:
