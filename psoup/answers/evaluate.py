@@ -17,15 +17,14 @@ from datastem.codec import columns_shown
 from datastem.instants import SINCE_EVER
 from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold
+from psoup.answers.join_limits import JoinLimits
 from psoup.answers.leg_rows import LegMatchers, LegRows, chosen_rows, gathered
 from psoup.answers.plan import Plan
-from psoup.errors import TooMuchWork
 from psoup.store import Position
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, JoinRun, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
 from querystem.grouping import Grouping
-from querystem.join import TooManyPairs
 from querystem.query import Leg, Query
 from results.window import CountWindow
 
@@ -144,13 +143,6 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinLimits:
-    """How many pairs of rows one answer may look at."""
-
-    pairs: int = 20_000_000
-
-
-@dataclass(frozen=True, slots=True)
 class Combined:
     """The combinations of a plan's legs, and how they were found: the rows of each leg, and how
     these were joined."""
@@ -180,20 +172,10 @@ def joined(
     plan: Plan, batches: Sequence[pa.RecordBatch], limits: JoinLimits, parts: bool = False
 ) -> Combined:
     """The combinations of the rows that `leg_batches` gives. Raises TooMuchWork."""
-    combining = Combining(SINCE_EVER if plan.now is None else plan.now, limits.pairs, [])
-    try:
+    with limits.joining() as room:
+        for batch in batches:
+            room.take(batch.nbytes)
+        now = SINCE_EVER if plan.now is None else plan.now
+        combining = Combining(now, limits.pairs, [], room)
         found = combining.source_rows(plan.query, batches, parts)
-    except TooManyPairs as many:
-        raise _too_many(many) from None
-    counts = tuple(batch.num_rows for batch in batches)
-    return Combined(found, counts, combining.runs)
-
-
-def _too_many(many: TooManyPairs) -> TooMuchWork:
-    return TooMuchWork(
-        f"this join looks at {many.count:,} pairs of rows, and one answer may look at "
-        f"{many.limit:,}",
-        expected=f"at most {many.limit} pairs",
-        got=f"{many.count} pairs",
-        hint="narrow a window, or add a condition that relates the streams",
-    )
+    return Combined(found, tuple(batch.num_rows for batch in batches), combining.runs)

@@ -7,8 +7,8 @@ the order of FROM. So whatever orders rows by (ts, row_id) orders combinations t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -25,7 +25,7 @@ from querystem.combine.subqueries import value_of
 from querystem.evaluate import kept_rows, project, rows_or_groups
 from querystem.expressions import TRUE, Expression
 from querystem.identity import parts_of, row_ids, slides
-from querystem.join import JoinStep, join
+from querystem.join import JoinRoom, JoinStep, join
 from querystem.kernel import matches
 from querystem.query import (
     From,
@@ -57,13 +57,14 @@ class JoinRun:
 class Combining:
     """Makes the rows of sources, at one NOW.
 
-    `most_pairs` bounds the pairs of rows that are looked at for one join. `runs` collects how
-    inputs were joined.
+    `most_pairs` bounds the pairs of rows that are looked at for one join, `room` the memory that
+    all of them take. `runs` collects how inputs were joined.
     """
 
     now: int
     most_pairs: int
     runs: list[JoinRun]
+    room: JoinRoom = field(default_factory=JoinRoom)
 
     def source_rows(
         self, query: Query, legs: Iterable[pa.RecordBatch], parts: bool = False
@@ -72,7 +73,7 @@ class Combining:
         columns that `leg_reads` tells.
 
         With `parts` combinations have the numbers that name them, as columns `part_name(n)`. Raises
-        TooManyPairs.
+        TooManyPairs, TooManyBytes.
         """
         return self._source(query, iter(legs), parts)
 
@@ -97,7 +98,7 @@ class Combining:
             reads = side_reads(number, source.on, wanted=names)
             items.append(self._item(item, reads, legs))
             inputs.append(items[-1].batch(number, reads))
-        found = side_by_side(items, self._places(source, inputs, source.on), names)
+        found = self._beside(items, self._places(source, inputs, source.on), names)
         for number, subquery in enumerate(source.subqueries):
             column = {subquery_column(number): self._value(subquery, found, legs)}
             found = ItemRows({**found.columns, **column}, found.ts, found.parts)
@@ -106,9 +107,17 @@ class Combining:
     def _places(
         self, part: JoiningPart, inputs: list[pa.RecordBatch], on: Expression
     ) -> tuple[Int64s, ...]:
-        joined = join(inputs, on, self.most_pairs)
+        joined = join(inputs, on, self.most_pairs, self.room)
         self.runs.append(JoinRun(part, joined.first, joined.steps))
         return joined.places
+
+    def _beside(
+        self, items: Sequence[ItemRows], places: Sequence[Int64s], names: Collection[str]
+    ) -> ItemRows:
+        """Combinations of rows, for which there is room."""
+        each = sum(item.row_bytes(number, names) for number, item in enumerate(items))
+        self.room.take(round(each * len(places[0])))
+        return side_by_side(items, places, names)
 
     def _item(self, item: Item, reads: frozenset[str], legs: Legs) -> ItemRows:
         match item:
@@ -130,7 +139,7 @@ class Combining:
         alone = np.setdiff1d(np.arange(len(left)), found[0])
         nobody = np.full(len(alone), -1)
         places = np.concatenate([found[0], alone]), np.concatenate([found[1], nobody])
-        return side_by_side([left, right], places, reads)
+        return self._beside([left, right], places, reads)
 
     # ---- queries inside queries
 

@@ -13,5 +13,14 @@ from __future__ import annotations
 
 from querystem.join.joining import Joined, JoinStep, TooManyPairs, join
 from querystem.join.methods import JoinMethod
+from querystem.join.room import JoinRoom, TooManyBytes
 
-__all__ = ["JoinMethod", "JoinStep", "Joined", "TooManyPairs", "join"]
+__all__ = [
+    "JoinMethod",
+    "JoinRoom",
+    "JoinStep",
+    "Joined",
+    "TooManyBytes",
+    "TooManyPairs",
+    "join",
+]
