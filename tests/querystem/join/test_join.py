@@ -9,7 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, Type, decimal_type
+from datastem.instants import DAY, MAX_INSTANT, MIN_INSTANT
+from datastem.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    DURATION,
+    TEXT,
+    TIMESTAMP,
+    Type,
+    decimal_type,
+)
 from querystem.expressions import TRUE, Call, Expression, Literal, Op
 from querystem.join import JoinMethod, TooManyPairs, equality, join
 from querystem.pace import paced
@@ -109,6 +120,43 @@ def test_a_band_looks_at_no_pair_outside_it() -> None:
     found = join([numbers(0, range(1000)), numbers(1, range(1000))], band(2), MANY)
     [step] = found.steps
     assert (step.method, step.candidates, step.kept) == (JoinMethod.RANGE, 2997, 2997)
+
+
+def apart(op: Op, duration: int, *, magnitude: bool = False) -> Expression:
+    difference: Expression = Call(
+        Op.SUB, (column(1, "k", TIMESTAMP), column(0, "k", TIMESTAMP)), DURATION
+    )
+    if magnitude:
+        difference = Call(Op.ABS, (difference,), DURATION)
+    return call(op, difference, Literal(duration, DURATION))
+
+
+YEARS = 10_000 * 366 * DAY
+AFTER = call(Op.GE, column(1, "k", TIMESTAMP), column(0, "k", TIMESTAMP))
+
+
+@pytest.mark.parametrize(
+    ("on", "by_pairs"),
+    [
+        (call(Op.AND, apart(Op.GE, 0), apart(Op.LT, 2)), False),
+        (call(Op.AND, AFTER, apart(Op.LE, 1)), False),
+        (call(Op.AND, AFTER, apart(Op.LE, YEARS)), False),
+        (apart(Op.LE, 1, magnitude=True), False),
+        (apart(Op.LT, -1, magnitude=True), False),
+        (apart(Op.GT, 1, magnitude=True), True),
+        (apart(Op.EQ, 1), False),
+        (apart(Op.LT, 2**63 - 1), True),
+    ],
+)
+def test_a_difference_of_times_is_a_range(on: Expression, by_pairs: bool) -> None:
+    moments = [MIN_INSTANT, MIN_INSTANT + 1, -1, 0, 1, 2, 3, MAX_INSTANT - 1, MAX_INSTANT, None]
+    rows = [[{f"{n}.k": moment} for moment in moments] for n in (0, 1)]
+    items = [batch(some, {f"{n}.k": TIMESTAMP}) for n, some in enumerate(rows)]
+    found = join(items, on, MANY)
+    assert places_of(found) == nested_loops(rows, on)
+    [step] = found.steps
+    assert (step.method is JoinMethod.PAIRS) is by_pairs
+    assert by_pairs or step.kept == step.candidates
 
 
 def test_an_equality_with_many_pairs_is_joined_with_the_range_beside_it() -> None:
