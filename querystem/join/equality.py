@@ -51,8 +51,15 @@ class HashJoin:
         return [one for one, _ in made], [other for _, other in made]
 
     def _keys(self, one: Comparison) -> tuple[pa.Array, pa.Array]:
-        left, right = self.left.values(one.left), self.right.values(one.right)
-        return equal_keys(left, one.left.type, right, one.right.type)
+        left, left_places = self.left.few_values(one.left)
+        right, right_places = self.right.few_values(one.right)
+        left, right = equal_keys(left, one.left.type, right, one.right.type)
+        if left_places is None and right_places is None:
+            return left, right
+        if pa.types.is_string(left.type):
+            # Texts that are repeated for many combinations would not fit one array.
+            left, right = _numbered(left, right)
+        return _at(left, left_places), _at(right, right_places)
 
     @cached_property
     def at_most(self) -> int:
@@ -100,6 +107,16 @@ class HashJoin:
     @property
     def _build_side(self) -> int:
         return 0 if self.left.length < self.right.length else 1
+
+
+def _numbered(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Numbers for texts, equal for equal ones."""
+    numbers = pa.concat_arrays([left, right]).dictionary_encode().indices.cast(pa.int64())
+    return numbers[: len(left)], numbers[len(left) :]
+
+
+def _at(keys: pa.Array, places: Int64s | None) -> pa.Array:
+    return keys if places is None else keys.take(pa.array(places))
 
 
 def _multiplicities(columns: Columns, length: int) -> Int64s:

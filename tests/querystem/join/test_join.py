@@ -23,6 +23,9 @@ from datastem.types import (
 )
 from querystem.expressions import TRUE, Call, Expression, Literal, Op
 from querystem.join import JoinMethod, TooManyPairs, equality, join
+from querystem.join.equality import HashJoin
+from querystem.join.factors import Comparison
+from querystem.join.sides import Side
 from querystem.pace import paced
 from tests.querystem.join.support import batch, call, column, nested_loops, places_of
 
@@ -212,6 +215,28 @@ def test_eight_items() -> None:
     found = join(items, call(Op.AND, *chain), MANY)
     assert places_of(found) == [(n,) * 8 for n in range(100)]
     assert all(step.method is JoinMethod.EQUALITY for step in found.steps)
+
+
+@pytest.mark.parametrize("op", [Op.EQ, Op.LT])
+def test_texts_of_many_combinations_need_not_fit_one_array(op: Op) -> None:
+    """The texts of all combinations are more than the 2 GB of an array."""
+    long = ["x" * 2_000_000 + str(n) for n in range(2)]
+    items = [
+        pa.record_batch({"0.k": np.zeros(2, np.int64), "0.t": long}),
+        numbers(1, np.zeros(1000)),
+        pa.record_batch({"2.t": [*long[:1], None]}),
+    ]
+    on = call(Op.AND, keys(BIGINT, BIGINT), call(op, column(2, "t", TEXT), column(0, "t", TEXT)))
+    found = join(items, on, MANY)
+    assert set(places_of(found)) == {(int(op is Op.LT), n, 0) for n in range(1000)}
+    pairs = HashJoin(
+        Side.of_item(0, items[0]).with_pairs(
+            Side.of_item(1, items[1]), (np.repeat([0, 1], 1000), np.tile(np.arange(1000), 2))
+        ),
+        Side.of_item(2, items[2]),
+        [Comparison(Op.EQ, column(0, "t", TEXT), column(2, "t", TEXT))],
+    )
+    assert pairs.count == 1000
 
 
 # ---- limit and pace
