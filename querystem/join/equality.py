@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow._acero as acero  # pyarrow.acero loads datasets, and with them pandas
 import pyarrow.compute as pc
 
-from datastem.arrays import Int64s
+from datastem.arrays import Int64s, Mask
 from datastem.equality import codes
 from querystem.join.factors import Comparison
 from querystem.join.keys import equal_keys
@@ -23,9 +23,14 @@ from querystem.join.sides import Pairs, Side
 from querystem.pace import spending
 
 # The hash table is made anew for each chunk, so that a chunk is many times its size.
-_LEAST_CHUNK, _CHUNK_TABLES = 1 << 16, 8
+_LEAST_CHUNK, _CHUNK_TABLES = 1 << 18, 8
 # Units (`querystem.pace`) of a row that is looked up, and of a pair that is found.
 _ROW_UNITS, _PAIR_UNITS = 40, 20
+
+# A table of which so many times as many rows are looked up is small.
+_FEW_PROBES = 16
+_LOW_HALF = 2**32 - 1
+_HALF, _ODD = np.uint64(32), np.uint64(0x9E3779B97F4A7C15)
 
 Columns = list[pa.Array]
 
@@ -46,8 +51,15 @@ class HashJoin:
         return [one for one, _ in made], [other for _, other in made]
 
     def _keys(self, one: Comparison) -> tuple[pa.Array, pa.Array]:
-        left, right = self.left.values(one.left), self.right.values(one.right)
-        return equal_keys(left, one.left.type, right, one.right.type)
+        left, left_places = self.left.few_values(one.left)
+        right, right_places = self.right.few_values(one.right)
+        left, right = equal_keys(left, one.left.type, right, one.right.type)
+        if left_places is None and right_places is None:
+            return left, right
+        if pa.types.is_string(left.type):
+            # Texts that are repeated for many combinations would not fit one array.
+            left, right = _numbered(left, right)
+        return _at(left, left_places), _at(right, right_places)
 
     @cached_property
     def at_most(self) -> int:
@@ -76,7 +88,7 @@ class HashJoin:
         code, _ = codes(columns, len(columns[0]))
         for column in columns:
             if column.null_count:
-                code[column.is_null().to_numpy(zero_copy_only=False)] = -1
+                code[_null(column)] = -1
         return code[: self.left.length], code[self.left.length :]
 
     def pairs(self) -> Iterator[Pairs]:
@@ -84,8 +96,10 @@ class HashJoin:
         if not self.at_most:
             return
         build = self._build_side
-        table = _keyed(self.keys[build], 0, len(self.keys[build][0]))
-        for probe in _chunks(self.keys[1 - build], table.num_rows):
+        small, large = self.keys[build], self.keys[1 - build]
+        mix = any(_is_crowded(column, len(large[0])) for column in small)
+        table = _keyed(small, 0, len(small[0]), mix)
+        for probe in _chunks(large, table.num_rows, mix):
             found = _hash_join(probe, table)
             spending()(_ROW_UNITS * (probe.num_rows + table.num_rows) + _PAIR_UNITS * len(found[0]))
             yield (found[1], found[0]) if build == 0 else found
@@ -93,6 +107,16 @@ class HashJoin:
     @property
     def _build_side(self) -> int:
         return 0 if self.left.length < self.right.length else 1
+
+
+def _numbered(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Numbers for texts, equal for equal ones."""
+    numbers = pa.concat_arrays([left, right]).dictionary_encode().indices.cast(pa.int64())
+    return numbers[: len(left)], numbers[len(left) :]
+
+
+def _at(keys: pa.Array, places: Int64s | None) -> pa.Array:
+    return keys if places is None else keys.take(pa.array(places))
 
 
 def _multiplicities(columns: Columns, length: int) -> Int64s:
@@ -105,16 +129,18 @@ def _multiplicities(columns: Columns, length: int) -> Int64s:
     return np.bincount(code)
 
 
-def _chunks(columns: Columns, table_rows: int) -> Iterator[pa.Table]:
+def _chunks(columns: Columns, table_rows: int, mix: bool) -> Iterator[pa.Table]:
     step = max(_LEAST_CHUNK, _CHUNK_TABLES * table_rows)
     length = len(columns[0])
     for begin in range(0, length, step):
-        yield _keyed(columns, begin, min(begin + step, length))
+        yield _keyed(columns, begin, min(begin + step, length), mix)
 
 
-def _keyed(columns: Columns, begin: int, end: int) -> pa.Table:
-    """The rows `[begin, end)` of the key's columns, and their numbers."""
+def _keyed(columns: Columns, begin: int, end: int, mix: bool) -> pa.Table:
+    """The rows `[begin, end)` of the key's columns, mixed or as they are, and their numbers."""
     parts = [column.slice(begin, end - begin) for column in columns]
+    if mix:
+        parts = [_mixed(part) for part in parts]
     names = [f"key{number}" for number in range(len(parts))]
     return pa.table([*parts, pa.array(np.arange(begin, end))], names=[*names, "row"])
 
@@ -136,3 +162,44 @@ def _hash_join(probe: pa.Table, table: pa.Table) -> Pairs:
     ]
     found = acero.Declaration("hashjoin", options, sources).to_table(use_threads=False)
     return found.column(0).to_numpy(), found.column(1).to_numpy()
+
+
+# ---- mixing. Arrow's hash table has its buckets by the low half of an integer: keys that differ in
+# the high half alone, as whole doubles and multiples of 2^40 do, would all meet in a few of them.
+
+
+def _is_crowded(table: pa.Array, probes: int) -> bool:
+    """Tells whether keys have to be mixed: the table has integers with equal low halves, or is so
+    large that mixing is quicker than looking."""
+    if not _is_int64(table):
+        return False
+    if len(table) * _FEW_PROBES > probes:
+        return True
+    numbers: Int64s = table.drop_null().view(pa.int64()).to_numpy()
+    return len(np.unique(numbers & _LOW_HALF)) < len(np.unique(numbers))
+
+
+def _mixed(array: pa.Array) -> pa.Array:
+    """Integers of 64 bits as others whose bits all depend on each other, different where they were
+    different; any other array as it is."""
+    if not _is_int64(array):
+        return array
+    numbers = array.view(pa.int64())
+    if array.null_count:
+        numbers = numbers.fill_null(0)
+    plain = numbers.to_numpy().view(np.uint64)
+    # Each line can be undone: shifted bits come from above, and the factor is odd.
+    mixed = plain >> _HALF
+    mixed ^= plain
+    mixed *= _ODD
+    mixed ^= mixed >> _HALF
+    return pa.array(mixed, mask=_null(array) if array.null_count else None)
+
+
+def _is_int64(array: pa.Array) -> bool:
+    return bool(pa.types.is_primitive(array.type) and array.type.bit_width == 64)
+
+
+def _null(array: pa.Array) -> Mask:
+    null: Mask = array.is_null().to_numpy(zero_copy_only=False)
+    return null

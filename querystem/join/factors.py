@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from datastem.types import BOOLEAN
 from querystem.expressions import TRUE, Call, Expression, Op, columns_of
-
-_MIRROR = {Op.EQ: Op.EQ, Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
+from querystem.join.differences import MIRROR, without_differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +30,13 @@ class Comparison:
     @property
     def mirrored(self) -> Comparison:
         """This condition with its sides exchanged."""
-        return Comparison(_MIRROR[self.op], self.right, self.left)
+        return Comparison(MIRROR[self.op], self.right, self.left)
 
 
 def join_factors(on: Expression) -> list[JoinFactor]:
     """The factors of a join's condition; none for TRUE."""
-    return [JoinFactor(one, items_of(one)) for one in _conjuncts(on) if one != TRUE]
+    conditions = without_differences([one for one in _conjuncts(on) if one != TRUE])
+    return [JoinFactor(one, items_of(one)) for one in conditions]
 
 
 def _conjuncts(on: Expression) -> Iterator[Expression]:
@@ -77,7 +77,7 @@ def item_of(column: str) -> int:
 def comparison(factor: JoinFactor, left: frozenset[int], right: int) -> Comparison | None:
     """The factor as a comparison of a side with an item; None where it is anything else."""
     condition = factor.condition
-    if not isinstance(condition, Call) or condition.op not in _MIRROR:
+    if not isinstance(condition, Call) or condition.op not in MIRROR:
         return None
     one = Comparison(condition.op, *condition.args)
     for way in (one, one.mirrored):

@@ -18,7 +18,7 @@ from datastem.arrays import Int64s, Mask
 from querystem.expressions import Expression, Op
 from querystem.join.factors import Comparison
 from querystem.join.keys import coordinates
-from querystem.join.sides import PAIRS_AT_ONCE, Pairs, Side
+from querystem.join.sides import PAIRS_AT_ONCE, Pairs, Side, at_places
 from querystem.pace import spending
 
 # Units (`querystem.pace`) of a row that is sorted and looked up, and of a pair that is found.
@@ -84,19 +84,21 @@ class RangeJoin:
     @cached_property
     def _found(self) -> _Ranges:
         spending()(_ROW_UNITS * (self.ordered.length + self.other.length))
-        value, type_ = self.ordered.values(self.bounds.value), self.bounds.value.type
+        type_ = self.bounds.value.type
+        value, rows = self.ordered.few_values(self.bounds.value)
         own, _ = coordinates(value, type_, value[:0], type_)
-        places = self._places(own, _valid(value))
+        places = self._places(at_places(own, rows), at_places(_valid(value), rows))
         starts, ends = places.whole(self.other.length)
         for one in self.bounds.conditions:
-            bound = self.other.values(one.right)
+            bound, others = self.other.few_values(one.right)
             numbers, limits = coordinates(value, type_, bound, one.right.type)
+            numbers, limits = at_places(numbers, rows), at_places(limits, others)
             found = places.find(numbers, limits, _side(one.op))
             if one.op in _ABOVE:
                 starts = np.maximum(starts, found)
             else:
                 ends = np.minimum(ends, found)
-            ends = np.where(_valid(bound), ends, starts)
+            ends = np.where(at_places(_valid(bound), others), ends, starts)
         return _Ranges(places.order, starts, np.maximum(ends - starts, 0))
 
     def _places(self, values: Int64s, known: Mask) -> _PlainPlaces | _CodedPlaces:

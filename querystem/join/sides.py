@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Int64s
+from datastem.arrays import Array, Int64s
 from querystem.expressions import TRUE, Expression, columns_of
 from querystem.join.factors import item_of
 from querystem.kernel import matches, values_of
@@ -46,6 +46,18 @@ class Side:
         """The value of an expression over the items' columns, for each combination."""
         return values_of(expression, self.rows(columns_of(expression)))
 
+    def few_values(self, expression: Expression) -> tuple[pa.Array, Int64s | None]:
+        """The values of an expression, and the place among them of each combination's value.
+
+        Values that many combinations share, because they are of one item's rows, are there once a
+        row. The places are None where every combination has its own value, in order.
+        """
+        read = {item_of(name) for name in columns_of(expression)}
+        number = next(iter(read))
+        if len(read) > 1 or self.items[number].num_rows >= self.length:
+            return self.values(expression), None
+        return values_of(expression, self.items[number]), self.places[number]
+
     def rows(self, columns: Iterable[str], chosen: Int64s | None = None) -> pa.RecordBatch:
         """Some columns of the chosen combinations, or of all."""
         names = sorted(set(columns))
@@ -79,6 +91,11 @@ def _at(places: Int64s | None, chosen: Int64s | None) -> Int64s | None:
     if places is None or chosen is None:
         return places if chosen is None else chosen
     return places[chosen]
+
+
+def at_places(numbers: Array, places: Int64s | None) -> Array:
+    """The numbers of each combination, from those that `Side.few_values` goes by."""
+    return numbers if places is None else numbers[places]
 
 
 def true_pairs(left: Side, right: Side, pairs: Pairs, condition: Expression) -> Pairs:
