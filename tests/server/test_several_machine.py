@@ -17,6 +17,9 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne
 from querystem.language import QueryError
 from querystem.query import Query
+from tests.oracle.clocks import MixedClocks
+from tests.oracle.several.chance import Drawn
+from tests.oracle.several.windows import range_window
 from tests.oracle.trees import World
 from tests.server.test_machine import _answer
 from tests.support.server.several_world import SeveralWorld
@@ -56,6 +59,27 @@ class SeveralSoup(SeveralWorld):
         self.run(core.follower.catch_up())
         request = pb.InvokeRequest(handle=asked.handle, encoding=pb.ENCODING_ARROW)
         self._compare(asked, self.run(_answer(invoke(core, request, None))), self.world(None))
+
+    @rule(server=st.integers(0, 1), asked=standing, data=st.data())
+    def invoke_with_window(self, server: int, asked: SeveralStanding, data: DataObject) -> None:
+        """A window that is brought is that of all legs without one of their own."""
+        core, window = self.cores[server], range_window(Drawn(data.draw), 30 * SECOND)
+        self.run(core.follower.catch_up())
+        query, world = asked.query.with_window(window.window), self.world(None)
+        request = pb.InvokeRequest(
+            handle=asked.handle, window=window.text, encoding=pb.ENCODING_ARROW
+        )
+        try:
+            world.now(query)
+            refused = all(leg.own for leg in query.legs)
+        except MixedClocks:
+            refused = True
+        if refused:
+            with pytest.raises(QueryError):
+                self.run(_answer(invoke(core, request, None)))
+            return
+        answer = self.run(_answer(invoke(core, request, None)))
+        assert answer == world.answer(query), (asked.text, window.text)
 
     @rule(
         server=st.integers(0, 1),

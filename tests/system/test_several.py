@@ -13,7 +13,12 @@ from tests.support.system.fleet import Fleet
 from tests.support.system.processes import RunningStore
 from tests.support.system.several import SeveralLife
 
-pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.skip(reason="copies of combinations are to come"),
+    pytest.mark.process,
+    pytest.mark.spark,
+    pytest.mark.timeout(1200),
+]
 
 
 def live(folder: Path, seeds: range, steps: int) -> Counter[str]:
