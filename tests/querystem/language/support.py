@@ -28,7 +28,7 @@ from querystem.language import (
     window_text,
 )
 from querystem.language.names import write_name
-from querystem.query import Item, Leg, Query, SetOperation, SortKey
+from querystem.query import Item, LeftJoin, Leg, Query, SetOperation, SortKey
 from results.window import UNBOUNDED
 
 TRADES_SQL = (
@@ -151,6 +151,8 @@ def _show_item(item: Item) -> list[str]:
             return [f"query{over}", *show_tree(item).splitlines()]
         case SetOperation(operator, queries):
             return [operator.value, *[line for q in queries for line in show_tree(q).splitlines()]]
+        case LeftJoin():
+            raise AssertionError("the language has no left joins yet")
 
 
 def _show_leg(leg: Leg) -> str:
