@@ -36,7 +36,7 @@ class Catalog:
 
     def run(self, text: str) -> None:
         """Binds one statement; a definition holds for those after it."""
-        if re.match(r"\s*(--[^\n]*\s+)*SELECT\b", text, re.IGNORECASE):
+        if re.match(r"\s*(--[^\n]*\s+)*(SELECT|WITH)\b", text, re.IGNORECASE):
             names = set(re.findall(r":([a-z]+)", text))
             bind_query(text, self.schemas.get, {name: VALUES[name] for name in sorted(names)})
             return

@@ -37,9 +37,9 @@ def _pages() -> list[str]:
 
 def _corpus() -> list[tuple[Callable[[str], object], str]]:
     corpus: list[tuple[Callable[[str], object], str]] = [
-        (_definition, text) for text in _pages() if not re.match(r"\s*SELECT\b", text)
+        (_definition, text) for text in _pages() if not re.match(r"\s*(SELECT|WITH)\b", text)
     ]
-    for name in ("queries.txt", "refreshes.txt"):
+    for name in ("queries.txt", "refreshes.txt", "trees.txt"):
         corpus += [(bind, text) for text in texts_of(GOLDEN / name)]
     corpus += [(where, text) for text in texts_of(GOLDEN / "normal_forms.txt")]
     corpus += [(_window, text) for text in texts_of(GOLDEN / "windows.txt")]
