@@ -24,7 +24,7 @@ _OUTER = (TokenType.LEFT, TokenType.RIGHT, TokenType.FULL)
 _QUERY = (TokenType.SELECT, TokenType.WITH)
 
 
-class Frame(exp.Expression):
+class WindowNode(exp.Expression):
     """A window as its tokens: `of_item` where it is written WINDOW(…)."""
 
     arg_types: ClassVar[dict[str, bool]] = {"tokens": False, "of_item": False}
@@ -134,7 +134,7 @@ class QueryParser(ExpressionParser):
         if not self._match(kind):
             return None
         tokens = self.runs[self._prev.start]
-        return self.expression(Frame(tokens=list(tokens), of_item=kind is WINDOW_OF_ITEM))
+        return self.expression(WindowNode(tokens=list(tokens), of_item=kind is WINDOW_OF_ITEM))
 
     def _clause(self, word: TokenType, parse: Callable[[], exp.Expr]) -> exp.Expr | None:
         return parse() if self._match(word) else None

@@ -28,7 +28,7 @@ from querystem.language.errors import (
     WindowProblem,
 )
 from querystem.language.functions import is_aggregate
-from querystem.language.grammar import Frame
+from querystem.language.grammar import WindowNode
 from querystem.language.literals import Typed
 from querystem.language.names import nearest
 from querystem.language.rewrite import Extent, extent_of, greatest_time, substituted
@@ -157,7 +157,7 @@ def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> Wi
     """The window of a reference at `place`, where it has one."""
     if frame is None:
         return WindowText(schema, (), place)
-    assert isinstance(frame, Frame)
+    assert isinstance(frame, WindowNode)
     end = node_span(frame).end if frame.args["of_item"] else None
     return WindowText(schema, frame.args["tokens"], place, end)
 
