@@ -1,8 +1,8 @@
 """NOW of a query: the clock, or how far the streams have come that it waits for.
 
 Over event time a query waits for the stream that lags, so that a join is not made with holes. Only
-references whose window depends on NOW are waited for: a table of names that gets a row a month
-holds nothing back.
+references whose window, or a window over them, depends on NOW are waited for: a table of names that
+gets a row a month holds nothing back.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from psoup.answers.view import View
 from psoup.store import StreamState
-from querystem.query import Leg
-from results.window import depends_on_now
+from querystem.query import Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Present:
 
 
 def present_of(
-    view: View, legs: Sequence[Leg], streams: Sequence[StreamState], latest: bool = False
+    view: View, query: Query, streams: Sequence[StreamState], latest: bool = False
 ) -> Present:
     """NOW of a query whose legs refer to `streams`; with `latest` no stream is waited for.
 
@@ -49,8 +48,8 @@ def present_of(
     timed = [stream.reached for stream in streams if _is_timed(stream)]
     awaited = [
         stream.reached
-        for leg, stream in zip(legs, streams, strict=True)
-        if _is_timed(stream) and depends_on_now(leg.window)
+        for moves, stream in zip(query.moving, streams, strict=True)
+        if moves and _is_timed(stream)
     ]
     by_clock = not timed or (len(timed) < len(streams) and not awaited)
     if by_clock:
