@@ -51,17 +51,22 @@ from client_sdk._mock import MockTransport, answer
 from client_sdk._publishing import AsyncPublisher, PublishedMany, Publisher
 from client_sdk._session import DEFAULT_TARGET
 from client_sdk._wire.answers import Answer, AnswerHeader
-from client_sdk._wire.models import (
-    Definition,
+from client_sdk._wire.explanations import (
+    ExplainedLeg,
+    ExplainedOperator,
     ExplainedRun,
+    ExplainedStep,
     Explanation,
     Factor,
+    StoredMatches,
+)
+from client_sdk._wire.models import (
+    Definition,
     Published,
     Registered,
     RegisteredMany,
     Registration,
     RegistrationLeg,
-    StoredMatches,
     Stream,
 )
 from client_sdk._wire.status import (
@@ -130,7 +135,10 @@ __all__ = [
     "Doubtful",
     "EngineStatus",
     "ErrorDetail",
+    "ExplainedLeg",
+    "ExplainedOperator",
     "ExplainedRun",
+    "ExplainedStep",
     "Explanation",
     "Factor",
     "FileBusy",

@@ -18,9 +18,9 @@ from client_sdk._grpc.transports import AsyncGrpcTransport, AsyncTransport
 from client_sdk._publishing import AsyncPublisher
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, HandleLike, Session, with_port
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
+from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.models import (
     Definition,
-    Explanation,
     Published,
     Registered,
     RegisteredMany,

@@ -16,9 +16,9 @@ from client_sdk._grpc.transports import GrpcTransport, Transport
 from client_sdk._publishing import Publisher
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, Closing, HandleLike, Session, with_port
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
+from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.models import (
     Definition,
-    Explanation,
     Published,
     Registered,
     RegisteredMany,

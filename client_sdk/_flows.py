@@ -13,10 +13,10 @@ from google.protobuf.message import Message
 from client_sdk._grpc.effects import Begin, Collect, Flow, Question, Repeat, Unary, retrying
 from client_sdk._session import HandleLike, Session, handle_bytes
 from client_sdk._wire.answers import Answer
+from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.ipc import to_ipc
 from client_sdk._wire.models import (
     Definition,
-    Explanation,
     Registered,
     RegisteredMany,
     Registration,

@@ -17,16 +17,15 @@ from datastem.codec import columns_shown
 from datastem.instants import SINCE_EVER
 from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold
+from psoup.answers.join_limits import JoinLimits
 from psoup.answers.leg_rows import LegMatchers, LegRows, chosen_rows, gathered
 from psoup.answers.plan import Plan
 from psoup.answers.versions import StoredVersions
-from psoup.errors import TooMuchWork
 from psoup.store import Position
 from querystem.aggregate import Partial, finish, merge, partial
-from querystem.combine import Combining, LegInput, leg_reads
+from querystem.combine import Combining, JoinRun, LegInput, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
 from querystem.grouping import Grouping
-from querystem.join import JoinStep, TooManyPairs
 from querystem.query import Leg, Query
 from results.window import CountWindow
 
@@ -145,20 +144,13 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinLimits:
-    """How many pairs of rows one answer may look at."""
-
-    pairs: int = 20_000_000
-
-
-@dataclass(frozen=True, slots=True)
 class Combined:
     """The combinations of a plan's legs, and how they were found: the rows of each leg, None where
-    they are looked up, and the steps of the join."""
+    they are looked up, and how they were joined."""
 
     rows: pa.RecordBatch
     leg_counts: tuple[int | None, ...]
-    steps: Sequence[JoinStep]
+    runs: Sequence[JoinRun]
 
 
 def combined(
@@ -168,16 +160,26 @@ def combined(
 
     With `parts` they have the row ids of the legs. Raises TooMuchWork past the limits.
     """
-    query = plan.query
-    reads = leg_reads(query)
-    inputs = [_input(plan, rows, names) for rows, names in zip(legs, reads, strict=True)]
-    combining = Combining(SINCE_EVER if plan.now is None else plan.now, limits.pairs, [])
-    try:
-        found = combining.source_rows(query, inputs, parts)
-    except TooManyPairs as many:
-        raise _too_many(many) from None
-    counts = tuple(len(one) if isinstance(one, pa.RecordBatch) else None for one in inputs)
-    return Combined(found, counts, combining.steps)
+    return joined(plan, leg_inputs(plan, legs), limits, parts)
+
+
+def joined(
+    plan: Plan, inputs: Sequence[LegInput], limits: JoinLimits, parts: bool = False
+) -> Combined:
+    """The combinations of what `leg_inputs` gives. Raises TooMuchWork."""
+    counts = [one.num_rows if isinstance(one, pa.RecordBatch) else None for one in inputs]
+    with limits.joining() as room:
+        room.take(sum(one.nbytes for one in inputs if isinstance(one, pa.RecordBatch)))
+        now = SINCE_EVER if plan.now is None else plan.now
+        combining = Combining(now, limits.pairs, [], room)
+        found = combining.source_rows(plan.query, inputs, parts)
+    return Combined(found, tuple(counts), combining.runs)
+
+
+def leg_inputs(plan: Plan, legs: Sequence[LegRows]) -> list[LegInput]:
+    """The rows of each leg with the columns that the query reads of them."""
+    reads = leg_reads(plan.query)
+    return [_input(plan, rows, names) for rows, names in zip(legs, reads, strict=True)]
 
 
 def _input(plan: Plan, rows: LegRows, reads: frozenset[str]) -> LegInput:
@@ -187,13 +189,3 @@ def _input(plan: Plan, rows: LegRows, reads: frozenset[str]) -> LegInput:
         return rows.gather(rows.picked(), reads)
     other = next((leg.stem for leg in plan.legs if leg.leg.stream == as_of.stream), None)
     return StoredVersions(rows.leg, rows.matcher, other)
-
-
-def _too_many(many: TooManyPairs) -> TooMuchWork:
-    return TooMuchWork(
-        f"this join looks at {many.count:,} pairs of rows, and one answer may look at "
-        f"{many.limit:,}",
-        expected=f"at most {many.limit} pairs",
-        got=f"{many.count} pairs",
-        hint="narrow a window, or add a condition that relates the streams",
-    )

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.epoch_files import EpochView
-from psoup.answers.evaluate import Answer, JoinLimits, evaluate, evaluate_at_once
+from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
+from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
 from psoup.answers.plan import LegPlan, Plan, point_by_rows, refreshed
 from psoup.answers.planning import make_plan
@@ -24,7 +25,7 @@ class AnswerMaker:
     changes the replica.
 
     `memory` is the budget that the caches have a quarter of; `compute_rows` bounds the rows one
-    answer may match by itself, `join_pairs` the pairs of rows one answer may look at.
+    answer may match by itself, `joins` what it may take to join its legs.
     """
 
     def __init__(
@@ -32,10 +33,10 @@ class AnswerMaker:
         store: Store,
         memory: int = 64 << 20,
         compute_rows: int = 20_000_000,
-        join_pairs: int = 20_000_000,
+        joins: JoinLimits | None = None,
     ) -> None:
         self.compute_rows = compute_rows
-        self.join_limits = JoinLimits(join_pairs)
+        self.join_limits = joins or JoinLimits()
         self.known = MatchCache(memory // 16)
         root, is_newest = store.table("matches").root, store.epochs.is_newest
         self.stored = MatchFileCache(root, memory // 8, is_newest)

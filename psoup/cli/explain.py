@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import click
 
-from client_sdk import Explanation, Factor
+from client_sdk import (
+    ExplainedLeg,
+    ExplainedOperator,
+    ExplainedRun,
+    ExplainedStep,
+    Explanation,
+    Factor,
+)
 from psoup.cli.connection import Connection
 from psoup.cli.output import as_json, grid, pair_table
 from psoup.cli.queries import resolve
 
+_FACTORS = ["factor", "shared by", "matched by"]
 _COST = {
     "looked up": "one hash look-up a row, for all {0.constant_count:,} texts together",
     "searched": "one binary search a row, for all {0.constant_count:,} constants together",
@@ -34,12 +44,19 @@ def explain(connection: Connection, query: str, window: str | None, as_json_: bo
     if as_json_:
         click.echo(as_json(found))
         return
-    pair_table(f"predicate {found.predicate_id}", _pairs(found))
+    if len(found.legs) > 1:
+        _show_several(found)
+    else:
+        pair_table(f"predicate {found.predicate_id}", _pairs(found))
+        click.echo()
+        grid(_FACTORS, [_line(each) for each in found.factors])
     click.echo()
-    grid(["factor", "shared by", "matched by"], [_line(each) for each in found.factors])
-    click.echo()
-    total = sum(spent.total_seconds() for _, spent in found.run.stages)
-    shares = [(name, spent.total_seconds()) for name, spent in found.run.stages]
+    _show_stages(found.run)
+
+
+def _show_stages(run: ExplainedRun) -> None:
+    total = sum(spent.total_seconds() for _, spent in run.stages)
+    shares = [(name, spent.total_seconds()) for name, spent in run.stages]
     grid(
         ["one invoke", "ms", "%"],
         [
@@ -49,8 +66,21 @@ def explain(connection: Connection, query: str, window: str | None, as_json_: bo
     )
 
 
+# ---- one stream
+
+
 def _pairs(found: Explanation) -> list[tuple[str, str]]:
-    run, stored = found.run, found.stored
+    return [
+        *_predicate_pairs(found),
+        ("refresh", _refresh(found)),
+        ("engine", _engine(found)),
+        *_keyed(found.run.current_rows),
+        ("one invoke", _invoke(found.run)),
+    ]
+
+
+def _predicate_pairs(found: Explanation | ExplainedLeg) -> list[tuple[str, str]]:
+    stored = found.stored
     progress = 100.0 * found.matched_rows / found.stream_rows if found.stream_rows else 100.0
     return [
         ("registrations", f"{found.registration_count:,} share it"),
@@ -61,15 +91,18 @@ def _pairs(found: Explanation) -> list[tuple[str, str]]:
             f"{stored.row_count:,} matches in {stored.block_count:,} blocks: {stored.byte_count:,}"
             f" bytes, {stored.piece_count:,} pieces, {stored.file_count:,} files",
         ),
-        ("refresh", _refresh(found)),
-        ("engine", f"epoch {found.epoch}" if found.epoch else "has never run"),
-        *_keyed(run.current_rows),
-        (
-            "one invoke",
-            f"{run.considered_rows:,} rows considered, {run.computed_rows:,} computed on the spot, "
-            f"{run.answer_rows:,} in the answer ({run.answer_bytes:,} bytes)",
-        ),
     ]
+
+
+def _engine(found: Explanation) -> str:
+    return f"epoch {found.epoch}" if found.epoch else "has never run"
+
+
+def _invoke(run: ExplainedRun) -> str:
+    return (
+        f"{run.considered_rows:,} rows considered, {run.computed_rows:,} computed on the spot, "
+        f"{run.answer_rows:,} in the answer ({run.answer_bytes:,} bytes)"
+    )
 
 
 def _refresh(found: Explanation) -> str:
@@ -83,7 +116,7 @@ def _keyed(current_rows: int | None) -> list[tuple[str, str]]:
     return [("keyed stream", f"{current_rows:,} current rows in the window, one a key")]
 
 
-def _others(found: Explanation) -> str:
+def _others(found: Explanation | ExplainedLeg) -> str:
     if found.compared_predicates == found.other_predicates:
         return f"{found.other_predicates:,} over the stream"
     return f"{found.other_predicates:,} over the stream, {found.compared_predicates:,} looked at"
@@ -93,3 +126,74 @@ def _line(factor: Factor) -> list[str]:
     cost = _COST.get(factor.access, factor.access).format(factor)
     index = f"index of {factor.operand}: " if factor.operand else ""
     return [factor.text, f"{factor.shared_by:,} others", f"{index}{cost}"]
+
+
+# ---- several streams
+
+
+_METHODS = {
+    "equality": "by equal keys",
+    "range": "by sorted values",
+    "pairs": "pair by pair",
+}
+
+
+def _show_several(found: Explanation) -> None:
+    """The tree of operators, then each reference to a stream."""
+    pairs = [("refresh", _refresh(found)), ("engine", _engine(found))]
+    pair_table("several streams", [*pairs, ("one invoke", _invoke(found.run))])
+    click.echo()
+    if found.operator is not None:
+        for line in _tree(found.operator, found.legs):
+            click.echo(line)
+    for number, leg in enumerate(found.legs, 1):
+        click.echo()
+        title = f"{number}  {leg.stream} · {leg.window} · predicate {leg.predicate_id}"
+        pair_table(title, [*_predicate_pairs(leg), *_keyed(leg.current_rows), _counted(leg)])
+        if leg.factors:
+            click.echo()
+            grid(_FACTORS, [_line(each) for each in leg.factors])
+
+
+def _counted(leg: ExplainedLeg) -> tuple[str, str]:
+    found = "" if leg.row_count is None else f", {leg.row_count:,} match in the window"
+    return "rows", f"{leg.considered_rows:,} considered{found}"
+
+
+def _tree(operator: ExplainedOperator, legs: Sequence[ExplainedLeg]) -> Iterator[str]:
+    """The lines of an operator, and below it those of its inputs, drawn as branches."""
+    yield _operator_line(operator, legs)
+    more = "│  " if operator.inputs else "   "
+    names = [_input_name(one, legs) for one in operator.inputs]
+    if operator.first_input is not None:
+        yield f"{more}begins with {names[operator.first_input]}"
+    for step in operator.steps:
+        yield f"{more}{_step_line(step, names)}"
+    for number, one in enumerate(operator.inputs, 1):
+        first, rest = ("└─ ", "   ") if number == len(operator.inputs) else ("├─ ", "│  ")
+        lines = _tree(one, legs)
+        yield first + next(lines)
+        yield from (rest + line for line in lines)
+
+
+def _operator_line(operator: ExplainedOperator, legs: Sequence[ExplainedLeg]) -> str:
+    place = "" if operator.leg is None else f"{operator.leg + 1}  "
+    rows = None if operator.leg is None else legs[operator.leg].row_count
+    counted = "" if rows is None else f" · {rows:,} rows"
+    detail = f" {operator.detail}" if operator.detail else ""
+    return f"{place}{operator.name}{detail} · {operator.pattern}{counted}"
+
+
+def _input_name(operator: ExplainedOperator, legs: Sequence[ExplainedLeg]) -> str:
+    """The name of a join's input: the first stream below it, with its number."""
+    while operator.leg is None:
+        operator = operator.inputs[0]
+    return f"{operator.leg + 1} {legs[operator.leg].stream}"
+
+
+def _step_line(step: ExplainedStep, names: Sequence[str]) -> str:
+    return (
+        f"then {names[step.input]}, {_METHODS.get(step.method, step.method)}: "
+        f"{step.joined_rows:,} × {step.input_rows:,} rows, {step.candidate_pairs:,} pairs looked "
+        f"at, {step.kept_pairs:,} left"
+    )

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from datastem.instants import SECOND
 from psoup.answers import AnswerMaker
+from psoup.answers.join_limits import JoinLimits
 from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
 from psoup.server.memory import HOLD, Room, tidy_up
@@ -51,7 +52,8 @@ class Core:
         limits = GroupLimits(settings.group_events, settings.group_bytes)
         self.appender = Appender(store.log, self.follower, self.guard, limits, HOLD.get)
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
-        self.maker = AnswerMaker(store, settings.memory, settings.compute_rows)
+        joins = JoinLimits(settings.join_pairs, settings.memory // 4, self.follower.memory)
+        self.maker = AnswerMaker(store, settings.memory, settings.compute_rows, joins)
         self.templates = TemplateCache()
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)

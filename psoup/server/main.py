@@ -119,6 +119,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     )
     limits = parser.add_argument_group("limits")
     limits.add_argument("--compute-rows", type=int, default=defaults.compute_rows)
+    limits.add_argument("--join-pairs", type=int, default=defaults.join_pairs)
     limits.add_argument("--message", type=parse_size, default=defaults.message_bytes)
     limits.add_argument("--batch", type=parse_size, help="an eighth of --memory, or less")
     limits.add_argument("--batch-rows", type=int, default=defaults.batch.rows)
@@ -150,6 +151,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         query_bytes=given.query,
         columns=given.columns,
         compute_rows=given.compute_rows,
+        join_pairs=given.join_pairs,
         calls=given.calls,
         watches=given.watches,
         log_bytes=given.backlog,

@@ -26,9 +26,10 @@ class Settings:
     Times are seconds. `memory` bounds blocks of rows, matches and requests under way together; a
     request waits for room as long as `patience`. Rows are refused while the engine has more than
     `log_bytes` of the log yet to consume. `compute_rows` bounds what one answer may evaluate on the
-    spot. `calls` and `watches` bound how many are under way at once; a watch is no call there. With
-    a clock ahead of the others by more than `clock_limit` a server appends nothing; a jump of its
-    stamps is taken for true after `clock_settle` of later ones.
+    spot, `join_pairs` the pairs of rows its joins may look at. `calls` and `watches` bound how many
+    are under way at once; a watch is no call there. With a clock ahead of the others by more than
+    `clock_limit` a server appends nothing; a jump of its stamps is taken for true after
+    `clock_settle` of later ones.
     """
 
     store: Path
@@ -44,6 +45,7 @@ class Settings:
     registrations_per_call: int = 100_000
     name_bytes: int = 256
     compute_rows: int = 20_000_000
+    join_pairs: int = 20_000_000
     wait: float = 30.0
     poll: float = 0.005
     group_events: int = 4096

@@ -11,7 +11,7 @@ are joined, set operations done, queries inside queries answered.
     subqueries   EXISTS, ANY and scalar queries inside expressions
 """
 
-from querystem.combine.combining import Combining, LegInput
+from querystem.combine.combining import Combining, JoiningPart, JoinRun, LegInput
 from querystem.combine.reads import leg_reads
 
-__all__ = ["Combining", "LegInput", "leg_reads"]
+__all__ = ["Combining", "JoinRun", "JoiningPart", "LegInput", "leg_reads"]

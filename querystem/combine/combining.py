@@ -8,7 +8,8 @@ the order of FROM. So whatever orders rows by (ts, row_id) orders combinations t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -25,7 +26,7 @@ from querystem.combine.subqueries import value_of
 from querystem.evaluate import kept_rows, project, rows_or_groups
 from querystem.expressions import TRUE, Expression, columns_of
 from querystem.identity import parts_of, row_ids, slides
-from querystem.join import JoinStep, join, without_items
+from querystem.join import JoinRoom, JoinStep, join, without_items
 from querystem.kernel import matches
 from querystem.query import (
     AsOf,
@@ -43,19 +44,31 @@ from querystem.query import (
 # Of each leg its rows; or, where they are looked up, all versions of them.
 LegInput: TypeAlias = pa.RecordBatch | Versions
 Legs: TypeAlias = Iterator[LegInput]
+JoiningPart: TypeAlias = From | LeftJoin | SubQuery
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRun:
+    """How the inputs of one part of a query's tree were joined: the first of them, and each of the
+    others in turn."""
+
+    part: JoiningPart
+    first: int
+    steps: tuple[JoinStep, ...]
 
 
 @dataclass(frozen=True)
 class Combining:
     """Makes the rows of sources, at one NOW.
 
-    `most_pairs` bounds the pairs of rows that are looked at for one join. `steps` collects how
-    items were joined.
+    `most_pairs` bounds the pairs of rows that are looked at for one join, `room` the memory that
+    all of them take. `runs` collects how inputs were joined.
     """
 
     now: int
     most_pairs: int
-    steps: list[JoinStep]
+    runs: list[JoinRun]
+    room: JoinRoom = field(default_factory=JoinRoom)
 
     def source_rows(
         self, query: Query, legs: Iterable[LegInput], parts: bool = False
@@ -64,7 +77,7 @@ class Combining:
         columns that `leg_reads` tells.
 
         With `parts` combinations have the numbers that name them, as columns `part_name(n)`. Raises
-        TooManyPairs.
+        TooManyPairs, TooManyBytes.
         """
         return self._source(query, iter(legs), parts)
 
@@ -101,7 +114,8 @@ class Combining:
             else:
                 items.append(self._item(item, reads[number], legs))
         on, later = without_items(source.on, versions)
-        places = self._places([rows.batch(n, reads[n]) for n, rows in enumerate(items)], on)
+        inputs = [rows.batch(n, reads[n]) for n, rows in enumerate(items)]
+        places = self._places(source, inputs, on)
         for number, known in versions.items():
             as_of = _as_of(source.items[number])
             joined = side_by_side(items, places, lookup_reads(source.items))
@@ -109,12 +123,22 @@ class Combining:
             kept = np.flatnonzero(found.places >= 0)
             items[number], places = found.rows, [one[kept] for one in places]
             places[number] = found.places[kept]
-        return _matching(side_by_side(items, places, {*names, *columns_of(later)}), later)
+        return _matching(self._beside(items, places, {*names, *columns_of(later)}), later)
 
-    def _places(self, inputs: Sequence[pa.RecordBatch], on: Expression) -> Sequence[Int64s]:
-        joined = join(inputs, on, self.most_pairs)
-        self.steps.extend(joined.steps)
+    def _places(
+        self, part: JoiningPart, inputs: Sequence[pa.RecordBatch], on: Expression
+    ) -> Sequence[Int64s]:
+        joined = join(inputs, on, self.most_pairs, self.room)
+        self.runs.append(JoinRun(part, joined.first, joined.steps))
         return joined.places
+
+    def _beside(
+        self, items: Sequence[ItemRows], places: Sequence[Int64s], names: Collection[str]
+    ) -> ItemRows:
+        """Combinations of rows, for which there is room."""
+        each = sum(item.row_bytes(number, names) for number, item in enumerate(items))
+        self.room.take(round(each * len(places[0])))
+        return side_by_side(items, places, names)
 
     def _item(self, item: Item, reads: frozenset[str], legs: Legs) -> ItemRows:
         match item:
@@ -141,11 +165,12 @@ class Combining:
             found: Sequence[Int64s] = [one[true] for one in pairs]
         else:
             right = self._item(item.right, sides[1], legs)
-            found = self._places([left.batch(0, sides[0]), right.batch(1, sides[1])], item.on)
+            inputs = [left.batch(0, sides[0]), right.batch(1, sides[1])]
+            found = self._places(item, inputs, item.on)
         alone = np.setdiff1d(np.arange(len(left)), found[0])
         nobody = np.full(len(alone), -1)
         places = np.concatenate([found[0], alone]), np.concatenate([found[1], nobody])
-        return side_by_side([left, right], places, reads)
+        return self._beside([left, right], places, reads)
 
     # ---- queries inside queries
 
@@ -165,7 +190,7 @@ class Combining:
     def _value(self, subquery: SubQuery, outer: ItemRows, legs: Legs) -> pa.Array:
         """The value of a query inside an expression, for each combination."""
         inner = self._query(subquery.query, legs)
-        return value_of(subquery, outer, inner, self._places)
+        return value_of(subquery, outer, inner, partial(self._places, subquery))
 
 
 def _columns(outputs: pa.RecordBatch) -> dict[str, pa.Array]:

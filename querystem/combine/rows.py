@@ -57,6 +57,13 @@ class ItemRows:
         parts = tuple(_taken(part, places, -1) for part in self.parts)
         return ItemRows(columns, _taken(self.ts, places, SINCE_EVER), parts)
 
+    def row_bytes(self, number: int, names: Collection[str]) -> float:
+        """The bytes of a row as item `number`, on average, with those of its columns that are
+        among `names`; its instant and what names it counted."""
+        columns = [one for name, one in self.columns.items() if item_column(number, name) in names]
+        nbytes: int = sum(column.nbytes for column in columns)
+        return 8 * (1 + len(self.parts)) + nbytes / max(1, len(self))
+
     def batch(self, number: int, reads: Collection[str]) -> pa.RecordBatch:
         """The columns that are read, by the names they have as those of item `number`."""
         names = [name for name in self.columns if name in reads]

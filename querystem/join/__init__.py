@@ -14,5 +14,15 @@ from __future__ import annotations
 from querystem.join.factors import without_items
 from querystem.join.joining import Joined, JoinStep, TooManyPairs, join
 from querystem.join.methods import JoinMethod
+from querystem.join.room import JoinRoom, TooManyBytes
 
-__all__ = ["JoinMethod", "JoinStep", "Joined", "TooManyPairs", "join", "without_items"]
+__all__ = [
+    "JoinMethod",
+    "JoinRoom",
+    "JoinStep",
+    "Joined",
+    "TooManyBytes",
+    "TooManyPairs",
+    "join",
+    "without_items",
+]

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.acero as acero
+import pyarrow._acero as acero  # pyarrow.acero loads datasets, and with them pandas
 import pyarrow.compute as pc
 
 from datastem.arrays import Int64s

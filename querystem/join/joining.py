@@ -9,12 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
-from querystem.expressions import Expression
+from querystem.expressions import TRUE, Expression
 from querystem.join.factors import JoinFactor, join_factors
-from querystem.join.methods import JoinMethod, PairSource, choose
+from querystem.join.methods import JoinMethod, Method, choose
 from querystem.join.order import Estimates, usable_factors
+from querystem.join.room import JoinRoom, TooManyBytes
 from querystem.join.sides import Side, concatenated, true_pairs
 from querystem.kernel import matches
+
+# Bytes of a pair that is kept, twice for a while, and of a row's place in a combination.
+_PAIR_BYTES, _PLACE_BYTES = 32, 8
+# Where there may be so many times the pairs that there is room for, they are counted before one is
+# made, which takes as long as a join does; else while they are made, a chunk at a time.
+_COUNTED = 4
 
 
 class TooManyPairs(Exception):
@@ -55,19 +62,24 @@ class Joined:
     steps: tuple[JoinStep, ...]
 
 
-def join(items: Sequence[pa.RecordBatch], on: Expression, most_pairs: int) -> Joined:
+def join(
+    items: Sequence[pa.RecordBatch],
+    on: Expression,
+    most_pairs: int,
+    room: JoinRoom | None = None,
+) -> Joined:
     """All combinations of a row of each item for which `on` is true.
 
     The columns of item n, and `on`, are named as `querystem.query.item_column` writes them. Raises
     TooManyPairs where all steps together would look at more than `most_pairs`, before the step that
-    would.
+    would; TooManyBytes where the pairs that are left find no `room`.
     """
     factors = join_factors(on)
     sides = [_chosen(number, rows, factors) for number, rows in enumerate(items)]
     factors = [one for one in factors if len(one.items) > 1]
     estimates = Estimates(sides, factors)
     first = estimates.first()
-    joined, steps, budget = sides[first], list[JoinStep](), _Budget(most_pairs)
+    joined, steps, budget = sides[first], list[JoinStep](), _Budget(most_pairs, room or JoinRoom())
     rest = [number for number in range(len(items)) if number != first]
     while rest:
         number = estimates.next(joined, rest)
@@ -105,11 +117,13 @@ def _add(
 ) -> tuple[Side, JoinStep]:
     """Joins one more item to what was joined before, by the factors that this makes usable."""
     method = choose(joined, item, number, factors)
-    budget.check(method.source)
+    nbytes = _PAIR_BYTES + _PLACE_BYTES * (len(joined.items) + 1)
+    budget.check(method, nbytes)
     kept, candidates = [], 0
     for pairs in method.source.pairs():
         candidates += len(pairs[0])
         kept.append(true_pairs(joined, item, pairs, method.residual))
+        budget.room.take(nbytes * len(kept[-1][0]))
     budget.left -= candidates
     found = joined.with_pairs(item, concatenated(kept))
     rows = joined.length, item.length
@@ -118,15 +132,24 @@ def _add(
 
 @dataclass(slots=True)
 class _Budget:
-    """How many pairs a join may look at in all, and how many it still may."""
+    """How many pairs a join may look at in all, how many it still may, and the room for those that
+    are left."""
 
     limit: int
+    room: JoinRoom
     left: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.left = self.limit
 
-    def check(self, source: PairSource) -> None:
-        """Raises TooManyPairs where a source has more pairs than are left."""
+    def check(self, method: Method, nbytes: int) -> None:
+        """Raises TooManyPairs where a method has more pairs to look at than are left; TooManyBytes
+        where it keeps them all, `nbytes` each, and there is no room for so many."""
+        source = method.source
         if source.at_most > self.left and source.count > self.left:
             raise TooManyPairs(self.limit - self.left + source.count, self.limit)
+        fitting = self.room.left // nbytes
+        if method.residual != TRUE or source.at_most <= _COUNTED * fitting:
+            return
+        if source.count > fitting:
+            raise TooManyBytes(self.room.used + nbytes * source.count, self.room.limit)

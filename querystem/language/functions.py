@@ -204,9 +204,7 @@ def is_clock(name: str) -> bool:
     return name.lower() in _CLOCKS
 
 
-_AT_END = (
-    "write the window at the end of the query: RANGE 5 SECONDS, or BEGIN NOW - 1 HOUR END NOW"
-)
+_AT_END = "write the window at the end of the query: RANGE 5 SECONDS, or BEGIN NOW - 1 HOUR END NOW"
 
 
 def refuse_clock(span: Span, hint: str = _AT_END) -> SyntaxProblem:

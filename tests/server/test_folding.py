@@ -17,7 +17,8 @@ from datastem.segments import RowSegment
 from datastem.stem import DataStem
 from psoup.answers.caches import Memo
 from psoup.answers.epoch_files import EMPTY
-from psoup.answers.evaluate import JoinLimits, evaluate, evaluate_at_once
+from psoup.answers.evaluate import evaluate, evaluate_at_once
+from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
 from psoup.answers.plan import LegPlan, Plan
 from psoup.store import START

@@ -76,3 +76,105 @@ def test_a_registration_over_one_stream_has_one_leg(market: ServerProcess) -> No
         found.matched_rows,
         found.stream_rows,
     )
+
+
+def describe(server: ServerProcess, handle: bytes) -> pb.Registration:
+    request = pb.DescribeRegistrationRequest(tenant=server.tenant, handle=handle)
+    found: pb.Registration = server.stub.DescribeRegistration(request)
+    return found
+
+
+BOTH = "SELECT t.symbol, q.price FROM trades t JOIN quotes q ON t.symbol = q.symbol RANGE 1 HOUR"
+
+
+def test_a_join_waits_for_the_stream_that_lags(market: ServerProcess) -> None:
+    handle = market.register(BOTH).handle
+    header, answer = market.invoke(handle)
+    assert (header.now, header.complete_until, header.latest) == (stamp(6), stamp(6), stamp(9))
+    assert header.window_end == stamp(6)
+    assert answer.num_rows == 3
+    header, answer = market.invoke(handle, latest=True)
+    assert (header.now, header.complete_until, header.latest) == (stamp(9), stamp(6), stamp(9))
+    assert answer.num_rows == 5
+    assert market.ask(BOTH, latest=True)[1] == answer
+
+
+def test_nobody_waits_for_a_table_of_names(market: ServerProcess) -> None:
+    sql = """
+        SELECT t.price, n.name
+        FROM trades t WINDOW(RANGE 1 HOUR), names n WHERE t.symbol = n.symbol"""
+    header, answer = market.ask(sql)
+    assert header.now == header.complete_until == header.latest == stamp(9)
+    assert answer["name"].to_pylist() == ["Big Blue", "Sunshine", "Big Blue"]
+    assert not header.HasField("window_begin") and not header.HasField("window_end")
+
+
+def test_every_leg_of_a_registration_is_described(market: ServerProcess) -> None:
+    sql = """
+        SELECT t.price, n.name
+        FROM trades t WINDOW(RANGE 1 HOUR) JOIN names n ON t.symbol = n.symbol
+        WHERE t.price > 50 AND n.name = 'Big Blue'"""
+    made = market.register(sql)
+    found = describe(market, made.handle)
+    legs = [(leg.stream, leg.window, leg.stream_rows) for leg in found.legs]
+    assert legs == [("trades", "RANGE 1 HOUR", 3), ("names", "UNBOUNDED", 2)]
+    assert len({leg.predicate_id for leg in found.legs}) == 2
+    assert (found.stream, found.window) == ("trades", "RANGE 1 HOUR")
+    assert found.pattern == made.pattern == pb.UPDATE_PATTERN_STR
+    request = pb.ListRegistrationsRequest(tenant=market.tenant)
+    assert market.stub.ListRegistrations(request).registrations[0] == found
+
+
+def test_a_stream_counts_registrations_over_every_leg(market: ServerProcess) -> None:
+    handle = market.register(BOTH).handle
+    market.register("SELECT a.price FROM trades a, trades b WHERE a.price < b.price")
+    streams = market.stub.ListStreams(pb.ListStreamsRequest(tenant=market.tenant)).streams
+    assert {stream.name: stream.registration_count for stream in streams} == {
+        "trades": 2,
+        "quotes": 1,
+        "names": 0,
+    }
+    market.stub.Unregister(pb.UnregisterRequest(tenant=market.tenant, handle=handle))
+    streams = market.stub.ListStreams(pb.ListStreamsRequest(tenant=market.tenant)).streams
+    assert [stream.registration_count for stream in streams] == [0, 0, 1]
+
+
+def test_the_dropped_stream_of_a_join_is_named(market: ServerProcess) -> None:
+    handle = market.register(BOTH).handle
+    market.define("DROP STREAM quotes")
+    with pytest.raises(grpc.RpcError) as caught:
+        market.invoke(handle)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert detail(caught.value).reason == "STREAM_DROPPED"
+    assert "stream quotes was dropped" in str(caught.value.details())
+
+
+INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+NINE = "SELECT a.price FROM trades a" + "".join(f", trades t{n}" for n in range(8))
+TWO_CLOCKS = "SELECT t.price FROM trades t WINDOW(RANGE 1 HOUR), names n WINDOW(RANGE 1 HOUR)"
+
+
+@pytest.mark.parametrize(
+    ("sql", "place", "reason", "code"),
+    [
+        (NINE, "trades t7", "TOO_MANY_REFERENCES", INVALID),
+        (TWO_CLOCKS, "names", "MIXED_CLOCKS", INVALID),
+        ("SELECT symbol FROM trades, quotes", "symbol", "AMBIGUOUS_NAME", INVALID),
+        ("SELECT * FROM trades, quotes", "*", "DUPLICATE_NAME", INVALID),
+        ("SELECT a.price FROM trades a, qoutes b", "qoutes", "UNKNOWN_STREAM", NOT_FOUND),
+        ("SELECT c.price FROM trades a, quotes b", "c", "BAD_NAME", INVALID),
+    ],
+)
+def test_a_bad_text_over_several_streams_is_underlined(
+    market: ServerProcess, sql: str, place: str, reason: str, code: grpc.StatusCode
+) -> None:
+    for call in (market.ask, market.register):
+        with pytest.raises(grpc.RpcError) as caught:
+            call(sql)
+        found = detail(caught.value)
+        assert (caught.value.code(), found.reason) == (code, reason)
+        assert found.line == 1 and found.hint
+        assert sql[found.column - 1 :].startswith(place)
+        underlined = found.excerpt.splitlines()[1]
+        start = len(underlined) - len(underlined.lstrip())
+        assert found.excerpt[start:].startswith(place)

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Int64s, UInt16s
-from datastem.blocks import Part
+from datastem.arrays import UInt16s
 from psoup.answers import Plan, Question
-from psoup.answers.evaluate import Selection
-from psoup.answers.leg_rows import LegRows, chosen_rows
-from psoup.answers.matching import Matcher, Work
 from psoup.answers.plan import LegPlan
 from psoup.answers.planning import find_source
 from psoup.answers.question import RegisteredQuery
+from psoup.server.calls.explain_run import Stages, make_run
 from psoup.server.calls.invoke import read_registration
 from psoup.server.core import Core
 from psoup.server.settings import default_name
-from psoup.server.wire.arrow import arrow_pieces
-from psoup.server.wire.values import from_duration
+from psoup.server.wire.values import pattern_number
+from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb
-from querystem.evaluate import arrange
+from querystem.combine import JoinRun
 from querystem.expressions import Expression, from_json
 from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
 from querystem.index.formula import Factor
-from querystem.language import expression_text, refresh_text
+from querystem.join import JoinMethod, JoinStep
+from querystem.language import expression_text, refresh_text, window_text
+from querystem.operators import LOOK_UP, Operator, operators_of
 from querystem.pace import spending
 from results.bitmaps import decode
 from results.id_sets import intersect, size
@@ -58,39 +55,118 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
         question, view = Question(registered, query), core.follower.view
         source = find_source(view, question, core.maker.unregistered)
         plan = core.maker.plan(view, question)
-    _, predicates = core.follower.state.columns
-    leg, stream = plan.leg, source.legs[0].stream
-    ids = predicates.of_stream(leg.stream_id)
-    others = predicates.having(ids[ids != leg.predicate_id][-_LOOKED_AT:]).column("key")
-    found = core.follower.state.predicates[leg.predicate_id]
+    legs = [
+        _leg(core, plan, leg, one.stream) for leg, one in zip(plan.legs, source.legs, strict=True)
+    ]
     message = pb.Explanation(
-        predicate_id=found.id,
-        registration_count=found.registrations,
-        matched_rows=size(
-            intersect(0, stream.high, plan.epoch.covering(found.stream_id).ranges(found.id))
-        ),
-        stream_rows=stream.high,
         epoch=plan.epoch.number,
-        other_predicates=len(ids) - 1,
-        compared_predicates=len(others),
         refresh=refresh_text(question.query.refresh),
         trigger_id=source.trigger.predicate_id if source.trigger else 0,
     )
-    await core.in_thread(_complete, core, message, plan, others, stages)
+    await core.in_thread(_complete, core, message, plan, legs, stages)
     return message
 
 
+@dataclass(frozen=True, slots=True)
+class _ExplainedLeg:
+    """A leg, what is said of it, and the keys of the predicates it is compared with."""
+
+    plan: LegPlan
+    message: pb.ExplainedLeg
+    others: pa.Array
+
+
+def _leg(core: Core, plan: Plan, leg: LegPlan, stream: StreamState) -> _ExplainedLeg:
+    """A leg with all that is known of it at once."""
+    _, predicates = core.follower.state.columns
+    ids = predicates.of_stream(leg.stream_id)
+    others = predicates.having(ids[ids != leg.predicate_id][-_LOOKED_AT:]).column("key")
+    found = core.follower.state.predicates[leg.predicate_id]
+    covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
+    message = pb.ExplainedLeg(
+        stream=stream.schema.name,
+        window=window_text(leg.window) if leg.leg.as_of is None else "",
+        predicate_id=found.id,
+        registration_count=found.registrations,
+        other_predicates=len(ids) - 1,
+        compared_predicates=len(others),
+        matched_rows=size(intersect(0, stream.high, covered)),
+        stream_rows=stream.high,
+    )
+    return _ExplainedLeg(leg, message, others)
+
+
 def _complete(
-    core: Core,
-    message: pb.Explanation,
-    plan: Plan,
-    others: pa.Array,
-    stages: Stages,
+    core: Core, message: pb.Explanation, plan: Plan, legs: Sequence[_ExplainedLeg], stages: Stages
 ) -> None:
-    """Fills in what takes long. `others` are the keys of the predicates to compare with."""
-    message.run.CopyFrom(_run(core, plan, stages))
-    message.factors.extend(_factors(plan.query.leg.where, others.to_pylist()))
-    message.stored.CopyFrom(_stored(core, plan, plan.leg))
+    """Fills in what takes long."""
+    run = make_run(core, plan, stages)
+    for leg, rows in zip(legs, run.legs, strict=True):
+        leg.message.considered_rows = rows.considered
+        if rows.matched is not None:
+            leg.message.row_count = rows.matched
+        if rows.current is not None:
+            leg.message.current_rows = rows.current
+        leg.message.factors.extend(_factors(leg.plan.leg.where, leg.others.to_pylist()))
+        leg.message.stored.CopyFrom(_stored(core, plan, leg.plan))
+    message.legs.extend(leg.message for leg in legs)
+    message.run.CopyFrom(run.message)
+    operators = operators_of(plan.query, plan.schema_of)
+    message.operator.CopyFrom(_operator(operators, run.joins))
+    _tell_of_first(message)
+
+
+def _tell_of_first(message: pb.Explanation) -> None:
+    """Says of the first leg's predicate what an explanation said before queries had several."""
+    first = message.legs[0]
+    message.predicate_id = first.predicate_id
+    message.registration_count = first.registration_count
+    message.factors.extend(first.factors)
+    message.other_predicates = first.other_predicates
+    message.compared_predicates = first.compared_predicates
+    message.stored.CopyFrom(first.stored)
+    message.matched_rows = first.matched_rows
+    message.stream_rows = first.stream_rows
+
+
+# ---- what is done with the rows
+
+
+_METHODS = {
+    JoinMethod.EQUALITY: pb.JOIN_METHOD_EQUALITY,
+    JoinMethod.RANGE: pb.JOIN_METHOD_RANGE,
+    JoinMethod.PAIRS: pb.JOIN_METHOD_PAIRS,
+}
+
+
+def _operator(operator: Operator, runs: Sequence[JoinRun]) -> pb.ExplainedOperator:
+    """An operator and those below it; `runs` are those of all joins."""
+    message = pb.ExplainedOperator(
+        name=operator.name,
+        detail=operator.detail,
+        pattern=pattern_number(operator.pattern),
+        inputs=[_operator(one, runs) for one in operator.inputs],
+        leg=operator.leg,
+    )
+    for run in runs:
+        if run.part is operator.part:
+            message.first_input = run.first
+            message.steps.extend(
+                _step(step) for step in run.steps if operator.inputs[step.item].name != LOOK_UP
+            )
+    return message
+
+
+def _step(step: JoinStep) -> pb.ExplainedStep:
+    joined, added = step.rows
+    return pb.ExplainedStep(
+        input=step.item,
+        method=_METHODS[step.method],
+        joined_rows=joined,
+        input_rows=added,
+        candidate_pairs=step.candidates,
+        kept_pairs=step.kept,
+    )
 
 
 # ---- how it is matched
@@ -154,77 +230,3 @@ def _stored(core: Core, plan: Plan, leg: LegPlan) -> pb.StoredMatches:
     message.block_count = len(matched)
     message.row_count = sum(len(np.unique(np.concatenate(found))) for found in matched.values())
     return message
-
-
-# ---- where the time goes
-
-
-@dataclass
-class Stages:
-    """Seconds by name, in the order they began."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def time(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
-
-
-@dataclass
-class _WatchedMatcher:
-    """A matcher, and how many rows it is asked about, and for how long."""
-
-    inner: Matcher
-    considered: int = 0
-    seconds: float = 0.0
-
-    @property
-    def work(self) -> Work:
-        return self.inner.work
-
-    def match(self, part: Part, lo: int, hi: int) -> Int64s:
-        started = time.perf_counter()
-        found = self.inner.match(part, lo, hi)
-        self.seconds += time.perf_counter() - started
-        first, last = np.searchsorted(part.ids, [lo, hi])
-        self.considered += int(last - first)
-        return found
-
-    def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None:
-        return self.inner.remembered(part, lo, hi)
-
-
-def _run(core: Core, plan: Plan, stages: Stages) -> pb.ExplainedRun:
-    maker = core.maker
-    work = maker.work()
-    with stages.time("plan"):
-        plan = maker.settle(plan, work)
-    matcher = _WatchedMatcher(maker.matchers(plan, work).of(plan.leg))
-    with stages.time("window"):
-        choice = chosen_rows(plan.leg, maker.memo)
-    stages.seconds["match"] = 0.0
-    rest = "take" if plan.query.grouping is None else "aggregate"
-    with stages.time(rest):
-        leg = LegRows(plan.leg, matcher, choice)
-        rows = Selection(plan.query, leg, maker.memo).matched()
-    stages.seconds["match"] = matcher.seconds
-    stages.seconds[rest] -= matcher.seconds
-    with stages.time("shape"):
-        rows = arrange(plan.query, rows)
-    with stages.time("encode"):
-        encoded = sum(map(len, arrow_pieces([rows], core.settings.piece_bytes)))
-    return pb.ExplainedRun(
-        current_rows=None if plan.leg.keyed is None or choice.ids is None else len(choice.ids),
-        considered_rows=matcher.considered,
-        computed_rows=matcher.work.rows,
-        answer_rows=rows.num_rows,
-        answer_bytes=encoded,
-        stages=[
-            pb.Stage(name=name, duration=from_duration(max(0, round(seconds * 1e6))))
-            for name, seconds in stages.seconds.items()
-        ],
-    )

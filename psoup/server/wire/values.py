@@ -254,4 +254,8 @@ def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
 
 
 def pattern_message(query: Query, schemas: Schemas) -> pb.UpdatePattern:
-    return _PATTERNS[pattern_of(query, schemas)]
+    return pattern_number(pattern_of(query, schemas))
+
+
+def pattern_number(pattern: Pattern) -> pb.UpdatePattern:
+    return _PATTERNS[pattern]

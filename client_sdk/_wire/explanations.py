@@ -1,0 +1,228 @@
+"""Explanations: how a registration is matched, how its streams are joined, where the time goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from client_sdk._wire.models import pattern_name
+from client_sdk._wire.values import span
+from psoup.v1 import psoup_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A factor is a condition of WHERE, as the engine's index has it.
+
+    `access` is "looked up", "searched", "compared" or "evaluated", from the cheapest on; the last
+    has no `operand`. The operand is compared with `constant_count` constants in all predicates.
+    """
+
+    text: str
+    access: str
+    operand: str | None
+    constant_count: int
+    shared_by: int
+
+    @classmethod
+    def from_wire(cls, message: pb.Factor) -> Factor:
+        access = pb.Access.Name(message.access).removeprefix("ACCESS_")
+        return cls(
+            text=message.text,
+            access=access.replace("_", " ").lower(),
+            operand=message.operand or None,
+            constant_count=message.constant_count,
+            shared_by=message.shared_by,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatches:
+    """Counts of what the engine has written for one predicate."""
+
+    file_count: int
+    piece_count: int
+    block_count: int
+    byte_count: int
+    row_count: int
+
+    @classmethod
+    def from_wire(cls, message: pb.StoredMatches) -> StoredMatches:
+        return cls(
+            message.file_count,
+            message.piece_count,
+            message.block_count,
+            message.byte_count,
+            message.row_count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRun:
+    """A run is one invoke. `stages` are names and durations, in order.
+
+    `current_rows` of a keyed stream were current and in the window; None for other streams.
+    """
+
+    considered_rows: int
+    computed_rows: int
+    answer_rows: int
+    answer_bytes: int
+    stages: tuple[tuple[str, timedelta], ...]
+    current_rows: int | None = None
+
+    @classmethod
+    def from_wire(cls, message: pb.ExplainedRun) -> ExplainedRun:
+        return cls(
+            considered_rows=message.considered_rows,
+            computed_rows=message.computed_rows,
+            answer_rows=message.answer_rows,
+            answer_bytes=message.answer_bytes,
+            stages=tuple((stage.name, span(stage.duration)) for stage in message.stages),
+            current_rows=message.current_rows if message.HasField("current_rows") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedLeg:
+    """A reference of the query to a stream: its predicate, what is stored of it, and its rows.
+
+    `considered_rows` were looked at by the predicate; `row_count` of them are in the window and
+    match, None where kept summaries made counting needless. `current_rows` are those of a keyed
+    stream. The other fields are as in Explanation.
+    """
+
+    stream: str
+    window: str
+    predicate_id: int
+    registration_count: int
+    factors: tuple[Factor, ...]
+    other_predicates: int
+    compared_predicates: int
+    stored: StoredMatches
+    matched_rows: int
+    stream_rows: int
+    considered_rows: int
+    row_count: int | None
+    current_rows: int | None
+
+    @classmethod
+    def from_wire(cls, message: pb.ExplainedLeg) -> ExplainedLeg:
+        return cls(
+            stream=message.stream,
+            window=message.window,
+            predicate_id=message.predicate_id,
+            registration_count=message.registration_count,
+            factors=tuple(map(Factor.from_wire, message.factors)),
+            other_predicates=message.other_predicates,
+            compared_predicates=message.compared_predicates,
+            stored=StoredMatches.from_wire(message.stored),
+            matched_rows=message.matched_rows,
+            stream_rows=message.stream_rows,
+            considered_rows=message.considered_rows,
+            row_count=message.row_count if message.HasField("row_count") else None,
+            current_rows=message.current_rows if message.HasField("current_rows") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedStep:
+    """A step of a join: one input joined to what was joined before.
+
+    `method` is "equality", "range" or "pairs". Of all pairs of rows `candidate_pairs` were looked
+    at, and `kept_pairs` are left.
+    """
+
+    input: int
+    method: str
+    joined_rows: int
+    input_rows: int
+    candidate_pairs: int
+    kept_pairs: int
+
+    @classmethod
+    def from_wire(cls, message: pb.ExplainedStep) -> ExplainedStep:
+        return cls(
+            input=message.input,
+            method=pb.JoinMethod.Name(message.method).removeprefix("JOIN_METHOD_").lower(),
+            joined_rows=message.joined_rows,
+            input_rows=message.input_rows,
+            candidate_pairs=message.candidate_pairs,
+            kept_pairs=message.kept_pairs,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedOperator:
+    """An operator of the query's tree, and the update pattern of the rows that come out of it.
+
+    A stream has its place among the legs. A join has the input that it began with, and a step for
+    each of the others, in the order they were joined.
+    """
+
+    name: str
+    detail: str
+    pattern: str
+    inputs: tuple[ExplainedOperator, ...] = ()
+    leg: int | None = None
+    first_input: int | None = None
+    steps: tuple[ExplainedStep, ...] = ()
+
+    @classmethod
+    def from_wire(cls, message: pb.ExplainedOperator) -> ExplainedOperator:
+        return cls(
+            name=message.name,
+            detail=message.detail,
+            pattern=pattern_name(message.pattern),
+            inputs=tuple(map(cls.from_wire, message.inputs)),
+            leg=message.leg if message.HasField("leg") else None,
+            first_input=message.first_input if message.HasField("first_input") else None,
+            steps=tuple(map(ExplainedStep.from_wire, message.steps)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An explanation tells how a registration is matched, what it shares, what is stored, and where
+    the time goes.
+
+    `matched_rows` of `stream_rows` are precomputed. `factors` is empty where every row matches;
+    what they say of others is about `compared_predicates` of `other_predicates`. All this is of
+    the first of the `legs`, the query's references to streams. `operator` is the root of the tree
+    of what is done with their rows. Old servers tell neither legs nor operators.
+    """
+
+    predicate_id: int
+    registration_count: int
+    factors: tuple[Factor, ...]
+    other_predicates: int
+    compared_predicates: int
+    stored: StoredMatches
+    matched_rows: int
+    stream_rows: int
+    epoch: int
+    run: ExplainedRun
+    refresh: str
+    trigger_id: int | None
+    legs: tuple[ExplainedLeg, ...] = ()
+    operator: ExplainedOperator | None = None
+
+    @classmethod
+    def from_wire(cls, message: pb.Explanation) -> Explanation:
+        has_operator = message.HasField("operator")
+        return cls(
+            predicate_id=message.predicate_id,
+            registration_count=message.registration_count,
+            factors=tuple(map(Factor.from_wire, message.factors)),
+            other_predicates=message.other_predicates,
+            compared_predicates=message.compared_predicates,
+            stored=StoredMatches.from_wire(message.stored),
+            matched_rows=message.matched_rows,
+            stream_rows=message.stream_rows,
+            epoch=message.epoch,
+            run=ExplainedRun.from_wire(message.run),
+            refresh=message.refresh,
+            trigger_id=message.trigger_id or None,
+            legs=tuple(map(ExplainedLeg.from_wire, message.legs)),
+            operator=ExplainedOperator.from_wire(message.operator) if has_operator else None,
+        )

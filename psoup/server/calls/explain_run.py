@@ -1,0 +1,150 @@
+"""The invoke that Explain makes: how many rows each leg has, how they are joined, and where the
+time goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.blocks import Part
+from psoup.answers import Plan
+from psoup.answers.evaluate import Selection, joined, leg_inputs
+from psoup.answers.leg_rows import LegRows, chosen_rows
+from psoup.answers.matching import Matcher, Work
+from psoup.server.core import Core
+from psoup.server.wire.arrow import arrow_pieces
+from psoup.server.wire.values import from_duration
+from psoup.v1 import psoup_pb2 as pb
+from querystem.combine import JoinRun
+from querystem.evaluate import arrange, rows_or_groups
+from querystem.query import Leg
+
+
+@dataclass
+class Stages:
+    """Seconds by name, in the order they began."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+    def messages(self) -> list[pb.Stage]:
+        return [
+            pb.Stage(name=name, duration=from_duration(max(0, round(seconds * 1e6))))
+            for name, seconds in self.seconds.items()
+        ]
+
+
+@dataclass
+class _WatchedMatcher:
+    """A matcher, and how many rows it is asked about, and for how long."""
+
+    inner: Matcher
+    considered: int = 0
+    seconds: float = 0.0
+
+    @property
+    def work(self) -> Work:
+        return self.inner.work
+
+    def match(self, part: Part, lo: int, hi: int) -> Int64s:
+        started = time.perf_counter()
+        found = self.inner.match(part, lo, hi)
+        self.seconds += time.perf_counter() - started
+        first, last = np.searchsorted(part.ids, [lo, hi])
+        self.considered += int(last - first)
+        return found
+
+    def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None:
+        return self.inner.remembered(part, lo, hi)
+
+
+@dataclass(frozen=True, slots=True)
+class LegRun:
+    """The rows of a leg: those its predicate was asked about, those that match where they were
+    counted, and those of a keyed stream that were current."""
+
+    considered: int
+    matched: int | None
+    current: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedInvoke:
+    """One invoke: as a message, its legs, and its joins."""
+
+    message: pb.ExplainedRun
+    legs: Sequence[LegRun]
+    joins: Sequence[JoinRun]
+
+
+def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
+    """Makes the answer of a plan, and leaves its rows out. Raises what an invoke does."""
+    maker = core.maker
+    work = maker.work()
+    with stages.time("plan"):
+        plan = maker.settle(plan, work)
+    watched = maker.matchers(plan, work)
+    matchers = [_WatchedMatcher(watched.of(leg)) for leg in plan.legs]
+    with stages.time("window"):
+        choices = [chosen_rows(leg, maker.memo) for leg in plan.legs]
+    legs = list(map(LegRows, plan.legs, matchers, choices))
+    stages.seconds["match"] = 0.0
+    rows, counts, joins = _rows(core, plan, legs, stages)
+    with stages.time("shape"):
+        rows = arrange(plan.query, rows)
+    with stages.time("encode"):
+        encoded = sum(map(len, arrow_pieces([rows], core.settings.piece_bytes)))
+    # Rows are matched while they are taken, or folded into groups.
+    stages.seconds["match"] = sum(matcher.seconds for matcher in matchers)
+    taking = next(name for name in ("take", "aggregate") if name in stages.seconds)
+    stages.seconds[taking] -= stages.seconds["match"]
+    runs = [
+        LegRun(matcher.considered, matched, _current(leg))
+        for matcher, matched, leg in zip(matchers, counts, legs, strict=True)
+    ]
+    message = pb.ExplainedRun(
+        current_rows=runs[0].current,
+        considered_rows=sum(run.considered for run in runs),
+        computed_rows=work.rows,
+        answer_rows=rows.num_rows,
+        answer_bytes=encoded,
+        stages=stages.messages(),
+    )
+    return ExplainedInvoke(message, runs, joins)
+
+
+def _rows(
+    core: Core, plan: Plan, legs: Sequence[LegRows], stages: Stages
+) -> tuple[pa.RecordBatch, Sequence[int | None], Sequence[JoinRun]]:
+    """The rows or groups that `arrange` takes, the number of rows of each leg, and the joins."""
+    query = plan.query
+    if isinstance(query.source, Leg):
+        with stages.time("take" if query.grouping is None else "aggregate"):
+            rows = Selection(query, legs[0], core.maker.memo).matched()
+        return rows, [rows.num_rows if query.grouping is None else None], ()
+    with stages.time("take"):
+        inputs = leg_inputs(plan, legs)
+    with stages.time("join"):
+        found = joined(plan, inputs, core.maker.join_limits)
+    with stages.time("shape"):
+        rows = rows_or_groups(query, [found.rows])
+    return rows, found.leg_counts, found.runs
+
+
+def _current(rows: LegRows) -> int | None:
+    """The current rows in the window of a keyed stream; None where the stream is not keyed."""
+    ids = rows.choice.ids
+    return None if rows.leg.keyed is None or ids is None else len(ids)

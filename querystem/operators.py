@@ -1,0 +1,261 @@
+"""The operators of a query, as a person is shown them: a tree from the answer down to the streams,
+with the update pattern of what comes out of each.
+
+A text has aliases and a tree has none: a column is shown beside the name of its stream, with a
+number where the query refers to the stream several times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from querystem.combine import JoiningPart
+from querystem.expressions import TRUE, Call, ColumnRef, Expression
+from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
+from querystem.language.names import write_name
+from querystem.language.texts import expression_text, window_text
+from querystem.patterns import Pattern, Schemas, pattern_of, source_pattern
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Query,
+    SetOperation,
+    SortKey,
+    Source,
+    SubQuery,
+    subquery_column,
+)
+
+# The name of an operator that looks up rows of a keyed stream as of other rows.
+LOOK_UP = "look up"
+_ALL_GROUPS = "all rows"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator: what it does, to what (`detail`), and the pattern of the rows it gives.
+
+    A stream has its place among the legs of the query. An operator that joins its inputs has the
+    part of the query's tree that it is for.
+    """
+
+    name: str
+    detail: str
+    pattern: Pattern
+    inputs: tuple[Operator, ...] = ()
+    leg: int | None = None
+    part: JoiningPart | None = None
+
+
+def operators_of(query: Query, schemas: Schemas) -> Operator:
+    """The operators of a query; `schemas` tells the schema of a stream by its name."""
+    return _Shower(schemas, iter(enumerate(_labels(query.legs)))).query(query)
+
+
+# How a column of an operator's rows is shown.
+Names: TypeAlias = Callable[[str], str]
+_Shown: TypeAlias = tuple[Operator, Names]
+
+
+@dataclass(frozen=True)
+class _Shower:
+    """Makes the operators of one query; `legs` gives the number and the label of each leg, in the
+    order of the text."""
+
+    schemas: Schemas
+    legs: Iterator[tuple[int, str]]
+
+    def query(self, query: Query) -> Operator:
+        """The clauses of a query over its source, in the order they apply."""
+        rows = replace(query, having=TRUE, distinct=False, order_by=(), limit=None, offset=0)
+        shown, names = self._source(query.source)
+        if query.grouping is not None:
+            detail = _grouping_text(query.grouping, names)
+            shown = self._above(shown, "group", detail, rows)
+            names = _group_names(query.grouping, names)
+        if query.having != TRUE:
+            shown = self._above(shown, "having", _text(query.having, names), rows)
+        outputs = ", ".join(output.name for output in query.outputs)
+        shown = self._above(shown, "select", outputs, rows)
+        if query.distinct:
+            rows = replace(rows, distinct=True)
+            shown = self._above(shown, "distinct", "", rows)
+        if query.order_by:
+            shown = self._above(shown, "sort", _order_text(query.order_by, names), rows)
+        if query.limit is not None or query.offset:
+            shown = self._above(shown, "limit", _limit_text(query), query)
+        if query.over is not None:
+            pattern = source_pattern(query, self.schemas)
+            shown = Operator("window", window_text(query.over), pattern, (shown,))
+        return shown
+
+    def _above(self, below: Operator, name: str, detail: str, query: Query) -> Operator:
+        """An operator over another; `query` ends with it."""
+        return Operator(name, detail, pattern_of(query, self.schemas), (below,))
+
+    def _source(self, source: Source) -> _Shown:
+        if isinstance(source, Leg):
+            return self._leg(source)[0], write_name
+        return self._from(source)
+
+    def _from(self, source: From) -> _Shown:
+        items = [self._item(item) for item in source.items]
+        names = _item_names([names for _, names in items], len(source.subqueries))
+        pattern = source_pattern(From(source.items, source.on), self.schemas)
+        inputs = _looked_up([shown for shown, _ in items], source.items, names)
+        if len(inputs) > 1:
+            shown = Operator("join", _condition(source.on, names), pattern, inputs, part=source)
+        else:
+            shown = _filtered(inputs[0], source.on, names, pattern)
+        for number, subquery in enumerate(source.subqueries):
+            shown = self._subquery(source, number, subquery, (shown, names))
+        return _filtered(shown, source.where, names, source_pattern(source, self.schemas)), names
+
+    def _subquery(self, source: From, number: int, subquery: SubQuery, outer: _Shown) -> Operator:
+        """A query inside an expression, beside the combinations that it has a value for."""
+        inner, (shown, names) = self.query(subquery.query), outer
+        known = replace(source, subqueries=source.subqueries[: number + 1])
+        detail = _condition(subquery.on, _item_names([names, _output_name]))
+        if subquery.operand is not None and subquery.op is not None:
+            operand = _text(subquery.operand, _item_names([names]))
+            compared = f"{operand} {subquery.op.value} {subquery.query.outputs[0].name}"
+            detail = f"{compared} AND {detail}" if detail else compared
+        pattern, inputs = source_pattern(known, self.schemas), (shown, inner)
+        label = f"{names(subquery_column(number))}: {detail}".removesuffix(": ")
+        return Operator(subquery.kind.value, label, pattern, inputs, part=subquery)
+
+    def _item(self, item: Item) -> _Shown:
+        match item:
+            case Leg():
+                return self._leg(item)
+            case Query():
+                return self.query(item), _output_name
+            case SetOperation(operator, queries):
+                inputs = tuple(self.query(query) for query in queries)
+                pattern = source_pattern(item, self.schemas)
+                return Operator(operator.value, "", pattern, inputs), _output_name
+            case LeftJoin(left, right, on):
+                sides = self._from(left), self._item(right)
+                names = _item_names([names for _, names in sides])
+                inputs = _looked_up([shown for shown, _ in sides], (left, right), names)
+                pattern = source_pattern(item, self.schemas)
+                return Operator("left join", _text(on, names), pattern, inputs, part=item), names
+
+    def _leg(self, leg: Leg) -> _Shown:
+        detail = f"{write_name(leg.stream)} WINDOW({window_text(leg.window)}){_where_text(leg)}"
+        number, label = next(self.legs)
+        shown = Operator("stream", detail, source_pattern(leg, self.schemas), leg=number)
+        return shown, lambda name: f"{label}.{write_name(name)}"
+
+
+def _filtered(below: Operator, condition: Expression, names: Names, pattern: Pattern) -> Operator:
+    """The operator that keeps rows for which a condition is true; `below` where all are kept."""
+    if condition == TRUE:
+        return below
+    return Operator("where", _text(condition, names), pattern, (below,))
+
+
+def _looked_up(
+    inputs: Sequence[Operator], items: Sequence[Item | From], names: Names
+) -> tuple[Operator, ...]:
+    """The inputs of a join, those that are looked up as of others' rows shown as such."""
+    found = []
+    for shown, item in zip(inputs, items, strict=True):
+        if isinstance(item, Leg) and item.as_of is not None:
+            word = "AS OF" if item.as_of.row is None else "AS KNOWN AT"
+            instant = _text(item.as_of.row or item.as_of.instant, names)
+            detail = f"{write_name(item.stream)} {word} {instant}{_where_text(item)}"
+            shown = replace(shown, name=LOOK_UP, detail=detail)
+        found.append(shown)
+    return tuple(found)
+
+
+# ---- names of columns
+
+
+def _labels(legs: Sequence[Leg]) -> list[str]:
+    """A name for each leg: that of its stream, with a number where several refer to it."""
+    several, seen, labels = Counter(leg.stream for leg in legs), Counter[str](), []
+    for leg in legs:
+        seen[leg.stream] += 1
+        number = f"#{seen[leg.stream]}" if several[leg.stream] > 1 else ""
+        labels.append(f"{write_name(leg.stream)}{number}")
+    return labels
+
+
+def _item_names(items: Sequence[Names], subqueries: int = 0) -> Names:
+    """How columns of several items are shown: each is named by its item, as `item_column` does;
+    and the values of queries inside expressions."""
+    values = {subquery_column(number): f"query {number + 1}" for number in range(subqueries)}
+
+    def shown(name: str) -> str:
+        number, dot, column = name.partition(".")
+        return items[int(number)](column) if dot else values.get(name, name)
+
+    return shown
+
+
+def _output_name(name: str) -> str:
+    return f"query.{write_name(name)}"
+
+
+def _group_names(grouping: Grouping, names: Names) -> Names:
+    """How keys and aggregates are shown, over rows whose columns `names` shows."""
+    shown = {key_name(n): _text(key, names) for n, key in enumerate(grouping.keys)}
+    aggregates = enumerate(grouping.aggregates)
+    shown |= {aggregate_name(n): _aggregate_text(one, names) for n, one in aggregates}
+    return lambda name: shown.get(name, name)
+
+
+# ---- texts
+
+
+def _grouping_text(grouping: Grouping, names: Names) -> str:
+    keys = ", ".join(_text(key, names) for key in grouping.keys) or _ALL_GROUPS
+    aggregates = ", ".join(_aggregate_text(one, names) for one in grouping.aggregates)
+    return f"{keys}: {aggregates}" if aggregates else keys
+
+
+def _aggregate_text(aggregate: Aggregate, names: Names) -> str:
+    if aggregate.argument is None:
+        return aggregate.function.value
+    distinct = "DISTINCT " if aggregate.distinct else ""
+    return f"{aggregate.function.value}({distinct}{_text(aggregate.argument, names)})"
+
+
+def _where_text(leg: Leg) -> str:
+    return "" if leg.where == TRUE else f" WHERE {expression_text(leg.where)}"
+
+
+def _order_text(keys: Sequence[SortKey], names: Names) -> str:
+    return ", ".join(
+        _text(key.expression, names) + (" DESC" if key.descending else "") for key in keys
+    )
+
+
+def _limit_text(query: Query) -> str:
+    limit = [] if query.limit is None else [str(query.limit)]
+    return " ".join([*limit, *([f"OFFSET {query.offset}"] if query.offset else [])])
+
+
+def _condition(condition: Expression, names: Names) -> str:
+    return "" if condition == TRUE else _text(condition, names)
+
+
+def _text(expression: Expression, names: Names) -> str:
+    return expression_text(_named(expression, names))
+
+
+def _named(expression: Expression, names: Names) -> Expression:
+    """The expression with its columns as they are shown."""
+    match expression:
+        case ColumnRef(name, type_):
+            return ColumnRef(names(name), type_)
+        case Call(op, args, type_):
+            return Call(op, tuple(_named(arg, names) for arg in args), type_)
+    return expression

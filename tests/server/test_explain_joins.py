@@ -1,0 +1,82 @@
+"""Explain of a query over several streams: its legs, its joins, and its tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from datastem.types import BIGINT, BOOLEAN
+from psoup.server.calls.explain import explain
+from psoup.server.core import Core
+from psoup.v1 import psoup_pb2 as pb
+from psoup.write.registrations import Prepared, RegisterAll
+from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op
+from querystem.query import From, Leg, Output, Query
+from results.window import UNBOUNDED
+from tests.server.test_epochs import define, rows, running, send
+from tests.support.server.epochs import HandMadeEngine
+
+
+def call(op: Op, left: str, right: int | str) -> Call:
+    other = Literal(right, BIGINT) if isinstance(right, int) else ColumnRef(right, BIGINT)
+    return Call(op, (ColumnRef(left, BIGINT), other), BOOLEAN)
+
+
+SEVENTHS = Leg("s", call(Op.LE, "a", 99), UNBOUNDED)
+LATE = Leg("s", call(Op.GE, "a", 50), UNBOUNDED)
+ALL = Leg("s", TRUE, UNBOUNDED)
+
+
+async def register(core: Core, query: Query) -> bytes:
+    """Registers a query that is made by hand."""
+    streams = {"s": core.follower.state.stream_names["main", "s"]}
+    one = Prepared("", "{}", query)
+    made = await core.appender.submit(RegisterAll("main", "main", streams, "", 10**12, [one]))
+    return bytes(made.handles[0])
+
+
+async def test_a_join_is_explained(tmp_path: Path) -> None:
+    async with running(tmp_path / "store") as core:
+        await define(core)
+        on = Call(Op.AND, (call(Op.EQ, "0.a", "1.a"), call(Op.EQ, "1.a", "2.a")), BOOLEAN)
+        query = Query(From((ALL, SEVENTHS, LATE), on), (Output("a", ColumnRef("0.a", BIGINT)),))
+        handle = await register(core, query)
+        engine = HandMadeEngine(core.store)
+        engine.step()
+        await send(core, rows(0, 1000))
+        engine.step()
+        await send(core, rows(1000, 500))
+        await core.follower.refresh()
+
+        found = await explain(core, pb.ExplainRequest(handle=handle))
+        assert [leg.stream for leg in found.legs] == ["s"] * 3
+        assert [leg.row_count for leg in found.legs] == [1500, 100, 1450]
+        assert [leg.considered_rows for leg in found.legs] == [1500] * 3
+        assert [leg.stored.row_count for leg in found.legs] == [1000, 100, 950]
+        assert {leg.matched_rows for leg in found.legs} == {1000}
+        assert {leg.other_predicates for leg in found.legs} == {2}
+        assert [[factor.text for factor in leg.factors] for leg in found.legs] == [
+            [],
+            ["a < 100"],
+            ["a >= 50"],
+        ]
+        assert (found.predicate_id, found.stream_rows) == (found.legs[0].predicate_id, 1500)
+        join = found.operator.inputs[0]
+        assert (join.name, join.pattern, join.first_input) == ("join", pb.UPDATE_PATTERN_MON, 1)
+        assert {step.method for step in join.steps} == {pb.JOIN_METHOD_EQUALITY}
+        assert {step.input for step in join.steps} == {0, 2}
+        assert [step.joined_rows for step in join.steps][0] == 100
+        assert join.steps[-1].kept_pairs == found.run.answer_rows == 50
+        assert [leaf.leg for leaf in join.inputs] == [0, 1, 2]
+        names = [stage.name for stage in found.run.stages]
+        assert names == ["plan", "window", "match", "take", "join", "shape", "encode"]
+
+
+async def test_one_stream_is_a_leg_too(tmp_path: Path) -> None:
+    async with running(tmp_path / "store") as core:
+        await define(core)
+        await send(core, rows(0, 100))
+        handle = await register(core, Query(LATE, (Output("a", ColumnRef("a", BIGINT)),)))
+        found = await explain(core, pb.ExplainRequest(handle=handle))
+        (leg,) = found.legs
+        assert (leg.row_count, leg.factors[0], leg.stored) == (50, found.factors[0], found.stored)
+        assert found.operator.inputs[0].leg == 0
