@@ -128,7 +128,7 @@ def _plan(view: View, question: Question, source: QuerySource) -> Plan:
             hint="leave it out to ask for now",
         )
     streams = [matched.stream for matched in source.legs]
-    present = present_of(view, question.query.legs, streams, question.latest)
+    present = present_of(view, question.query, streams, question.latest)
     then = as_of is not None and not question.known_today and as_of < view.state.clock
     notes: list[str] = []
     legs = []
