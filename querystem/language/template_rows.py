@@ -103,7 +103,7 @@ class _TypedRows:
         return {self._at_once[0]} if self._at_once else {query.form for query in self.queries()}
 
     def keys(self) -> Sequence[str]:
-        return self._at_once[1] if self._at_once else [q.leg.predicate_key for q in self.queries()]
+        return self._at_once[1] if self._at_once else [q.predicate_keys[0] for q in self.queries()]
 
     def queries(self) -> Sequence[Query]:
         if self._each is None:
