@@ -32,18 +32,17 @@ from querystem.language.errors import (
 )
 from querystem.language.literals import Typed
 from querystem.language.parse import Parsed, ParsedRefresh
-from querystem.language.rewrite import all_of, mapped
-from querystem.language.scope import Scope, ScopeItem
-from querystem.language.sources import (
+from querystem.language.references import (
     Lookup,
     Names,
     Place,
-    Sources,
     TextBinding,
-    check_plain,
     item_name,
     references,
 )
+from querystem.language.rewrite import all_of, mapped
+from querystem.language.scope import Scope, ScopeItem
+from querystem.language.sources import Sources, check_plain
 from querystem.language.tails import Tail
 from querystem.language.tree import consume, node_span
 from querystem.query import From, Output, Query, SetOperation, SetOperator, Source, item_column

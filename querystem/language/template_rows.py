@@ -17,8 +17,8 @@ from querystem.expressions import Scalar
 from querystem.language.errors import located
 from querystem.language.literals import infer
 from querystem.language.parse import Parsed, parse_query
+from querystem.language.references import Lookup, Names
 from querystem.language.scan import MAX_TEXT
-from querystem.language.sources import Lookup, Names
 from querystem.language.templates import Template, bind_template
 from querystem.query import Query
 from querystem.refresh import RefreshOn
