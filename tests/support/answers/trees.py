@@ -87,7 +87,7 @@ class TreeMaker:
     def result(self) -> Query:
         """A query whose copy is one of results."""
         query = self.query()
-        match self.chance.randrange(4 if self.streams == list(ARRIVAL) and not self.still else 3):
+        match self.chance.randrange(4 if not self.still else 3):
             case 0:
                 return replace(query, limit=4, offset=self.chance.randrange(2))
             case 1:
