@@ -26,8 +26,9 @@ from querystem.join import TooManyPairs
 from querystem.query import From, Query
 from results.checksum import key_ids
 
-# So many rows of the first leg are joined at first, and then twice as many each time.
-_FIRST_STEP = 1024
+# So many rows of the first leg are joined at first, and then twice as many each time; more where
+# rows of others changed and their pairs with these are no more than so many.
+_FIRST_STEP, _FEW_PAIRS = 1024, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,9 @@ class Combiner:
         if turns != [lead]:
             ids = np.union1d(ids, _ids(changes[lead].unchanged.batch))
         place, step = int(np.searchsorted(ids, first)), _FIRST_STEP
+        if lead not in turns:
+            changed = max(changes[number].changed.batch.num_rows for number in turns)
+            step = max(step, _FEW_PAIRS // changed)
         while place < len(ids):
             last = min(place + step, len(ids)) - 1
             span = int(ids[place]), int(ids[last]) + 1
