@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from datastem.arrays import Mask
 from datastem.instants import SECOND
 from psoup.answers.difference import Repair, WholeReason
 from psoup.answers.difference.combinations import Combinations
@@ -97,11 +98,14 @@ def test_only_what_changed_is_joined(
     copy = copy_of(world, sql)
     fill(world, *{leg.stream for leg in copy.query.legs}, count=40)
     copy.sync()
-    made = []
+    made: list[int] = []
     keep = Combinations.keep
-    monkeypatch.setattr(
-        Combinations, "keep", lambda self, mask: (made.append(len(self)), keep(self, mask))[1]
-    )
+
+    def counted(self: Combinations, mask: Mask) -> Combinations:
+        made.append(len(self))
+        return keep(self, mask)
+
+    monkeypatch.setattr(Combinations, "keep", counted)
     before = copy.sent
     world.publish("some", [(3, "x", 0)])
     found = copy.sync()
