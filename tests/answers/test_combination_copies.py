@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from datastem.arrays import Mask
+from datastem.arrays import Int64s, Mask
 from datastem.instants import SECOND
-from psoup.answers.difference import Repair, WholeReason
+from datastem.stem import StemView
+from psoup.answers.difference import Repair, WholeReason, combinations
 from psoup.answers.difference.combinations import Combinations
 from querystem.language import bind_query
+from results.checksum import key_ids
 from tests.support.answers.copies import CopyWorld, TreeCopy
 from tests.support.answers.trees import TreeMaker
 
@@ -98,14 +101,14 @@ def test_only_what_changed_is_joined(
     copy = copy_of(world, sql)
     fill(world, *{leg.stream for leg in copy.query.legs}, count=40)
     copy.sync()
-    made: list[int] = []
+    made = []
     keep = Combinations.keep
 
-    def counted(self: Combinations, mask: Mask) -> Combinations:
-        made.append(len(self))
-        return keep(self, mask)
+    def counting(some: Combinations, mask: Mask) -> Combinations:
+        made.append(len(some))
+        return keep(some, mask)
 
-    monkeypatch.setattr(Combinations, "keep", counted)
+    monkeypatch.setattr(Combinations, "keep", counting)
     before = copy.sent
     world.publish("some", [(3, "x", 0)])
     found = copy.sync()
@@ -162,7 +165,10 @@ def test_rows_that_pass_the_retention_of_their_stream_are_removed(world: CopyWor
     copy.check()
 
 
-def test_a_copy_that_is_older_than_what_the_store_keeps_is_replaced(world: CopyWorld) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_copy_whose_rows_the_store_has_deleted_is_replaced(
+    world: CopyWorld, deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = copy_of(world, EVENTS)
     world.publish("late", [(1, "x", 0)])
     world.publish("early", [(1, "x", 0)])
@@ -170,7 +176,10 @@ def test_a_copy_that_is_older_than_what_the_store_keeps_is_replaced(world: CopyW
     world.clock += 200 * SECOND
     world.publish("late", [(1, "y", 0)])
     world.publish("early", [(1, "x", 0)])
-    assert copy.sync().reason is WholeReason.RETENTION
+    if deleted:
+        monkeypatch.setattr(StemView, "is_whole", lambda stem, low: False)
+    reason = WholeReason.RETENTION if deleted else WholeReason.NONE
+    assert copy.sync().reason is reason
     copy.check()
 
 
@@ -229,4 +238,28 @@ def test_damage_is_repaired(world: CopyWorld) -> None:
     copy.check()
     fill(world, "some", count=2)
     copy.sync(repair=Repair(np.array([broken]), None))
+    copy.check()
+
+
+# ---- collisions
+
+
+def test_two_combinations_with_one_id_get_others(
+    world: CopyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = copy_of(world, JOIN)
+    fill(world, "some", "short")
+    copy.sync()
+
+    def colliding(columns: Sequence[pa.Array], length: int) -> Int64s:
+        """Few ids for two parts without a salt."""
+        ids = key_ids(columns, length)
+        return ids % 7 if len(columns) == 2 else ids
+
+    monkeypatch.setattr(combinations, "key_ids", colliding)
+    fill(world, "some")
+    assert copy.sync().reason is WholeReason.SMALLER and copy.mark.salt == 1
+    copy.check()
+    fill(world, "some", count=2)
+    assert not copy.sync().whole and copy.mark.salt == 1
     copy.check()

@@ -44,8 +44,9 @@ HIGHS = st.integers(0, 2**62)
 POSITIONS = st.builds(Position.unpack, st.integers(0, 2**50))
 DIGESTS = st.one_of(st.just(bytes(16)), st.binary(min_size=16, max_size=16))
 ONE_LEG = st.tuples(st.builds(LegMark, HIGHS))
-LEGS = st.lists(st.builds(LegMark, HIGHS, INSTANTS), min_size=2, max_size=8).map(tuple)
+LEGS = st.lists(st.builds(LegMark, HIGHS, INSTANTS, HIGHS), min_size=2, max_size=8).map(tuple)
 IDS = st.integers(0, 2**63 - 1)
+SALTS = st.integers(0, 255)
 
 
 def _claims(marks: st.SearchStrategy[Mark], cursors: st.SearchStrategy[Cursor]) -> Any:
@@ -58,7 +59,7 @@ CLAIMS = st.one_of(
         st.builds(Mark, POSITIONS, ONE_LEG, INSTANTS, INSTANTS, DIGESTS), st.builds(Cursor, IDS)
     ),
     _claims(
-        st.builds(Mark, POSITIONS, LEGS, INSTANTS, INSTANTS, DIGESTS, HIGHS),
+        st.builds(Mark, POSITIONS, LEGS, INSTANTS, INSTANTS, DIGESTS, HIGHS, SALTS),
         st.one_of(
             st.builds(Cursor, st.integers(-(2**63), 0)),
             st.builds(Cursor, st.just(0), st.lists(IDS, max_size=9).map(tuple)),

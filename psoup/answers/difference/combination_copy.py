@@ -21,6 +21,7 @@ from psoup.answers.difference.combinations import Combinations, Combiner, LegCha
 from psoup.answers.difference.copier import CopyChunk, Difference, once
 from psoup.answers.difference.good_until import next_change
 from psoup.answers.difference.job import (
+    NO_DIGEST,
     Claim,
     CopyJob,
     Cursor,
@@ -81,7 +82,8 @@ class CombinationChange:
 
     @once
     def combiner(self) -> Combiner:
-        return Combiner(self.plan.query, self.legs, self.maker.join_limits)
+        limits, salt = self.maker.join_limits, self.target.salt
+        return Combiner(self.plan.query, self.legs, limits, salt)
 
     def come(self, after: tuple[int, ...] = ()) -> Iterator[Combinations]:
         """The combinations that the copy lacks, by ascending parts, from given ones on."""
@@ -145,9 +147,12 @@ class CombinationCopier:
     def _change(self) -> CombinationChange:
         copy, target = self.job.claim.copy, self.job.target
         known = self.known
-        if known is not None and (known.copy, known.target) == (copy, _unmarked(target)):
+        if known is not None and (known.copy, _unmarked(known.target)) == (
+            copy,
+            _unmarked(target),
+        ):
             return known
-        return CombinationChange(self.maker, self.plan, copy, _unmarked(target))
+        return CombinationChange(self.maker, self.plan, copy, target)
 
     # ---- the difference
 
@@ -158,15 +163,16 @@ class CombinationCopier:
         if any(leg.forgotten for leg in self._change.legs):
             return self._without_copy(WholeReason.RETENTION)
         job, whole = self.job, self.job.claim.copy is None
+        if not job.continued and self._collide:
+            return self._salted()
         lacking = self._count_lacking()
         total = self._total
         removed = _NO_IDS if whole else job.unsent(self._removed)
         kept = total.rows - lacking
         if not whole and not job.continued and self._is_smaller_whole(kept, removed):
             return self._without_copy(WholeReason.SMALLER)
-        target = replace(job.target, rows=total.rows, digest=total.digest.content)
         return Difference(
-            replace(job, target=target),
+            replace(job, target=self._marked(total)),
             whole,
             job.reason,
             removed,
@@ -180,6 +186,27 @@ class CombinationCopier:
         """The difference for a client that has nothing."""
         fresh = replace(self.job, claim=Claim(), reason=reason)
         return self.renewed(self.plan, fresh).difference()
+
+    @property
+    def _collide(self) -> bool:
+        """Tells whether two combinations that are looked at anyway have one id."""
+        ids = self._come_ids if self.job.repair.have is None else self._every_id
+        return len(np.unique(ids)) < len(ids)
+
+    def _salted(self) -> Difference:
+        """The difference for a client that has nothing, with other ids."""
+        target = replace(self.job.target, salt=(self.job.target.salt + 1) % 256)
+        reason = self.job.reason if self.job.claim.copy is None else WholeReason.SMALLER
+        fresh = replace(self.job, claim=Claim(), target=target, reason=reason)
+        return self.renewed(self.plan, fresh).difference()
+
+    def _marked(self, total: Total) -> Mark:
+        """The target with all that the next difference needs to know of it."""
+        target, legs = self.job.target, self._change.legs
+        found = tuple(
+            replace(known, low=leg.low) for known, leg in zip(target.legs, legs, strict=True)
+        )
+        return replace(target, legs=found, rows=total.rows, digest=total.digest.content)
 
     def _is_smaller_whole(self, kept: int, removed: Int64s) -> bool:
         """Tells whether the rows that need not be sent are less than what tells which are gone."""
@@ -278,7 +305,8 @@ class CombinationCopier:
 
 def _unmarked(target: Mark) -> Mark:
     """The mark without what only the difference tells of it."""
-    return Mark(target.position, target.legs, target.now, target.horizon)
+    legs = tuple(replace(leg, low=0) for leg in target.legs)
+    return replace(target, legs=legs, digest=NO_DIGEST, rows=0)
 
 
 def _marked_total(mark: Mark) -> Total:

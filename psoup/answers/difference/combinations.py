@@ -35,20 +35,23 @@ _FIRST_STEP, _FEW_PAIRS = 1024, 1 << 20
 class Combinations:
     """Some combinations, with the instants of NOW from and until which each is visible.
 
-    `parts` are the row ids of their legs, `rows` what a query makes its outputs of.
+    `parts` are the row ids of their legs, `rows` what a query makes its outputs of. The ids are
+    hashes of the parts, and of the salt unless that is 0.
     """
 
     parts: tuple[Int64s, ...]
     visible_from: Int64s
     visible_until: Int64s
     rows: pa.RecordBatch
+    salt: int = 0
 
     def __len__(self) -> int:
         return len(self.visible_from)
 
     @once
     def ids(self) -> Int64s:
-        return key_ids([pa.array(part) for part in self.parts], len(self))
+        numbers = [*self.parts, np.full(len(self), self.salt)] if self.salt else self.parts
+        return key_ids([pa.array(one) for one in numbers], len(self))
 
     def take(self, places: Int64s) -> Combinations:
         return Combinations(
@@ -56,6 +59,7 @@ class Combinations:
             self.visible_from[places],
             self.visible_until[places],
             self.rows.take(pa.array(places)),
+            self.salt,
         )
 
     def keep(self, mask: Mask) -> Combinations:
@@ -84,6 +88,7 @@ class Combinations:
             np.concatenate([one.visible_from for one in some]),
             np.concatenate([one.visible_until for one in some]),
             pa.concat_batches([one.rows for one in some]),
+            some[0].salt,
         )
 
 
@@ -100,15 +105,18 @@ class LegChange:
 class Combiner:
     """Makes combinations of rows of a query's legs. `joins` counts how often it has joined.
 
-    The limits bound the pairs of rows that it looks at in its life.
+    The limits bound the pairs of rows that it looks at in its life. `salt` goes into the ids.
     """
 
-    def __init__(self, query: Query, legs: Sequence[LegSets], limits: JoinLimits) -> None:
+    def __init__(
+        self, query: Query, legs: Sequence[LegSets], limits: JoinLimits, salt: int
+    ) -> None:
         assert isinstance(query.source, From)
         self._query = query
         self._legs = legs
         self._limits = limits
         self._pairs = 0
+        self._salt = salt
         self._places = part_places(query.source)
         self.joins = 0
 
@@ -189,7 +197,7 @@ class Combiner:
         self._pairs += sum(step.candidates for run in combining.runs for step in run.steps)
         parts = parts_of(self._query, rows)
         begin, until = self._intervals(batches, parts, rows.num_rows)
-        return Combinations(parts, begin, until, rows).keep(begin < until)
+        return Combinations(parts, begin, until, rows, self._salt).keep(begin < until)
 
     def _intervals(
         self, batches: Sequence[pa.RecordBatch], parts: Sequence[Int64s], count: int

@@ -51,11 +51,12 @@ class LegMark:
     """A leg of an answer: the rows of its stream with ids below `high` are known.
 
     `current` is the stream's own NOW, which its retention counts from; None where it had none yet,
-    and in an answer over one stream, whose NOW it is.
+    and in an answer over one stream, whose NOW it is. No row of the leg has an id below `low`.
     """
 
     high: int
     current: int | None = None
+    low: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class Mark:
 
     `now` is None where there was no NOW yet. A `horizon` of None has all rows that will ever be
     visible. `digest` is zero where the answer consists of rows of one stream, which say themselves
-    what they are. Of combinations it is the digest of their ids, and `rows` is their number.
+    what they are. Of combinations it is the digest of their ids, and `rows` is their number; `salt`
+    goes into their ids, so that there are others where two combinations had one id.
     """
 
     position: Position
@@ -74,6 +76,7 @@ class Mark:
     horizon: int | None
     digest: bytes = NO_DIGEST
     rows: int = 0
+    salt: int = 0
 
     @property
     def high(self) -> int:
@@ -245,7 +248,8 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
         return Mark(plan.position, _leg_marks(plan, None), plan.now, plan.leg.current)
     now = _latest(plan.now, copy.now if copy else None)
     horizon = _horizon(plan, now, copy, away) if by_rows(plan) else now
-    return Mark(plan.position, _leg_marks(plan, copy), now, horizon)
+    salt = copy.salt if copy else 0
+    return Mark(plan.position, _leg_marks(plan, copy), now, horizon, salt=salt)
 
 
 def _leg_marks(plan: Plan, copy: Mark | None) -> tuple[LegMark, ...]:

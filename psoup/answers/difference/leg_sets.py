@@ -8,7 +8,7 @@ rows that are kept and those that have *come*.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -33,12 +33,13 @@ _GRACE = int(LEAST_GRACE * 1_000_000)
 class LegMoment:
     """A leg as a mark has it: the NOW its window is applied at, None without one; the NOW that its
     retention counts from, its stream's own unless the query's is later; how far rows were sent
-    ahead; and the rows known."""
+    ahead; and the rows known, and an id that none of the leg's is below."""
 
     now: int | None
     current: int | None
     horizon: int | None
     high: int
+    low: int = field(default=0, compare=False)
 
 
 def moments_of(plan: Plan, mark: Mark) -> tuple[LegMoment, ...]:
@@ -53,7 +54,7 @@ def _moment(mark: Mark, leg: LegMark, now: int | None) -> LegMoment:
     if mark.now is None or now is None:
         return LegMoment(None, None, None, leg.high)
     current = now if leg.current is None else max(now, leg.current)
-    return LegMoment(now, current, mark.horizon, leg.high)
+    return LegMoment(now, current, mark.horizon, leg.high, leg.low)
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,14 @@ class LegSets:
         held = max(target.now, self._cut)
         return held < oldest - 1 - _GRACE or keyed.forgets(target.high, held, self._cut)
 
+    @property
+    def low(self) -> int:
+        """An id that no row of the target is below; 0 where rows are never deleted."""
+        if self.leg.schema.retain is None or self.leg.keyed is not None:
+            return 0
+        region = self.wanted.rows.choices[0].region
+        return max(region.lo, self.leg.stem.first_id(region.begin, region.end))
+
     def interval(self, ts: Int64s) -> tuple[Int64s, Int64s] | None:
         """The interval of the query's NOW in which the leg has the row of each ts, unless the row
         is gone; None where NOW does not matter."""
@@ -191,7 +200,9 @@ class LegSets:
         begin = choice.region.begin
         if isinstance(window, CountWindow) and window.partition_by:
             begin = oldest_retained(self.leg.schema, moment.current)
-        return choice.region.empty or (begin is not None and begin >= oldest - _GRACE)
+        if choice.region.empty or (begin is not None and begin >= oldest - _GRACE):
+            return True
+        return self.leg.stem.is_whole(moment.low)
 
     # ---- choices
 

@@ -43,9 +43,9 @@ _HEAD = struct.Struct(">BB8s8s8s")
 _MARK = struct.Struct(f">qqqq{DIGEST_BYTES}s")
 _PLAIN_MARK = struct.Struct(">qqqq")
 _NEXT = struct.Struct(">q")
-# Of marks over several legs: how many rows the copy has, and how many legs; then each leg.
-_LEG_COUNT = struct.Struct(">qB")
-_LEG = struct.Struct(">qq")
+# Of marks over several legs: how many rows the copy has, their salt, how many legs; then each leg.
+_LEG_COUNT = struct.Struct(">qBB")
+_LEG = struct.Struct(">qqq")
 _PART_COUNT = struct.Struct(">B")
 _SIGNATURE = 16
 _COPY, _TARGET, _DIGESTS, _LEGS = 1, 2, 4, 8
@@ -165,9 +165,10 @@ def _pack(mark: Mark, digest: bool, legs: bool) -> bytes:
     content = _MARK.pack(*numbers, mark.digest) if digest else _PLAIN_MARK.pack(*numbers)
     if not legs:
         return content
-    content += _LEG_COUNT.pack(mark.rows, len(mark.legs))
+    content += _LEG_COUNT.pack(mark.rows, mark.salt, len(mark.legs))
     return content + b"".join(
-        _LEG.pack(leg.high, SINCE_EVER if leg.current is None else leg.current) for leg in mark.legs
+        _LEG.pack(leg.high, SINCE_EVER if leg.current is None else leg.current, leg.low)
+        for leg in mark.legs
     )
 
 
@@ -203,10 +204,12 @@ class _TokenReader:
         )
         if not self._flags & _LEGS:
             return mark
-        rows, count = self._take(_LEG_COUNT)
+        rows, salt, count = self._take(_LEG_COUNT)
         legs = [self._take(_LEG) for _ in range(count)]
-        found = tuple(LegMark(high, _known(current, SINCE_EVER)) for high, current in legs)
-        return replace(mark, legs=found, rows=rows)
+        found = tuple(
+            LegMark(high, _known(current, SINCE_EVER), low) for high, current, low in legs
+        )
+        return replace(mark, legs=found, rows=rows, salt=salt)
 
     def _cursor(self) -> Cursor:
         (next_id,) = self._take(_NEXT)
