@@ -40,6 +40,7 @@ from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.server.wire.copies import KEY_BYTES, CopySubject, Tokens
 from psoup.store import Store
+from psoup.store.delta.durable import LEAST_GRACE
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
@@ -111,15 +112,28 @@ class CopyWorld:
 
     def happens(self, names: list[str]) -> None:
         """Something happens to one of the streams, or time goes on."""
-        match self.chance.randrange(12):
-            case 0:
+        match self.chance.randrange(14):
+            case 0 | 1:
                 self.engine.step()
-            case 1 | 2:
-                self.clock += self.chance.choice((1, 3, 8, 25)) * SECOND
-            case 3:
+            case 2 | 3:
+                self.clock += self.chance.choice((1, 3, 8, 25, 100)) * SECOND
+            case 4:
                 self.beat(self.chance.choice(names))
+            case 5:
+                self.delete()
             case _:
                 self.fill(self.chance.choice(names), self.chance.randint(1, 4))
+
+    def delete(self) -> None:
+        """The engine deletes the files whose rows it need not keep, and a server starts anew."""
+        core = self.core()
+        for stream in core.follower.state.streams.values():
+            now, retain = core.follower.view.now_of(stream), stream.schema.retain
+            if retain is not None and now is not None and not stream.schema.key:
+                self.engine.retain(stream.id, now - retain - int(LEAST_GRACE * SECOND))
+        place = self.chance.randrange(2)
+        self.run(self.cores[place].stop())
+        self.cores[place] = self._start()
 
     def beat(self, name: str) -> None:
         """Takes an event-time stream's NOW on, by a heartbeat."""
