@@ -57,7 +57,8 @@ class Join:
 
 def run(folder: Path, quick: bool) -> Report:
     rounds, scale = (2, 16) if quick else (7, 1)
-    report = Report("joins", f"rows divided by {scale}, least of {rounds} rounds, one thread each")
+    size = "a sixteenth of the rows, " if quick else ""
+    report = Report("joins", f"{size}least of {rounds} rounds, one thread each")
     for number, join in enumerate(_joins(scale)):
         asyncio.run(_in_process(report, join, folder / f"in-process-{number}", rounds))
     _over_grpc(report, _joins(scale)[:2], folder / "served", rounds)
