@@ -14,7 +14,7 @@ from datastem.arrays import Int64s, Mask
 from datastem.instants import SECOND
 from datastem.stem import StemView
 from psoup.answers.difference import Repair, WholeReason, combinations
-from psoup.answers.difference.combinations import Combinations
+from psoup.answers.difference.combinations import CombinedRows
 from querystem.language import bind_query
 from results.checksum import key_ids
 from tests.support.answers.copies import CopyWorld, TreeCopy
@@ -102,13 +102,13 @@ def test_only_what_changed_is_joined(
     fill(world, *{leg.stream for leg in copy.query.legs}, count=40)
     copy.sync()
     made = []
-    keep = Combinations.keep
+    keep = CombinedRows.keep
 
-    def counting(some: Combinations, mask: Mask) -> Combinations:
+    def counting(some: CombinedRows, mask: Mask) -> CombinedRows:
         made.append(len(some))
         return keep(some, mask)
 
-    monkeypatch.setattr(Combinations, "keep", counting)
+    monkeypatch.setattr(CombinedRows, "keep", counting)
     before = copy.sent
     world.publish("some", [(3, "x", 0)])
     found = copy.sync()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from datastem.arrays import Int64s
-from psoup.answers.difference.combinations import Combinations, Combiner, LegChange
+from psoup.answers.difference.combinations import CombinedRows, Combiner, LegChange
 from psoup.answers.difference.copier import CopyChunk, Difference, once
 from psoup.answers.difference.good_until import next_change
 from psoup.answers.difference.job import (
@@ -85,13 +85,13 @@ class CombinationChange:
         limits, salt = self.maker.join_limits, self.target.salt
         return Combiner(self.plan.query, self.legs, limits, salt)
 
-    def come(self, after: tuple[int, ...] = ()) -> Iterator[Combinations]:
+    def come(self, after: tuple[int, ...] = ()) -> Iterator[CombinedRows]:
         """The combinations that the copy lacks, by ascending parts, from given ones on."""
         if self._few is not None:
             return (later for one in self._few if len(later := one.after(after)))
         return self.combiner.walk(self._coming, after)
 
-    def every(self, after: tuple[int, ...] = ()) -> Iterator[Combinations]:
+    def every(self, after: tuple[int, ...] = ()) -> Iterator[CombinedRows]:
         """All combinations of the target, by ascending parts, from given ones on."""
         nothing = [replace(leg, copy=None) for leg in self.legs]
         changes = [LegChange(leg.wanted, leg.held, leg.wanted) for leg in nothing]
@@ -115,7 +115,7 @@ class CombinationChange:
         return [LegChange(leg.come, leg.kept, leg.wanted) for leg in self.legs]
 
     @once
-    def _few(self) -> list[Combinations] | None:
+    def _few(self) -> list[CombinedRows] | None:
         """The combinations that came, where they are few."""
         found, count = [], 0
         for one in self.combiner.walk(self._coming):
@@ -126,7 +126,7 @@ class CombinationChange:
         return found
 
 
-def ids_of(some: Iterator[Combinations]) -> Int64s:
+def ids_of(some: Iterator[CombinedRows]) -> Int64s:
     """The ids of combinations, in their order."""
     return np.concatenate([_NO_IDS, *(one.ids for one in some)])
 
@@ -240,7 +240,7 @@ class CombinationCopier:
 
     @once
     def _removed(self) -> Int64s:
-        """Combinations of the copy that are no longer among the target's, and have not expired."""
+        """CombinedRows of the copy that are no longer among the target's, and have not expired."""
         gone, have = self._change.gone, self.job.repair.have
         if have is None:
             return gone
@@ -278,7 +278,7 @@ class CombinationCopier:
                 break
         return CopyChunk.joined(chunks) if chunks else None
 
-    def _chunk(self, some: Combinations) -> CopyChunk:
+    def _chunk(self, some: CombinedRows) -> CopyChunk:
         query = self.plan.query
         keys = sort_keys(query, some.rows, moments=True)
         instants = some.visible_from, some.visible_until
@@ -289,7 +289,7 @@ class CombinationCopier:
             return len(self._come_ids)
         return sum(len(one) for one in self._lacking(self.job.claim.cursor.parts))
 
-    def _lacking(self, after: tuple[int, ...]) -> Iterator[Combinations]:
+    def _lacking(self, after: tuple[int, ...]) -> Iterator[CombinedRows]:
         """The combinations, after one with the given parts, that the client does not have."""
         repair, change = self.job.repair, self._change
         if not repair.asked:

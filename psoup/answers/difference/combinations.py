@@ -1,4 +1,4 @@
-"""Combinations of rows, as a copy has them: found by joining what has changed with the rest.
+"""CombinedRows of rows, as a copy has them: found by joining what has changed with the rest.
 
 What came between two marks is, for each leg, what that leg gained, joined with what the legs before
 it kept and all that the legs after it have now. So every combination with a new row is found, and
@@ -32,7 +32,7 @@ _FIRST_STEP, _FEW_PAIRS = 1024, 1 << 20
 
 
 @dataclass(frozen=True)
-class Combinations:
+class CombinedRows:
     """Some combinations, with the instants of NOW from and until which each is visible.
 
     `parts` are the row ids of their legs, `rows` what a query makes its outputs of. The ids are
@@ -53,8 +53,8 @@ class Combinations:
         numbers = [*self.parts, np.full(len(self), self.salt)] if self.salt else self.parts
         return key_ids([pa.array(one) for one in numbers], len(self))
 
-    def take(self, places: Int64s) -> Combinations:
-        return Combinations(
+    def take(self, places: Int64s) -> CombinedRows:
+        return CombinedRows(
             tuple(part[places] for part in self.parts),
             self.visible_from[places],
             self.visible_until[places],
@@ -62,14 +62,14 @@ class Combinations:
             self.salt,
         )
 
-    def keep(self, mask: Mask) -> Combinations:
+    def keep(self, mask: Mask) -> CombinedRows:
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
-    def in_order(self) -> Combinations:
+    def in_order(self) -> CombinedRows:
         """The combinations by ascending parts."""
         return self.take(np.lexsort(tuple(reversed(self.parts))))
 
-    def after(self, parts: tuple[int, ...]) -> Combinations:
+    def after(self, parts: tuple[int, ...]) -> CombinedRows:
         """The combinations that come after one with these parts."""
         if not parts:
             return self
@@ -80,7 +80,7 @@ class Combinations:
         return self.keep(later)
 
     @classmethod
-    def joined(cls, some: Sequence[Combinations]) -> Combinations:
+    def joined(cls, some: Sequence[CombinedRows]) -> CombinedRows:
         if len(some) == 1:
             return some[0]
         return cls(
@@ -122,7 +122,7 @@ class Combiner:
 
     def walk(
         self, changes: Sequence[LegChange], after: tuple[int, ...] = ()
-    ) -> Iterator[Combinations]:
+    ) -> Iterator[CombinedRows]:
         """The combinations in which a leg's row changed, by ascending parts, some at a time; from
         those on that come after the one with the given parts.
 
@@ -139,7 +139,7 @@ class Combiner:
                         if len(later):
                             yield later
 
-    def _led(self, changes: Sequence[LegChange], lead: int, first: int) -> Iterator[Combinations]:
+    def _led(self, changes: Sequence[LegChange], lead: int, first: int) -> Iterator[CombinedRows]:
         """The combinations of one leading leg's rows with ids from `first` on."""
         turns = [
             number
@@ -161,12 +161,12 @@ class Combiner:
             found = [self._turn(changes, number, lead, span) for number in turns]
             some = [one for one in found if one is not None and len(one)]
             if some:
-                yield Combinations.joined(some).in_order()
+                yield CombinedRows.joined(some).in_order()
             place, step = last + 1, 2 * step
 
     def _turn(
         self, changes: Sequence[LegChange], number: int, lead: int, span: tuple[int, int]
-    ) -> Combinations | None:
+    ) -> CombinedRows | None:
         """The combinations with a changed row of one leg and no changed row of an earlier one,
         whose leading row has an id in the span; None where a leg has no rows."""
         batches = []
@@ -185,7 +185,7 @@ class Combiner:
             batches.append(batch)
         return self._combined(batches)
 
-    def _combined(self, batches: Sequence[pa.RecordBatch]) -> Combinations:
+    def _combined(self, batches: Sequence[pa.RecordBatch]) -> CombinedRows:
         self.joins += 1
         with self._limits.joining() as room:
             room.take(sum(batch.nbytes for batch in batches))
@@ -197,7 +197,7 @@ class Combiner:
         self._pairs += sum(step.candidates for run in combining.runs for step in run.steps)
         parts = parts_of(self._query, rows)
         begin, until = self._intervals(batches, parts, rows.num_rows)
-        return Combinations(parts, begin, until, rows, self._salt).keep(begin < until)
+        return CombinedRows(parts, begin, until, rows, self._salt).keep(begin < until)
 
     def _intervals(
         self, batches: Sequence[pa.RecordBatch], parts: Sequence[Int64s], count: int
