@@ -363,7 +363,7 @@ def _unsupported(node: exp.Expr) -> SyntaxProblem:
 
 
 def _absent(name: str, item: ScopeItem) -> str:
-    if name == "row_id":
+    if name in ("ts", "row_id"):
         return f"rows of {item.name} have none: it is a query"
     return suggest(name, item.types)
 

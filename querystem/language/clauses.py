@@ -299,9 +299,6 @@ def _is_column(node: exp.Expr, rows: Binder) -> bool:
     return isinstance(node.unnest(), exp.Column) and rows.scope.has(node.unnest().name.lower())
 
 
-Count = Literal | Parameter
-
-
 def bind_order(
     order: exp.Expr | None, items: Sequence[OutputItem], binder: Binder
 ) -> tuple[SortKey, ...]:
@@ -329,7 +326,7 @@ def check_distinct(
             )
 
 
-def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Count | None:
+def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Typed | None:
     """The number after LIMIT or OFFSET, or the parameter that will bring it."""
     if clause is None:
         return None
@@ -341,7 +338,7 @@ def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Count | No
         count_of(value.node, word, value.span)
     if not isinstance(value.node, Literal | Parameter):
         raise TypeProblem(f"{word} takes a number or a parameter", value.span)
-    return value.node
+    return value
 
 
 def count_of(literal: Literal, word: str, span: Span) -> int:

@@ -3,6 +3,7 @@ of the leg's predicate, which is matched, kept and shared like that of a query o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from querystem.expressions import Expression, columns_of
@@ -50,19 +51,29 @@ def _taken(item: Item, number: int, condition: Expression) -> Item | None:
     match item:
         case Leg():
             return replace(item, where=all_of((item.where, renamed(condition, number))))
-        case SetOperation(_, queries):
-            narrowed = [_narrowed(query, number, condition) for query in queries]
-            return replace(item, queries=tuple(narrowed))
-        case Query() if isinstance(item.over, TimeWindow):
-            return _narrowed(item, number, condition)
+        case SetOperation(operator, queries):
+            names = [output.name for output in queries[0].outputs]
+            narrowed = [_narrowed(query, number, condition, names) for query in queries]
+            taken = tuple(query for query in narrowed if query is not None)
+            return SetOperation(operator, taken) if len(taken) == len(queries) else None
+        case Query():
+            names = [output.name for output in item.outputs]
+            return _narrowed(item, number, condition, names)
     return None
 
 
-def _narrowed(query: Query, number: int, condition: Expression) -> Query:
-    """An item of FROM with a condition on its outputs, as one on the rows of its source."""
-    columns = {item_column(number, "ts"): time_of(query.source)}
-    for output in query.outputs:
-        columns[item_column(number, output.name)] = output.expression
+def _narrowed(
+    query: Query, number: int, condition: Expression, names: Sequence[str]
+) -> Query | None:
+    """An item of FROM with a condition on its outputs, which have these names there, as one on the
+    rows of its source. None for groups, and where the condition would choose before a limit does.
+    """
+    counted = query.over is not None and not isinstance(query.over, TimeWindow)
+    if query.grouping is not None or query.limit is not None or query.offset or counted:
+        return None
+    columns = {item_column(number, "ts"): time_of(query.source)} if query.timed else {}
+    for name, output in zip(names, query.outputs, strict=True):
+        columns[item_column(number, name)] = output.expression
     return replace(query, source=with_condition(query.source, substituted(condition, columns)))
 
 

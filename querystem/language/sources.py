@@ -15,10 +15,11 @@ from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP, Type
-from querystem.expressions import TRUE, Expression, Op
+from querystem.expressions import TRUE, ColumnRef, Expression, Op
 from querystem.language.bind import MAX_DEPTH, Binder, identifier
 from querystem.language.clauses import bind_condition, read_items
 from querystem.language.coerce import compare, need_type
+from querystem.language.drafts import is_limited
 from querystem.language.errors import (
     BindProblem,
     NotYet,
@@ -35,11 +36,13 @@ from querystem.language.rewrite import Extent, extent_of, greatest_time, substit
 from querystem.language.scope import Scope, ScopeItem
 from querystem.language.tails import WindowText
 from querystem.language.tree import consume, is_query, node_span
-from querystem.query import From, Item, Leg, Query, SetOperation, item_column
+from querystem.query import From, Item, Leg, Output, Query, SetOperation, is_timed, item_column
 from results.window import UNBOUNDED
 
 MAX_REFERENCES = 8
 MAX_NODES = 16_384
+# What may follow the FROM and WHERE of a query.
+CLAUSES = ("group", "having", "order", "limit", "offset", "frame", "ctes")
 
 Lookup = Callable[[str], StreamSchema | None]
 Names = Callable[[], Iterable[str]]
@@ -264,25 +267,27 @@ class Sources:
         return ScopeItem(name, schema.types, shown, item_column(number, ""))
 
     def _query(self, node: exp.Expr, name: str, frame: exp.Expr | None, place: Place) -> ScopeItem:
-        check_plain(node)
         if isinstance(node, exp.Subquery):
+            check_bracketed(node)
             item_of_inner = self._query(node.this, name, frame, place.within(node))
             self._text.check_reached(node)
             return item_of_inner
-        if frame is None and isinstance(node, exp.Select):
+        if frame is None and isinstance(node, exp.Select) and _is_flat(node):
             return self._flatten(node, name, place.within(node))
         query = self._inner(node, place)
         item: Item = query
         if frame is not None:
+            _check_timed(query, frame)
             schema = StreamSchema(name, query.columns)
             self._text.overs.append(window_text(frame, schema, node_span(frame)))
             item = replace(query, over=UNBOUNDED)
-        elif isinstance(query.source, From) and isinstance(query.source.items[0], SetOperation):
-            item = query.source.items[0]
+        elif (operation := whole_operation(query)) is not None:
+            item = operation
         number = len(self._items)
         self._items.append(item)
         types = {column.name: column.type for column in query.columns}
-        return ScopeItem(name, {"ts": TIMESTAMP, **types}, list(types), item_column(number, ""))
+        times = {"ts": TIMESTAMP} if query.timed else {}
+        return ScopeItem(name, {**times, **types}, list(types), item_column(number, ""))
 
     def _flatten(self, select: exp.Expr, name: str, place: Place) -> ScopeItem:
         consume(select, "expressions", "from_", "joins", "where", "frame", "ctes")
@@ -294,14 +299,17 @@ class Sources:
         where = bind_condition(select.args.get("where"), replace(binder, clause="WHERE"))
         self._conditions.append(self.resolved(where, span))
         types = {output: bound.type for output, bound in outputs.items()}
-        outputs = {"ts": greatest_time(range(start, len(self._items))), **outputs}
+        added = self._items[start:]
+        times = {"ts": greatest_time(added, start)} if all(map(is_timed, added)) else {}
+        outputs = {**times, **outputs}
         prefix = f"~{self._flattened}."
         self._flattened += 1
         extents = {prefix + one: extent_of(outputs[one], self._extents) for one in outputs}
         self._outputs |= {prefix + one: self.resolved(outputs[one], span) for one in outputs}
         self._extents |= extents
         self._text.check_reached(select)
-        return ScopeItem(name, {"ts": TIMESTAMP, **types}, list(types), prefix)
+        shown = dict.fromkeys(times, TIMESTAMP)
+        return ScopeItem(name, {**shown, **types}, list(types), prefix)
 
     # ---- joins
 
@@ -339,33 +347,49 @@ def _check_kind(join: exp.Expr) -> None:
     )
 
 
-_GROUPED = "register the inner query on its own; joins and UNION ALL may stand inside a query"
-
-
-def check_plain(node: exp.Expr) -> None:
-    """Raises NotYet for a query inside another that does more than select, project and join, and
-    UNION ALL of such."""
-    for clause, word in _LATER.items():
+def check_bracketed(node: exp.Expr) -> None:
+    """Refuses anything but a window after a query in parentheses."""
+    consume(node, "this", "alias", *CLAUSES)
+    for clause in ("order", "limit", "offset"):
         if (found := node.args.get(clause)) is not None:
-            raise NotYet(f"{word} of a query inside a query", node_span(found), hint=_GROUPED)
-    if isinstance(node, exp.Select):
-        if (distinct := node.args.get("distinct")) is not None:
-            raise NotYet("DISTINCT of a query inside a query", node_span(distinct), hint=_GROUPED)
-        aggregate = next((part for out in node.expressions for part in _aggregates(out)), None)
-        if aggregate is not None:
             raise NotYet(
-                "an aggregate of a query inside a query", node_span(aggregate), hint=_GROUPED
+                "a clause after a query in parentheses",
+                node_span(found),
+                hint="write it inside, or leave the parentheses out",
             )
 
 
-_LATER = {
-    "group": "GROUP BY",
-    "having": "HAVING",
-    "order": "ORDER BY",
-    "limit": "LIMIT",
-    "offset": "OFFSET",
-}
+def _is_flat(select: exp.Expr) -> bool:
+    """Tells whether a SELECT does nothing but select, project and join."""
+    if any(select.args.get(clause) is not None for clause in _MORE):
+        return False
+    parts = [*select.expressions, *filter(None, [select.args.get("where")])]
+    found = (node for part in parts for node in part.walk(prune=is_query))
+    return not any(is_query(node) or is_aggregate(node) for node in found)
 
 
-def _aggregates(node: exp.Expr) -> Iterable[exp.Expr]:
-    return filter(is_aggregate, node.walk(prune=is_query))
+_MORE = ("distinct", "group", "having", "order", "limit", "offset")
+
+
+def _check_timed(query: Query, frame: exp.Expr) -> None:
+    if not query.timed:
+        raise WindowProblem(
+            "a window bounds the ts of rows, and those of this query have none",
+            node_span(frame),
+            hint="write the window inside the query; groups have no ts, nor have rows of DISTINCT,"
+            " LIMIT, UNION, INTERSECT and EXCEPT",
+        )
+
+
+def whole_operation(query: Query) -> SetOperation | None:
+    """The set operation that a query inside another is, without order or limits; else None."""
+    source = query.source
+    if is_limited(query) or query.grouping is not None or query.distinct:
+        return None
+    if not isinstance(source, From) or len(source.items) > 1 or source.subqueries:
+        return None
+    (item,) = source.items
+    if not isinstance(item, SetOperation) or source.on != TRUE:
+        return None
+    shown = tuple(Output(c.name, ColumnRef(item_column(0, c.name), c.type)) for c in item.columns)
+    return item if shown == query.outputs else None

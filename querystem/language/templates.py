@@ -18,9 +18,10 @@ from datastem.schema import Column
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.expressions import Call, Expression, Literal, Op, Parameter, Scalar
 from querystem.grouping import Aggregate, Grouping
-from querystem.language.clauses import Count, count_of
+from querystem.language.clauses import count_of
+from querystem.language.drafts import LimitedQuery, with_counts
 from querystem.language.errors import Span, UnknownParameter, located
-from querystem.language.literals import decimal_literal, infer, scalar
+from querystem.language.literals import Typed, decimal_literal, infer, scalar
 from querystem.language.normal import call, sort_key
 from querystem.language.parse import Parsed, parse_query
 from querystem.language.push import pushed_down
@@ -28,6 +29,7 @@ from querystem.language.scan import MAX_TEXT
 from querystem.language.select import BoundSelect, bind_select
 from querystem.language.sources import Lookup, Names
 from querystem.query import (
+    AsOf,
     From,
     Item,
     LeftJoin,
@@ -162,7 +164,7 @@ def bind_template(
     with located(text):
         draft = bind_select(parsed, len(text), lookup, parameter_types, names)
         if not parameter_types:
-            query = pushed_down(_complete(draft))
+            query = pushed_down(draft.tail.fill(draft.query, {}))
             return Template(text, query, {}, {}, lambda _: query, None)
         beside_where = _beside_where(draft)
         fill = _query_filler(draft) if beside_where is None else _where_filler(beside_where)
@@ -200,19 +202,10 @@ def _beside_where(draft: BoundSelect) -> Query | None:
     parameter."""
     if not isinstance(draft.query.source, Leg):
         return None
-    if draft.tail.names or any(isinstance(one, Parameter) for one in (draft.limit, draft.offset)):
+    if draft.tail.names or isinstance(draft.query, LimitedQuery):
         return None
-    query = _complete(draft)
-    return None if '["par",' in query.form else query
-
-
-def _complete(draft: BoundSelect) -> Query:
-    """The query with its LIMIT, OFFSET, windows and REFRESH, which hold no parameters."""
     query = draft.tail.fill(draft.query, {})
-    if draft.limit is None and draft.offset is None:
-        return query
-    limit = _count_filler(draft.limit, "LIMIT", draft)({})
-    return replace(query, limit=limit, offset=_count_filler(draft.offset, "OFFSET", draft)({}) or 0)
+    return None if '["par",' in query.form else query
 
 
 def _where_filler(query: Query) -> Filler[Query]:
@@ -224,24 +217,23 @@ def _query_filler(draft: BoundSelect) -> Filler[Query]:
     """Windows are read before conditions are pushed down: they tell how far."""
     tail = draft.tail
     clauses = _clauses_filler(draft.query if tail.names else tail.fill(draft.query, {}))
-    limit = _count_filler(draft.limit, "LIMIT", draft)
-    offset = _count_filler(draft.offset, "OFFSET", draft)
 
     def fill(literals: Mapping[str, Literal]) -> Query:
-        filled = replace(clauses(literals), limit=limit(literals), offset=offset(literals) or 0)
+        filled = clauses(literals)
         return pushed_down(tail.fill(filled, literals) if tail.names else filled)
 
     return fill
 
 
 def _clauses_filler(query: Query) -> Filler[Query]:
-    """A query, or one inside another, but for LIMIT and OFFSET."""
+    """A query, or one inside another."""
     source, having = _source_filler(query.source), _expression_filler(query.having)
     outputs = _tuple_filler(query.outputs, _output_filler)
     order_by = _tuple_filler(query.order_by, _sort_key_filler)
     grouping, refresh = _grouping_filler(query.grouping), _refresh_filler(query.refresh)
+    counts = _counts_filler(query)
     return lambda literals: replace(
-        query,
+        counts(literals),
         source=source(literals),
         outputs=outputs(literals),
         grouping=grouping(literals),
@@ -249,6 +241,15 @@ def _clauses_filler(query: Query) -> Filler[Query]:
         order_by=order_by(literals),
         refresh=refresh(literals),
     )
+
+
+def _counts_filler(query: Query) -> Filler[Query]:
+    """The query with its LIMIT and OFFSET."""
+    if not isinstance(query, LimitedQuery):
+        return lambda _: query
+    limit = _count_filler(query.limit_from, "LIMIT")
+    offset = _count_filler(query.offset_from, "OFFSET")
+    return lambda literals: with_counts(query, limit(literals), offset(literals) or 0)
 
 
 def _source_filler(source: Source) -> Filler[Source]:
@@ -292,8 +293,15 @@ def _item_filler(item: Item) -> Filler[Item]:
 
 
 def _leg_filler(leg: Leg) -> Filler[Leg]:
-    where = _expression_filler(leg.where)
-    return lambda literals: replace(leg, where=where(literals))
+    where, as_of = _expression_filler(leg.where), _as_of_filler(leg.as_of)
+    return lambda literals: replace(leg, where=where(literals), as_of=as_of(literals))
+
+
+def _as_of_filler(as_of: AsOf | None) -> Filler[AsOf | None]:
+    if as_of is None:
+        return lambda _: None
+    keys = _tuple_filler(as_of.keys, _expression_filler)
+    return lambda literals: replace(as_of, keys=keys(literals))
 
 
 def _expression_filler(expression: Expression) -> Filler[Expression]:
@@ -352,13 +360,17 @@ def _refresh_filler(refresh: Refresh | None) -> Filler[Refresh | None]:
     return lambda literals: RefreshOn(stream, where(literals))
 
 
-def _count_filler(count: Count | None, word: str, draft: BoundSelect) -> Filler[int | None]:
-    if isinstance(count, Parameter):
-        name, place = count.name, draft.places[count.name]
-        return lambda literals: count_of(literals[name], word, place)
-    number = None if count is None else count.value
-    assert number is None or isinstance(number, int)
-    return lambda _: number
+def _count_filler(count: Typed | None, word: str) -> Filler[int | None]:
+    if count is None:
+        return lambda _: None
+    filler, place = _expression_filler(count.node), count.span
+
+    def number(literals: Mapping[str, Literal]) -> int:
+        literal = filler(literals)
+        assert isinstance(literal, Literal)
+        return count_of(literal, word, place)
+
+    return number
 
 
 # ---- filling in many rows of values
