@@ -16,7 +16,7 @@ from querystem.language.rewrite import (
     time_of,
     with_condition,
 )
-from querystem.query import From, Item, Leg, Query, SetOperation, item_column
+from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, item_column
 from results.window import TimeWindow
 
 
@@ -28,6 +28,12 @@ def pushed_down(query: Query) -> Query:
     source = query.source
     if isinstance(source, Leg):
         return query
+    pushed = replace(query, source=_pushed_from(source))
+    (first, *others) = source.items
+    return pushed if others or not isinstance(first, Leg) else _alone(pushed)
+
+
+def _pushed_from(source: From) -> From:
     items, rest = list(source.items), []
     for condition in conjuncts(source.on):
         number = _only_item(condition)
@@ -36,8 +42,7 @@ def pushed_down(query: Query) -> Query:
             rest.append(condition)
         else:
             items[number] = taken
-    whole = replace(query, source=From(tuple(map(_within, items)), all_of(rest)))
-    return _alone(whole) if len(items) == 1 and isinstance(items[0], Leg) else whole
+    return replace(source, items=tuple(map(_within, items)), on=all_of(rest))
 
 
 def _only_item(condition: Expression) -> int | None:
@@ -59,7 +64,13 @@ def _taken(item: Item, number: int, condition: Expression) -> Item | None:
         case Query():
             names = [output.name for output in item.outputs]
             return _narrowed(item, number, condition, names)
-    return None
+        case LeftJoin(left):
+            # What the right side lacks is known only after the join.
+            prefix = item_column(number, item_column(0, ""))
+            if not all(name.startswith(prefix) for name in columns_of(condition)):
+                return None
+            of_left = renamed(renamed(condition, number), 0)
+            return replace(item, left=replace(left, on=all_of((left.on, of_left))))
 
 
 def _narrowed(
@@ -83,7 +94,21 @@ def _within(item: Item) -> Item:
             return pushed_down(item)
         case SetOperation(_, queries):
             return replace(item, queries=tuple(pushed_down(query) for query in queries))
+        case LeftJoin():
+            return _pushed_left_join(item)
     return item
+
+
+def _pushed_left_join(item: LeftJoin) -> LeftJoin:
+    """Conditions of ON about the right side alone choose its rows before the join."""
+    right, rest = item.right, []
+    for condition in conjuncts(item.on):
+        taken = _taken(right, 1, condition) if _only_item(condition) == 1 else None
+        if taken is None:
+            rest.append(condition)
+        else:
+            right = taken
+    return LeftJoin(_pushed_from(item.left), _within(right), all_of(rest))
 
 
 def _alone(query: Query) -> Query:

@@ -52,6 +52,23 @@ def renamed(expression: Expression, number: int) -> Expression:
     return expression
 
 
+def moved(expression: Expression, prefixes: Mapping[str, str]) -> Expression:
+    """The expression over items of FROM with other names for some of them; `prefixes` has the new
+    beginning of their columns by the number of the item."""
+    match expression:
+        case ColumnRef(name, type_):
+            return ColumnRef(moved_name(name, prefixes), type_)
+        case Call(op, args, type_):
+            return call(op, tuple([moved(arg, prefixes) for arg in args]), type_)
+    return expression
+
+
+def moved_name(name: str, prefixes: Mapping[str, str]) -> str:
+    """The name of a column, or the beginning of such names, as `moved` changes it."""
+    number, point, rest = name.partition(".")
+    return f"{prefixes[number]}{rest}" if point and number in prefixes else name
+
+
 def mapped(query: Query, change: Callable[[Expression], Expression]) -> Query:
     """The query with its expressions, but not those of its source, changed."""
     return replace(

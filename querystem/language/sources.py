@@ -32,11 +32,29 @@ from querystem.language.functions import is_aggregate
 from querystem.language.grammar import WindowNode
 from querystem.language.literals import Typed
 from querystem.language.names import nearest
-from querystem.language.rewrite import Extent, extent_of, greatest_time, substituted
+from querystem.language.rewrite import (
+    Extent,
+    all_of,
+    extent_of,
+    greatest_time,
+    moved,
+    moved_name,
+    substituted,
+)
 from querystem.language.scope import Scope, ScopeItem
 from querystem.language.tails import WindowText
 from querystem.language.tree import consume, is_query, node_span
-from querystem.query import From, Item, Leg, Output, Query, SetOperation, is_timed, item_column
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Output,
+    Query,
+    SetOperation,
+    is_timed,
+    item_column,
+)
 from results.window import UNBOUNDED
 
 MAX_REFERENCES = 8
@@ -227,11 +245,10 @@ class Sources:
 
     def scope(self, select: exp.Expr, place: Place) -> Scope:
         """The names of a FROM, whose items and conditions are taken; raises QueryError."""
-        scope = Scope(())
+        scope, start = Scope(()), _Start(len(self._items), len(self._conditions))
         for node, join in references(select):
-            if join is not None:
-                _check_kind(join)
-            item = self._item(node, place)
+            left = join is not None and _is_left(join)
+            item = self._item(node, place, flat=not left)
             if any(other.name == item.name for other in scope.items):
                 raise BindProblem(
                     f"two items of FROM are named {item.name}",
@@ -242,12 +259,17 @@ class Sources:
             before = scope
             scope = Scope((*before.items, item), before.merged)
             if join is not None:
-                scope = self._joined(join, before, scope)
+                conditions, scope = self._joined(join, before, scope)
+                if left:
+                    scope = self._left_joined(start, all_of(conditions), scope)
+                else:
+                    self._conditions += conditions
         return scope
 
     # ---- items
 
-    def _item(self, node: exp.Expr, place: Place) -> ScopeItem:
+    def _item(self, node: exp.Expr, place: Place, flat: bool) -> ScopeItem:
+        """An item of FROM; `flat` where a query may be flattened."""
         name, frame = item_name(node), node.args.get("frame")
         if isinstance(node, exp.Table):
             query = place.named.get(identifier(node.this))
@@ -255,9 +277,9 @@ class Sources:
                 return self._leg(node, name, place)
             consume(node, "this", "alias", "frame")
             self._text.reached.add(id(query.node))
-            return self._query(query.node.this, name, frame, query.place)
+            return self._query(query.node.this, name, frame, query.place, flat)
         consume(node, "this", "alias", "frame")
-        return self._query(node.this, name, frame, Place(None, True, place.named))
+        return self._query(node.this, name, frame, Place(None, True, place.named), flat)
 
     def _leg(self, table: exp.Expr, name: str, place: Place) -> ScopeItem:
         number = len(self._items)
@@ -266,13 +288,15 @@ class Sources:
         shown = [column.name for column in schema.columns]
         return ScopeItem(name, schema.types, shown, item_column(number, ""))
 
-    def _query(self, node: exp.Expr, name: str, frame: exp.Expr | None, place: Place) -> ScopeItem:
+    def _query(
+        self, node: exp.Expr, name: str, frame: exp.Expr | None, place: Place, flat: bool
+    ) -> ScopeItem:
         if isinstance(node, exp.Subquery):
             check_bracketed(node)
-            item_of_inner = self._query(node.this, name, frame, place.within(node))
+            item_of_inner = self._query(node.this, name, frame, place.within(node), flat)
             self._text.check_reached(node)
             return item_of_inner
-        if frame is None and isinstance(node, exp.Select) and _is_flat(node):
+        if flat and frame is None and isinstance(node, exp.Select) and _is_flat(node):
             return self._flatten(node, name, place.within(node))
         query = self._inner(node, place)
         item: Item = query
@@ -313,38 +337,66 @@ class Sources:
 
     # ---- joins
 
-    def _joined(self, join: exp.Expr, before: Scope, scope: Scope) -> Scope:
-        """The scope after a join, whose condition is taken."""
+    def _joined(
+        self, join: exp.Expr, before: Scope, scope: Scope
+    ) -> tuple[list[Expression], Scope]:
+        """The conditions of a join, and the scope after it."""
         consume(join, "this", "kind", "on", "using")
+        conditions = []
         if (on := join.args.get("on")) is not None:
             binder = replace(self._text.binder(scope), clause="ON")
-            self._conditions.append(self.resolved(binder.condition(on).node, node_span(on)))
+            conditions.append(self.resolved(binder.condition(on).node, node_span(on)))
         for column in join.args.get("using") or ():
-            scope = self._using(column, before, scope)
-        return scope
+            name, span = identifier(column), node_span(column)
+            left = before.column(name, span)
+            right = Scope(scope.items[-1:]).column(name, span)
+            equal = compare(Op.EQ, Typed(left, span), Typed(right, span), span)
+            conditions.append(self.resolved(equal.node, span))
+            first = before.merged.get(name) or next(i for i in before.items if name in i.types)
+            scope = Scope(scope.items, {**scope.merged, name: first})
+        return conditions, scope
 
-    def _using(self, column: exp.Expr, before: Scope, scope: Scope) -> Scope:
-        name, span, item = identifier(column), node_span(column), scope.items[-1]
-        left = before.column(name, span)
-        right = Scope((item,)).column(name, span)
-        equal = compare(Op.EQ, Typed(left, span), Typed(right, span), span)
-        self._conditions.append(self.resolved(equal.node, span))
-        first = before.merged.get(name) or next(i for i in before.items if name in i.types)
-        return Scope(scope.items, {**scope.merged, name: first})
+    def _left_joined(self, start: _Start, on: Expression, scope: Scope) -> Scope:
+        """The scope after a LEFT JOIN, whose left side is all the FROM has so far. Both sides, and
+        their conditions, become one item."""
+        *left, right = self._items[start.item :]
+        numbers = [str(number) for number in range(start.item, len(self._items))]
+        alone = {number: item_column(place, "") for place, number in enumerate(numbers)}
+        inside = {number: item_column(0, prefix) for number, prefix in alone.items()}
+        inside[numbers[-1]] = item_column(1, "")
+        outside = {number: item_column(start.item, prefix) for number, prefix in inside.items()}
+        conditions = [moved(one, alone) for one in self._conditions[start.condition :]]
+        joined = LeftJoin(From(tuple(left), all_of(conditions)), right, moved(on, inside))
+        self._items[start.item :] = [joined]
+        del self._conditions[start.condition :]
+        self._outputs = {name: moved(one, outside) for name, one in self._outputs.items()}
+        items = {
+            item.name: replace(item, prefix=moved_name(item.prefix, outside))
+            for item in scope.items
+        }
+        merged = {name: items[item.name] for name, item in scope.merged.items()}
+        return Scope(tuple(items.values()), merged)
 
 
-def _check_kind(join: exp.Expr) -> None:
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How many items and conditions there were before a FROM began."""
+
+    item: int
+    condition: int
+
+
+def _is_left(join: exp.Expr) -> bool:
+    """Whether a join is a LEFT JOIN; raises SyntaxProblem for one that there is not."""
     kind = join.args.get("kind") or ""
-    if kind in ("", "INNER", "CROSS"):
-        return
-    if kind == "LEFT":
-        raise NotYet("LEFT JOIN", node_span(join), hint="JOIN keeps the rows that have a partner")
-    raise SyntaxProblem(
-        f"there is no {kind} JOIN",
-        node_span(join),
-        hint="JOIN keeps the rows that have a partner",
-        reason="NOT_SUPPORTED",
-    )
+    if kind in ("RIGHT", "FULL"):
+        raise SyntaxProblem(
+            f"there is no {kind} JOIN",
+            node_span(join),
+            hint="LEFT JOIN keeps all rows of the left side",
+            reason="NOT_SUPPORTED",
+        )
+    return bool(kind == "LEFT")
 
 
 def check_bracketed(node: exp.Expr) -> None:

@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
 _ORIGIN = to_micros(datetime(2015, 7, 15, tzinfo=UTC))
 
-# Lines that need what is not there yet: sub-queries in expressions, AS OF a row, REFRESH over several
-# streams.
+# Lines that need what is not there yet: sub-queries in expressions, AS OF a row, REFRESH over
+# several streams.
 SECOND_HALF = frozenset(
     {
         "SyncSQL P4",

@@ -117,16 +117,21 @@ class _Snapshot:
 
     def _left_join(self, item: LeftJoin) -> list[Found]:
         """All pairs for which the condition is true; a left row without one stands alone."""
-        right = self._item(item.right)
+        right, nobody = self._item(item.right), Found(self._nulls(item.right), None, (-1,))
         made = []
         for one in self._from(item.left):
             first = _beside(Found({}, None, ()), one, 0)
             pairs = [_beside(first, other, 1) for other in right]
             found = [pair for pair in pairs if evaluate_row(item.on, pair.columns) is True]
-            made += found or [
-                replace(first, columns=_NullsElse(first.columns), parts=(*first.parts, -1))
-            ]
+            made += found or [_beside(first, nobody, 1)]
         return made
+
+    def _nulls(self, item: Item) -> Row:
+        """NULL for each column of an item."""
+        if isinstance(item, Leg):
+            return dict.fromkeys(self.streams[item.stream].schema.types)
+        assert isinstance(item, Query | SetOperation)
+        return dict.fromkeys(column.name for column in item.columns)
 
     def _union_all(self, queries: Sequence[Query]) -> list[Found]:
         """The columns have the names that the first branch gives them."""
@@ -164,13 +169,6 @@ class _Snapshot:
         moments = [{"ts": found.ts, "row_id": place} for place, found in enumerate(rows)]
         inside = naive_window(window, moments, self.times.now, None)
         return [rows[moment["row_id"]] for moment in inside]
-
-
-class _NullsElse(dict[str, Any]):
-    """Columns of a row, and NULL for every other name."""
-
-    def __missing__(self, name: str) -> None:
-        return None
 
 
 def rows_in_window(window: Window, known: Known, times: Clocks) -> list[Row]:

@@ -151,7 +151,12 @@ class _Writer:
         condition = self._say.between(before, own)
         while self._chance.one_in(3):
             condition = f"{condition} AND {self._say.between(before, own)}"
-        return self._chance.pick([" JOIN", " INNER JOIN"]), f"ON {condition}"
+        if not self._chance.one_in(3):
+            return self._chance.pick([" JOIN", " INNER JOIN"]), f"ON {condition}"
+        while self._chance.one_in(3):
+            side = self._chance.pick([before, own])
+            condition = f"{condition} AND {self._say.local(side)}"
+        return self._chance.pick([" LEFT JOIN", " LEFT OUTER JOIN"]), f"ON {condition}"
 
     def _alias(self) -> str:
         self._aliases += 1

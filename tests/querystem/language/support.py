@@ -28,7 +28,7 @@ from querystem.language import (
     window_text,
 )
 from querystem.language.names import write_name
-from querystem.query import Item, LeftJoin, Leg, Query, SetOperation, SortKey
+from querystem.query import Item, LeftJoin, Leg, Query, SetOperation, SortKey, Source
 from results.window import UNBOUNDED
 
 TRADES_SQL = (
@@ -118,14 +118,7 @@ def show_tree(query: Query) -> str:
     names = NAMES if query.grouping is None else _group_names(query.grouping)
     outputs = [f"{show(o.expression, names)} AS {o.name}" for o in query.outputs]
     lines = [f"SELECT {'DISTINCT ' if query.distinct else ''}{', '.join(outputs)}"]
-    if isinstance(query.source, Leg):
-        lines.append(f"FROM {_show_leg(query.source)}")
-    else:
-        for number, item in enumerate(query.source.items):
-            first, *others = _show_item(item)
-            lines += [f"FROM {number}: {first}", *[f"    {line}" for line in others]]
-        if query.source.on != TRUE:
-            lines.append(f"ON {show(query.source.on)}")
+    lines += _show_source(query.source)
     if query.grouping is not None and query.grouping.keys:
         lines.append(f"GROUP BY {', '.join(show(key) for key in query.grouping.keys)}")
     if query.having != TRUE:
@@ -142,8 +135,24 @@ def show_tree(query: Query) -> str:
     return "\n".join(lines)
 
 
+def _show_source(source: Source) -> list[str]:
+    if isinstance(source, Leg):
+        return [f"FROM {_show_leg(source)}"]
+    lines = []
+    for number, item in enumerate(source.items):
+        first, *others = _show_item(item)
+        lines += [f"FROM {number}: {first}", *[f"    {line}" for line in others]]
+    if source.on != TRUE:
+        lines.append(f"ON {show(source.on)}")
+    return lines
+
+
 def _show_item(item: Item) -> list[str]:
     match item:
+        case LeftJoin(left, right, on):
+            first, *others = _show_item(right)
+            of_right = [f"RIGHT {first}", *[f"    {line}" for line in others]]
+            return ["left join", *_show_source(left), *of_right, f"LEFT ON {show(on)}"]
         case Leg():
             return [_show_leg(item)]
         case Query():

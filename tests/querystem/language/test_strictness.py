@@ -301,7 +301,6 @@ def test_text_has_a_limit() -> None:
         "SELECT price FROM trades WHERE EXISTS (SELECT 1 FROM trades)",
         "SELECT price FROM trades AS OF t.ts AS u",
         "SELECT sum(price) OVER (PARTITION BY symbol ORDER BY at) FROM trades",
-        "SELECT price FROM trades LEFT JOIN quotes ON trades.symbol = quotes.symbol",
         "SELECT price FROM trades WHERE price >= ALL (SELECT price FROM trades)",
     ],
 )
