@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from querystem.expressions import Expression
-from querystem.language.bind import identifier
+from querystem.language.bind import Asking, Binder, identifier
 from querystem.language.clauses import (
     OutputItem,
     bind_condition,
@@ -22,7 +22,7 @@ from querystem.language.clauses import (
 from querystem.language.coerce import need_type
 from querystem.language.drafts import limited, unordered
 from querystem.language.literals import Typed
-from querystem.language.rewrite import all_of, mapped
+from querystem.language.rewrite import all_of, asks, conjuncts, mapped
 from querystem.language.scope import Scope, ScopeItem
 from querystem.language.sets import Block, Branch, combined, in_order_of_values, operator_of
 from querystem.language.sources import (
@@ -34,7 +34,8 @@ from querystem.language.sources import (
     item_name,
     references,
 )
-from querystem.language.tree import consume, node_span
+from querystem.language.subqueries import SubQueries, is_correlated, of_groups, over_groups
+from querystem.language.tree import consume, is_query, node_span
 from querystem.query import From, Output, Query, SetOperator, Source
 
 
@@ -71,12 +72,13 @@ class QueryBinder:
         consume(select, "expressions", "distinct", "from_", "joins", "where", *CLAUSES)
         items = references(select)
         table = items[0][0]
-        several = len(items) > 1 or not isinstance(table, exp.Table)
+        several = len(items) > 1 or not isinstance(table, exp.Table) or _asks(select)
         if several or identifier(table.this) in place.named:
             return self._over_several(select, place, branch)
         leg, schema = self._text.leg(table, place)
         scope = Scope((stream_item(item_name(table), schema),))
-        return self._clauses(select, scope, lambda where: replace(leg, where=where), branch)
+        base = replace(self._text.binder(scope), outer=place.outer)
+        return self._clauses(select, base, lambda where: replace(leg, where=where), branch)
 
     def _over_several(self, select: exp.Expr, place: Place, branch: bool) -> Block:
         sources = Sources(self._text, self.inner)
@@ -85,25 +87,38 @@ class QueryBinder:
         def resolved(expression: Expression) -> Expression:
             return sources.resolved(expression, node_span(select))
 
-        def source(where: Expression) -> From:
-            return From(sources.items, all_of([*sources.conditions, resolved(where)]))
+        def asked(node: exp.Expr, binder: Binder) -> Block:
+            block = self._part(node, Place(None, True, place.named, binder).within(node))
+            return replace(block, query=unordered(block.query))
 
-        block = self._clauses(select, scope, source, branch)
+        rows, groups = SubQueries(asked, resolved), SubQueries(asked, of_groups)
+
+        def source(where: Expression) -> From:
+            parts = conjuncts(resolved(where))
+            on = [*sources.conditions, *(one for one in parts if not asks(one))]
+            later = [one for one in parts if asks(one)]
+            return From(sources.items, all_of(on), tuple(rows.found), all_of(later))
+
+        base = replace(self._text.binder(scope), outer=place.outer, asking=rows)
+        block = self._clauses(select, base, source, branch, groups)
         values = [replace(one, node=resolved(one.node)) for one in block.values]
-        return Block(mapped(block.query, resolved), values)
+        correlated = [resolved(condition) for condition in block.correlated]
+        block = Block(mapped(block.query, resolved), values, correlated)
+        return over_groups(block, groups.found) if groups.found else block
 
     def _clauses(
         self,
         select: exp.Expr,
-        scope: Scope,
+        base: Binder,
         source: Callable[[Expression], Source],
         branch: bool,
+        asking: Asking | None = None,
     ) -> Block:
-        """All but the FROM of a SELECT; `source` takes its WHERE."""
-        base = self._text.binder(scope)
-        items = read_items(select, scope)
+        """All but the FROM of a SELECT; `source` takes its WHERE. Queries in expressions over
+        groups are bound by `asking`."""
+        items = read_items(select, base.scope)
         base = replace(base, outputs=[item.name for item in items if item.renamed])
-        groups = group_binder(select, items, base)
+        groups = group_binder(select, items, base, asking)
         binder = groups or base
         order = select.args.get("order")
         values = [binder.bind(item.node) for item in items]
@@ -117,8 +132,11 @@ class QueryBinder:
         if distinct:
             check_distinct(order, order_by, outputs)
         grouping = groups.grouping if groups else None
+        correlated = [one for one in conjuncts(where) if is_correlated(one)]
+        if correlated:
+            where = all_of([one for one in conjuncts(where) if not is_correlated(one)])
         query = Query(source(where), outputs, grouping, having, distinct, order_by)
-        return Block(self._limited(select, query), values)
+        return Block(self._limited(select, query), values, correlated)
 
     def _limited(self, node: exp.Expr, query: Query) -> Query:
         """The query with the LIMIT and OFFSET of a node."""
@@ -160,6 +178,13 @@ class QueryBinder:
         else:
             block = self._part(part, place, branch=True)
             yield Branch(part, replace(block, query=unordered(block.query)))
+
+
+def _asks(select: exp.Expr) -> bool:
+    """Whether a SELECT has queries inside expressions."""
+    clauses = [select.args.get(name) for name in ("where", "group", "having", "order")]
+    parts = [*select.expressions, *filter(None, clauses)]
+    return any(is_query(node) for part in parts for node in part.walk(prune=is_query))
 
 
 def _uncut(node: exp.Expr) -> bool:

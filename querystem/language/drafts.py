@@ -1,4 +1,4 @@
-"""Queries on their way: LIMIT and OFFSET may be parameters that have no value yet."""
+"""Queries on their way: windows are not read yet, LIMIT and OFFSET may have no value yet."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from dataclasses import dataclass, fields, replace
 from querystem.expressions import Literal, Parameter
 from querystem.language.literals import Typed
 from querystem.query import Query
+from results.window import TimeWindow
+
+
+@dataclass(frozen=True, slots=True)
+class DraftWindow(TimeWindow):
+    """A window that is not read yet; its text has a `number`."""
+
+    number: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from querystem.expressions import Expression, columns_of
+from querystem.expressions import ColumnRef, Expression, columns_of
 from querystem.language.rewrite import (
     all_of,
+    as_item,
     conjuncts,
     mapped,
     renamed,
@@ -16,7 +17,17 @@ from querystem.language.rewrite import (
     time_of,
     with_condition,
 )
-from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, item_column
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Query,
+    SetOperation,
+    SubQuery,
+    item_column,
+    subquery_column,
+)
 from results.window import TimeWindow
 
 
@@ -30,6 +41,8 @@ def pushed_down(query: Query) -> Query:
         return query
     pushed = replace(query, source=_pushed_from(source))
     (first, *others) = source.items
+    if source.subqueries:
+        return with_shared_queries(pushed)
     return pushed if others or not isinstance(first, Leg) else _alone(pushed)
 
 
@@ -42,7 +55,13 @@ def _pushed_from(source: From) -> From:
             rest.append(condition)
         else:
             items[number] = taken
-    return replace(source, items=tuple(map(_within, items)), on=all_of(rest))
+    subqueries = [replace(one, query=pushed_down(one.query)) for one in source.subqueries]
+    return replace(
+        source,
+        items=tuple(map(_within, items)),
+        on=all_of(rest),
+        subqueries=tuple(subqueries),
+    )
 
 
 def _only_item(condition: Expression) -> int | None:
@@ -119,3 +138,23 @@ def _alone(query: Query) -> Query:
     assert isinstance(leg, Leg)
     query = mapped(query, lambda expression: renamed(expression, 0))
     return replace(query, source=with_condition(leg, renamed(source.on, 0)))
+
+
+def with_shared_queries(query: Query) -> Query:
+    """The query with one of all queries inside its expressions that are equal."""
+    source = query.source
+    assert isinstance(source, From)
+    shared: dict[SubQuery, int] = {}
+    columns: dict[str, Expression] = {}
+    for number, one in enumerate(source.subqueries):
+        operand = one.operand
+        if operand is not None:
+            inside = {item_column(0, name): as_item(new, 0) for name, new in columns.items()}
+            one = replace(one, operand=substituted(operand, inside))
+        place = shared.setdefault(one, len(shared))
+        columns[subquery_column(number)] = ColumnRef(subquery_column(place), one.type)
+    if len(shared) == len(source.subqueries):
+        return query
+    where = substituted(source.where, columns)
+    query = mapped(query, lambda expression: substituted(expression, columns))
+    return replace(query, source=replace(source, subqueries=tuple(shared), where=where))

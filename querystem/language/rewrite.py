@@ -6,10 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from datastem.types import BOOLEAN, TIMESTAMP
-from querystem.expressions import Call, ColumnRef, Expression, Op
+from querystem.expressions import Call, ColumnRef, Expression, Op, columns_of
 from querystem.grouping import Grouping
 from querystem.language.normal import call
-from querystem.query import Item, LeftJoin, Leg, Output, Query, SortKey, Source, item_column
+from querystem.query import (
+    Item,
+    LeftJoin,
+    Leg,
+    Output,
+    Query,
+    SortKey,
+    Source,
+    item_column,
+    subquery_column,
+)
 
 
 def substituted(expression: Expression, columns: Mapping[str, Expression]) -> Expression:
@@ -50,6 +60,24 @@ def renamed(expression: Expression, number: int) -> Expression:
         case Call(op, args, type_):
             return call(op, tuple([renamed(arg, number) for arg in args]), type_)
     return expression
+
+
+def as_item(expression: Expression, number: int) -> Expression:
+    """The expression with its columns named as those of an item of FROM."""
+    match expression:
+        case ColumnRef(name, type_):
+            return ColumnRef(item_column(number, name), type_)
+        case Call(op, args, type_):
+            return call(op, tuple([as_item(arg, number) for arg in args]), type_)
+    return expression
+
+
+def asks(expression: Expression) -> bool:
+    """Whether an expression has the value of a query inside it."""
+    return any(name.startswith(_QUERY_VALUE) for name in columns_of(expression))
+
+
+_QUERY_VALUE = subquery_column(0)[:-1]
 
 
 def moved(expression: Expression, prefixes: Mapping[str, str]) -> Expression:
@@ -143,5 +171,7 @@ def _times(item: Item, prefix: str) -> list[Expression]:
 def with_condition(source: Source, condition: Expression) -> Source:
     """The source with one more condition on its rows."""
     if isinstance(source, Leg):
+        return replace(source, where=all_of((source.where, condition)))
+    if asks(condition):
         return replace(source, where=all_of((source.where, condition)))
     return replace(source, on=all_of((source.on, condition)))

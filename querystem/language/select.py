@@ -46,7 +46,7 @@ def bind_select(
         query = replace(query, refresh=_trigger(parsed.refresh, text))
     refresh = parsed.refresh
     period, span = (refresh.period, refresh.span) if refresh else ((), None)
-    tail = Tail.of(text.legs, text.overs, period, span, end)
+    tail = Tail.of(text.windows, period, span, end)
     base = text.binder(Scope(()))
     for name, spot in tail.names.items():
         base.use(name, spot)
@@ -62,13 +62,13 @@ def _check_used(parameters: Mapping[str, Type | None], used: Mapping[str, Span])
 
 def _trigger(parsed: ParsedRefresh, text: TextBinding) -> RefreshOn | None:
     """The REFRESH ON clause of a text that is bound but for it; None for REFRESH EVERY."""
-    if len(text.legs) > 1 or text.overs:
+    if len(text.windows) > 1:
         raise NotYet(
             "REFRESH over several streams", parsed.span, hint="the answer is fresh without it"
         )
     if parsed.rows is None:
         return None
-    table, schema = references(parsed.rows)[0][0], text.legs[0].schema
+    table, schema = references(parsed.rows)[0][0], text.windows[0].schema
     consume(table, "this", "alias")
     rows = text.stream(table)
     if schema.ordered_by is not None and rows.ordered_by is None:

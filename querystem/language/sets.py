@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from datastem.types import TIMESTAMP
-from querystem.expressions import ColumnRef
+from querystem.expressions import ColumnRef, Expression
 from querystem.language.clauses import OutputItem, placed
 from querystem.language.coerce import cast, unify
-from querystem.language.errors import TypeProblem
+from querystem.language.errors import NotYet, TypeProblem
 from querystem.language.literals import Typed
 from querystem.language.scope import ScopeItem
 from querystem.language.tree import node_span
@@ -37,10 +37,12 @@ _OPERATORS: Mapping[tuple[type[exp.Expr], bool], SetOperator] = {
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A bound query; `values` are its outputs while their types may still be settled."""
+    """A bound query; `values` are its outputs while their types may still be settled. Conditions
+    that are `correlated`, with columns of the query around it, are no part of it."""
 
     query: Query
     values: Sequence[Typed]
+    correlated: Sequence[Expression] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,13 @@ def combined(
     operator: SetOperator, branches: Sequence[Branch], node: exp.Expr
 ) -> tuple[Block, ScopeItem, list[OutputItem]]:
     """A set operation as the one item of a query; that item, and its outputs, for ORDER BY."""
+    for branch in branches:
+        if branch.block.correlated:
+            raise NotYet(
+                "columns of the outer query in a set operation",
+                node_span(branch.node),
+                hint="write a query for each part",
+            )
     operation = SetOperation(operator, _unified(branches))
     columns, span = operation.columns, node_span(node)
     query = Query(From((operation,)), ())

@@ -19,7 +19,7 @@ from querystem.expressions import TRUE, ColumnRef, Expression, Op
 from querystem.language.bind import MAX_DEPTH, Binder, identifier
 from querystem.language.clauses import bind_condition, read_items
 from querystem.language.coerce import compare, need_type
-from querystem.language.drafts import is_limited
+from querystem.language.drafts import DraftWindow, is_limited
 from querystem.language.errors import (
     BindProblem,
     NotYet,
@@ -55,7 +55,6 @@ from querystem.query import (
     is_timed,
     item_column,
 )
-from results.window import UNBOUNDED
 
 MAX_REFERENCES = 8
 MAX_NODES = 16_384
@@ -68,12 +67,13 @@ Names = Callable[[], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a block in a text: the window that reaches it, whether that is its `own`, and
-    the queries that WITH names there."""
+    """The place of a block in a text: the window that reaches it, whether that is its `own`, the
+    queries that WITH names there, and, in an expression, the binder of the query `outer` to it."""
 
     frame: exp.Expr | None = None
     own: bool = False
     named: Mapping[str, NamedQuery] = field(default_factory=dict)
+    outer: Binder | None = None
 
     def within(self, node: exp.Expr) -> Place:
         """The place inside a query, which may have a window, and names by WITH, of its own."""
@@ -90,7 +90,7 @@ class Place:
         frame = node.args.get("frame")
         if frame is None:
             return replace(self, named=named)
-        return Place(frame, True, named)
+        return Place(frame, True, named, self.outer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +104,24 @@ class NamedQuery:
 @dataclass
 class TextBinding:
     """All that the parts of one text share: the streams, the parameters and where they are `used`,
-    the windows of the legs and over inner queries, in their order, and the ids of the nodes of
-    windows and of queries of WITH that were `reached`."""
+    the texts of windows by their numbers, how many `references` to streams there are, and the ids
+    of the nodes of windows and of queries of WITH that were `reached`."""
 
     lookup: Lookup
     names: Names | None
     parameters: Mapping[str, Type | None]
     used: dict[str, Span] = field(default_factory=dict)
-    legs: list[WindowText] = field(default_factory=list)
-    overs: list[WindowText] = field(default_factory=list)
+    windows: list[WindowText] = field(default_factory=list)
+    references: int = 0
     reached: set[int] = field(default_factory=set)
 
     def binder(self, scope: Scope) -> Binder:
         return Binder(scope, self.parameters, used=self.used)
+
+    def window(self, text: WindowText) -> DraftWindow:
+        """The window that a text will be read as."""
+        self.windows.append(text)
+        return DraftWindow(number=len(self.windows) - 1)
 
     def stream(self, table: exp.Expr) -> StreamSchema:
         """The stream that a reference names; raises UnknownStream."""
@@ -139,7 +144,8 @@ class TextBinding:
             word = "AS OF" if version.args.get("table") is not None else "AS KNOWN AT"
             raise NotYet(word, node_span(version), hint="join with the stream itself")
         schema = self.stream(table)
-        if len(self.legs) == MAX_REFERENCES:
+        self.references += 1
+        if self.references > MAX_REFERENCES:
             raise BindProblem(
                 f"a query has at most {MAX_REFERENCES} references to streams",
                 node_span(table),
@@ -149,8 +155,8 @@ class TextBinding:
         own = table.args.get("frame")
         frame = own if own is not None else place.frame
         self.reached.add(id(frame))
-        self.legs.append(window_text(frame, schema, node_span(table.this)))
-        return Leg(schema.name, TRUE, UNBOUNDED, place.own or own is not None), schema
+        window = self.window(window_text(frame, schema, node_span(table.this)))
+        return Leg(schema.name, TRUE, window, place.own or own is not None), schema
 
     def check_reached(self, node: exp.Expr) -> None:
         """Refuses the window of a query that no stream takes, and a name of WITH that is not
@@ -303,8 +309,8 @@ class Sources:
         if frame is not None:
             _check_timed(query, frame)
             schema = StreamSchema(name, query.columns)
-            self._text.overs.append(window_text(frame, schema, node_span(frame)))
-            item = replace(query, over=UNBOUNDED)
+            over = self._text.window(window_text(frame, schema, node_span(frame)))
+            item = replace(query, over=over)
         elif (operation := whole_operation(query)) is not None:
             item = operation
         number = len(self._items)

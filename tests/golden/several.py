@@ -36,8 +36,6 @@ SECOND_HALF = frozenset(
         "SyncSQL P6",
         "SyncSQL example 9",
         "non-retroactive relation: as of the row",
-        "NEXMark Q4 highest bid, scaled to 10 s",
-        "NEXMark Q6 hot item, scaled to 10 s",
         "P5 over a view refreshed every 3: an outer point shows the older inner state",
     }
 )

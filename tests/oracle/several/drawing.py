@@ -9,11 +9,21 @@ from datastem.schema import StreamSchema
 from datastem.types import BIGINT, TIMESTAMP, Type
 from tests.oracle.several.chance import Chance
 from tests.oracle.several.conditions import Columns, Expressions
-from tests.oracle.several.texts import Block, Inner, Part, Reference, Shown, Sorted, Whole
+from tests.oracle.several.texts import (
+    AskedQuery,
+    Block,
+    Inner,
+    Part,
+    Reference,
+    Shown,
+    Sorted,
+    Whole,
+)
 from tests.oracle.several.windows import any_window, range_window
 from tests.oracle.written import WrittenWindow
 
 _MOST_REFERENCES = 6
+_SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 _BY_VALUE = (
     "UNION",
     "UNION ALL",
@@ -132,7 +142,51 @@ class _Writer:
             since_comma = own if links[-1][0] == "," else since_comma | own
             columns = columns | own
         where = self._say.condition(columns, 2) if self._chance.one_in(2) else ""
-        return Block(tuple(parts), tuple(links), (), where), columns
+        where = f"({where})" if where else ""
+        asked = (self._asked(columns),) if self._may_ask(depth) else ()
+        return Block(tuple(parts), tuple(links), (), where, asked), columns
+
+    # ---- queries inside expressions
+
+    def _may_ask(self, depth: int) -> bool:
+        return bool(depth) and self._references < _MOST_REFERENCES and self._chance.one_in(4)
+
+    def _asked(self, outer: Columns) -> AskedQuery:
+        """A condition with a query, which may name columns of the rows it is about."""
+        name = self._chance.pick([*outer])
+        block, columns = self._source(0, most=2)
+        if self._chance.one_in(3):
+            return self._scalar(name, outer, block, columns)
+        if self._chance.one_in(2):
+            related = self._say.between(outer, columns)
+            block = replace(block, where=f"{block.where} AND {related}" if block.where else related)
+        value = self._say.value(columns, outer[name], 0)
+        query = self._windowed(replace(block, outputs=(Shown(value, "q0", outer[name]),)))
+        sign, word = self._chance.pick(_SIGNS), self._chance.pick(["ALL", "ANY", "SOME"])
+        forms = ["EXISTS ({})", "NOT EXISTS ({})", f"{name} IN ({{}})", f"{name} NOT IN ({{}})"]
+        forms += [f"{name} {sign} {word} ({{}})"] * 3
+        text = self._chance.pick(forms)
+        if self._chance.one_in(3):
+            text = f"({text} OR {self._say.local(outer)})"
+        return AskedQuery(text, query)
+
+    def _scalar(self, name: str, outer: Columns, block: Block, columns: Columns) -> AskedQuery:
+        """A comparison with an aggregate, over all rows or those with an equal column."""
+        one = self._chance.pick([*outer])
+        other = self._say.column(columns, [outer[one]])
+        if other is not None and self._chance.one_in(2):
+            related = f"{one} = {other}"
+            block = replace(block, where=f"{block.where} AND {related}" if block.where else related)
+        function = self._chance.pick(["min", "max"])
+        value = f"{function}({self._say.value(columns, outer[name], 0)})"
+        text = f"{name} {self._chance.pick(_SIGNS)} ({{}})"
+        if self._chance.one_in(3):
+            value, text = "count(*)", f"({{}}) {self._chance.pick(_SIGNS)} 1"
+        query = self._windowed(replace(block, outputs=(Shown(value, "q0", None, True),)))
+        return AskedQuery(text, query)
+
+    def _windowed(self, block: Block) -> Whole:
+        return Whole((block,), (), self._common([block]))
 
     def _part(self, depth: int) -> Part:
         if depth and self._references < _MOST_REFERENCES and self._chance.one_in(4):

@@ -62,6 +62,14 @@ class Sorted:
 
 
 @dataclass(frozen=True)
+class AskedQuery:
+    """A condition with a query inside, in whose text the query stands as {}."""
+
+    text: str
+    query: Whole
+
+
+@dataclass(frozen=True)
 class Block:
     """A SELECT. `links[n]` is how item n + 1 comes to those before: a comma, or JOIN and ON."""
 
@@ -69,6 +77,7 @@ class Block:
     links: tuple[tuple[str, str], ...]
     outputs: tuple[Shown, ...]
     where: str = ""
+    asked: tuple[AskedQuery, ...] = ()
     group_by: tuple[str, ...] = ()
     having: str = ""
     distinct: bool = False
@@ -156,7 +165,8 @@ def _cut(whole: Whole) -> list[str]:
 
 
 def _our_block(block: Block) -> str:
-    text = _select(block, [_our_part(part) for part in block.parts])
+    asked = [one.text.format(our_text(one.query)) for one in block.asked]
+    text = _select(block, [_our_part(part) for part in block.parts], asked)
     if block.window is not None:
         text = f"{text} {block.window.text}".strip()
     return f"({text})" if block.in_parentheses else text
@@ -172,15 +182,18 @@ def _our_part(part: Part) -> str:
     return f"{source} AS {part.alias}{over}"
 
 
-def _select(block: Block, parts: Sequence[str], extra: Sequence[str] = ()) -> str:
+def _select(
+    block: Block, parts: Sequence[str], asked: Sequence[str], extra: Sequence[str] = ()
+) -> str:
     outputs = [*[f"{one.text} AS {one.name}" for one in block.outputs], *extra]
     clauses = [f"SELECT {'DISTINCT ' if block.distinct else ''}{', '.join(outputs)}"]
     source = parts[0]
     for part, (link, condition) in zip(parts[1:], block.links, strict=True):
         source = f"{source}{link} {part} {condition}".strip()
     clauses.append(f"FROM {source}")
-    if block.where:
-        clauses.append(f"WHERE {block.where}")
+    where = [block.where, *asked] if block.where else asked
+    if where:
+        clauses.append(f"WHERE {' AND '.join(where)}")
     if block.group_by:
         clauses.append(f"GROUP BY {', '.join(block.group_by)}")
     if block.having:
@@ -198,7 +211,8 @@ def duck_text(whole: Whole, now: int) -> str:
         (block,) = whole.blocks
         texts = {one.name: one.text for one in whole.outputs}
         keys = [f"({texts.get(key.text, key.text)})" for key in whole.order_by]
-        text = _select(block, [writer.part(part) for part in block.parts], keys)
+        parts = [writer.part(part) for part in block.parts]
+        text = _select(block, parts, writer.asked(block), keys)
     else:
         names = [*[one.name for one in whole.outputs], *[key.text for key in whole.order_by]]
         text = f"SELECT {', '.join(names)} FROM ({writer.rows(replace(whole, limit=None))})"
@@ -232,7 +246,17 @@ class _Duck:
     def _block(self, block: Block, timed: bool) -> str:
         parts = [self.part(part) for part in block.parts]
         ts = ", ".join(f"{part.alias}.ts" for part in block.parts)
-        return _select(block, parts, [f"greatest({ts}) AS ts"] if timed else [])
+        extra = [f"greatest({ts}) AS ts"] if timed else []
+        return _select(block, parts, self.asked(block), extra)
+
+    def asked(self, block: Block) -> list[str]:
+        """The conditions with queries inside."""
+        return [one.text.format(self.untimed(one.query)) for one in block.asked]
+
+    def untimed(self, whole: Whole) -> str:
+        """The rows of a query inside an expression."""
+        text = whole.joined([self._block(block, False) for block in whole.blocks])
+        return text if whole.limit is None else " ".join([text, *_cut(whole)])
 
 
 # ---- what windows the references have
@@ -263,3 +287,5 @@ def placed(whole: Whole, below: bool = False) -> Iterator[Placed]:
                 continue
             chosen = part.window or common
             yield Placed(part, UNBOUNDED if chosen is None else chosen.window, below)
+        for one in block.asked:
+            yield from placed(one.query, below)

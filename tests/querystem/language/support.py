@@ -28,7 +28,17 @@ from querystem.language import (
     window_text,
 )
 from querystem.language.names import write_name
-from querystem.query import Item, LeftJoin, Leg, Query, SetOperation, SortKey, Source
+from querystem.query import (
+    Item,
+    LeftJoin,
+    Leg,
+    Query,
+    SetOperation,
+    SortKey,
+    Source,
+    SubQuery,
+    subquery_column,
+)
 from results.window import UNBOUNDED
 
 TRADES_SQL = (
@@ -144,7 +154,19 @@ def _show_source(source: Source) -> list[str]:
         lines += [f"FROM {number}: {first}", *[f"    {line}" for line in others]]
     if source.on != TRUE:
         lines.append(f"ON {show(source.on)}")
+    for number, subquery in enumerate(source.subqueries):
+        lines += [f"{subquery_column(number)}: {_show_asked(subquery)}"]
+        lines += [f"    {line}" for line in show_tree(subquery.query).splitlines()]
+    if source.where != TRUE:
+        lines.append(f"WHERE {show(source.where)}")
     return lines
+
+
+def _show_asked(subquery: SubQuery) -> str:
+    parts = [subquery.kind.value]
+    if subquery.operand is not None and subquery.op is not None:
+        parts = [show(subquery.operand), subquery.op.value, *parts]
+    return " ".join(parts) if subquery.on == TRUE else f"{' '.join(parts)} ON {show(subquery.on)}"
 
 
 def _show_item(item: Item) -> list[str]:
