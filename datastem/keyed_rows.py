@@ -179,6 +179,14 @@ class SortedRuns:
     def last_at(self, keys: Int64s, instants: Int64s, highs: Int64s) -> KeyedRows:
         """For each key its last row with a ts up to an instant and an id below a high one; an id of
         −1 where there is none."""
+        # In order the searches touch the runs from one end to the other, not here and there.
+        order = np.lexsort((instants, keys))
+        found = self._last_at(keys[order], instants[order], highs[order])
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return found.take(back)
+
+    def _last_at(self, keys: Int64s, instants: Int64s, highs: Int64s) -> KeyedRows:
         ts, ids = np.full(len(keys), SINCE_EVER), np.full(len(keys), -1)
         ops = np.zeros(len(keys), np.int8)
         for run in self.runs:

@@ -250,6 +250,35 @@ class StemView:
             tops += [exact[1]] if exact else [segment.ts_hi for segment in segments]
         return max(tops, default=SINCE_EVER)
 
+    def first_id(self, begin: int | None, end: int) -> int:
+        """An id that no row with ts in `[begin, end)` has a smaller one than, found without reading
+        files."""
+        for number in self.index.overlapping(begin, end):
+            found = [
+                segment.row_lo
+                for segment in self.index.segments[number]
+                if segment.ts_lo < end and (begin is None or segment.ts_hi >= begin)
+            ]
+            if found:
+                return min(found)
+        return self.index.high
+
+    def is_whole(self, low: int) -> bool:
+        """Tells whether the files hold rows of all ids from `low` on, so that none of them was
+        deleted."""
+        numbers = range(low >> BLOCK_BITS, ((self.index.high - 1) >> BLOCK_BITS) + 1)
+        held = {
+            (one.row_lo, one.row_hi)
+            for number in numbers
+            for one in self.index.segments.get(number, ())
+        }
+        reached = low
+        for first, stop in sorted(held):
+            if first > reached:
+                return False
+            reached = max(reached, stop)
+        return reached >= self.index.high
+
     def _first(self, column: SystemColumn, number: int) -> int:
         """The column's value of the block's first row; SINCE_EVER for NULL or an empty block."""
         for part in self._parts(number, None, FOR_EVER):

@@ -31,6 +31,8 @@ from querystem.query import (
     subquery_column,
 )
 
+# The name of an operator that looks up rows of a keyed stream as of other rows.
+LOOK_UP = "look up"
 _ALL_GROUPS = "all rows"
 
 
@@ -105,7 +107,7 @@ class _Shower:
         items = [self._item(item) for item in source.items]
         names = _item_names([names for _, names in items], len(source.subqueries))
         pattern = source_pattern(From(source.items, source.on), self.schemas)
-        inputs = tuple(shown for shown, _ in items)
+        inputs = _looked_up([shown for shown, _ in items], source.items, names)
         if len(inputs) > 1:
             shown = Operator("join", _condition(source.on, names), pattern, inputs, part=source)
         else:
@@ -140,15 +142,12 @@ class _Shower:
             case LeftJoin(left, right, on):
                 sides = self._from(left), self._item(right)
                 names = _item_names([names for _, names in sides])
-                inputs, pattern = (
-                    tuple(shown for shown, _ in sides),
-                    source_pattern(item, self.schemas),
-                )
+                inputs = _looked_up([shown for shown, _ in sides], (left, right), names)
+                pattern = source_pattern(item, self.schemas)
                 return Operator("left join", _text(on, names), pattern, inputs, part=item), names
 
     def _leg(self, leg: Leg) -> _Shown:
-        where = "" if leg.where == TRUE else f" WHERE {expression_text(leg.where)}"
-        detail = f"{write_name(leg.stream)} WINDOW({window_text(leg.window)}){where}"
+        detail = f"{write_name(leg.stream)} WINDOW({window_text(leg.window)}){_where_text(leg)}"
         number, label = next(self.legs)
         shown = Operator("stream", detail, source_pattern(leg, self.schemas), leg=number)
         return shown, lambda name: f"{label}.{write_name(name)}"
@@ -159,6 +158,21 @@ def _filtered(below: Operator, condition: Expression, names: Names, pattern: Pat
     if condition == TRUE:
         return below
     return Operator("where", _text(condition, names), pattern, (below,))
+
+
+def _looked_up(
+    inputs: Sequence[Operator], items: Sequence[Item | From], names: Names
+) -> tuple[Operator, ...]:
+    """The inputs of a join, those that are looked up as of others' rows shown as such."""
+    found = []
+    for shown, item in zip(inputs, items, strict=True):
+        if isinstance(item, Leg) and item.as_of is not None:
+            word = "AS OF" if item.as_of.row is None else "AS KNOWN AT"
+            instant = _text(item.as_of.row or item.as_of.instant, names)
+            detail = f"{write_name(item.stream)} {word} {instant}{_where_text(item)}"
+            shown = replace(shown, name=LOOK_UP, detail=detail)
+        found.append(shown)
+    return tuple(found)
 
 
 # ---- names of columns
@@ -212,6 +226,10 @@ def _aggregate_text(aggregate: Aggregate, names: Names) -> str:
         return aggregate.function.value
     distinct = "DISTINCT " if aggregate.distinct else ""
     return f"{aggregate.function.value}({distinct}{_text(aggregate.argument, names)})"
+
+
+def _where_text(leg: Leg) -> str:
+    return "" if leg.where == TRUE else f" WHERE {expression_text(leg.where)}"
 
 
 def _order_text(keys: Sequence[SortKey], names: Names) -> str:

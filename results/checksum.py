@@ -56,6 +56,11 @@ class Digest:
         return self._of(self._lanes - other._lanes)
 
     @classmethod
+    def read(cls, content: bytes) -> Digest:
+        """The digest whose `content` this is."""
+        return cls._of(np.frombuffer(content, "<u8").astype(np.uint64))
+
+    @classmethod
     def _of(cls, lanes: UInt64s) -> Digest:
         digest = cls()
         digest._lanes = lanes

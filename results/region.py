@@ -74,6 +74,11 @@ class Region:
         sooner = self.until if until is None else min(until, self.until)
         return Region(later, sooner, self.lo, self.hi)
 
+    def common(self, other: Region) -> Region:
+        """The rows of both regions."""
+        level = self.narrowed(other.since, other.until)
+        return replace(level, lo=max(self.lo, other.lo), hi=min(self.hi, other.hi))
+
     def minus(self, other: Region) -> list[Region]:
         """The rows of this region that `other` does not hold, as disjoint regions, none empty."""
         if self.empty or other.empty:

@@ -87,7 +87,7 @@ async def _measured(kind: Kind, folder: Path, size: int, rounds: int) -> dict[in
     (handle,) = registered.handles
     for batch in workload.batches(kind.rows(0, size, size), BATCH):
         await publish(core, pb.PublishRequest(stream=kind.stream, arrow=ipc(batch)))
-    token, _ = await _sync(core, handle, b"")
+    token, _ = await sync_once(core, handle, b"")
     published, found = size, {}
     for changed in CHANGED:
         taken = []
@@ -96,14 +96,15 @@ async def _measured(kind: Kind, folder: Path, size: int, rounds: int) -> dict[in
                 rows = ipc(kind.rows(published, changed, size))
                 await publish(core, pb.PublishRequest(stream=kind.stream, arrow=rows))
                 published += changed
-            token, seconds = await _sync(core, handle, token)
+            token, seconds = await sync_once(core, handle, token)
             taken.append(seconds)
         found[changed] = min(taken)
     await core.stop()
     return found
 
 
-async def _sync(core: Core, handle: bytes, token: bytes) -> tuple[bytes, float]:
+async def sync_once(core: Core, handle: bytes, token: bytes) -> tuple[bytes, float]:
+    """One sync: its new token, and the processor time it took."""
     request = pb.SyncRequest.FromString(sync_request(handle, token))
     began = time.process_time()
     parts = [part async for part in sync(core, request, 60.0)]

@@ -146,7 +146,7 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class Combined:
     """The combinations of a plan's legs, and how they were found: the rows of each leg, None where
-    they are looked up, and how these were joined."""
+    they are looked up, and how they were joined."""
 
     rows: pa.RecordBatch
     leg_counts: tuple[int | None, ...]
@@ -163,31 +163,29 @@ def combined(
     return joined(plan, leg_inputs(plan, legs), limits, parts)
 
 
+def joined(
+    plan: Plan, inputs: Sequence[LegInput], limits: JoinLimits, parts: bool = False
+) -> Combined:
+    """The combinations of what `leg_inputs` gives. Raises TooMuchWork."""
+    counts = [one.num_rows if isinstance(one, pa.RecordBatch) else None for one in inputs]
+    with limits.joining() as room:
+        room.take(sum(one.nbytes for one in inputs if isinstance(one, pa.RecordBatch)))
+        now = SINCE_EVER if plan.now is None else plan.now
+        combining = Combining(now, limits.pairs, [], room)
+        found = combining.source_rows(plan.query, inputs, parts)
+    return Combined(found, tuple(counts), combining.runs)
+
+
 def leg_inputs(plan: Plan, legs: Sequence[LegRows]) -> list[LegInput]:
-    """The rows of each leg with the columns that the query reads of them; where they are looked up,
-    all versions of its stream's rows."""
+    """The rows of each leg with the columns that the query reads of them."""
     reads = leg_reads(plan.query)
     return [_input(plan, rows, names) for rows, names in zip(legs, reads, strict=True)]
 
 
 def _input(plan: Plan, rows: LegRows, reads: frozenset[str]) -> LegInput:
+    """The rows of a leg, or where they are looked up, all versions of its stream's rows."""
     as_of = rows.leg.leg.as_of
     if as_of is None:
         return rows.gather(rows.picked(), reads)
     other = next((leg.stem for leg in plan.legs if leg.leg.stream == as_of.stream), None)
     return StoredVersions(rows.leg, rows.matcher, other)
-
-
-def joined(
-    plan: Plan, inputs: Sequence[LegInput], limits: JoinLimits, parts: bool = False
-) -> Combined:
-    """The combinations of the rows that `leg_inputs` gives. Raises TooMuchWork."""
-    batches = [one if isinstance(one, pa.RecordBatch) else None for one in inputs]
-    with limits.joining() as room:
-        for batch in batches:
-            room.take(0 if batch is None else batch.nbytes)
-        now = SINCE_EVER if plan.now is None else plan.now
-        combining = Combining(now, limits.pairs, [], room)
-        found = combining.source_rows(plan.query, inputs, parts)
-    counts = tuple(None if batch is None else batch.num_rows for batch in batches)
-    return Combined(found, counts, combining.runs)

@@ -105,6 +105,16 @@ class KeyedView:
         known from ids below a high one; −1 where none was."""
         return self.stream.at(self.seen, self.stem, SINCE_EVER).current_at(keys, instants, highs)
 
+    def forgets(self, old: int, now: int, cut: int | None) -> bool:
+        """Tells whether a row that was current at `old`, a high id of which NOW was `now`, may have
+        ended by `cut`, so that it is not retained: by then, or by a row that came late."""
+        if cut is None:
+            return False
+        return (
+            now < cut
+            or self.stream.at(self.seen, self.stem, cut).least_ts(old, self.stem.high) <= cut
+        )
+
     def changed(self, old: int, now: int, cut: int | None) -> tuple[KeyedRows, KeyedRows] | None:
         """The rows current at `old`, a high id of which NOW was `now`, that are no longer so now;
         and those that are now and were not. By ascending id; costs as much as changed.

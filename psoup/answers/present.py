@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from datastem.schema import StreamSchema
 from psoup.answers.view import View
 from psoup.store import StreamState
 from querystem.query import Query
@@ -25,7 +26,7 @@ class Reached:
 
     @classmethod
     def of(cls, streams: Sequence[StreamState]) -> Reached:
-        timed = [stream.reached for stream in streams if _is_timed(stream)]
+        timed = [stream.reached for stream in streams if _is_timed(stream.schema)]
         return cls(_least(timed), _greatest(timed))
 
 
@@ -45,24 +46,36 @@ def present_of(
     Where streams have both kinds of time, the references of one kind don't depend on NOW: each is
     then taken at its stream's own NOW.
     """
-    timed = [stream.reached for stream in streams if _is_timed(stream)]
+    by_clock = is_by_clock(query, [stream.schema for stream in streams])
+    timed = [stream.reached for stream in streams if _is_timed(stream.schema)]
     awaited = [
         stream.reached
-        for moves, stream in zip(query.moving, streams, strict=True)
-        if moves and _is_timed(stream)
+        for moving, stream in zip(query.moving, streams, strict=True)
+        if _is_timed(stream.schema) and moving
     ]
-    by_clock = not timed or (len(timed) < len(streams) and not awaited)
     if by_clock:
         now: int | None = view.now
     else:
         now = _least(awaited) if awaited and not latest else _greatest(timed)
-    taken = [view.now_of(one) if _is_timed(one) is by_clock else now for one in streams]
+    taken = [view.now_of(one) if is_apart(one.schema, by_clock) else now for one in streams]
     return Present(now, tuple(taken))
 
 
-def _is_timed(stream: StreamState) -> bool:
+def is_by_clock(query: Query, schemas: Sequence[StreamSchema]) -> bool:
+    """Tells whether the clock is the NOW of a query whose legs refer to streams of these
+    schemas."""
+    timed = [moving for moving, one in zip(query.moving, schemas, strict=True) if _is_timed(one)]
+    return not timed or (len(timed) < len(schemas) and not any(timed))
+
+
+def is_apart(schema: StreamSchema, by_clock: bool) -> bool:
+    """Tells whether a leg is taken at its stream's own NOW, which is not of the query's kind."""
+    return _is_timed(schema) is by_clock
+
+
+def _is_timed(schema: StreamSchema) -> bool:
     """Tells whether rows bring their own ts."""
-    return stream.schema.ordered_by is not None
+    return schema.ordered_by is not None
 
 
 def _least(reached: Sequence[int | None]) -> int | None:

@@ -5,6 +5,7 @@ are joined, set operations done, queries inside queries answered.
 
     reads        which columns of each leg that takes
     combining    the walk over the tree
+    parts        which legs' row ids are in a combination
     rows         the rows of one item, on their way
     sets         UNION, INTERSECT, EXCEPT
     lookups      rows of keyed streams as of other rows

@@ -114,11 +114,11 @@ class Combining:
             else:
                 items.append(self._item(item, reads[number], legs))
         on, later = without_items(source.on, versions)
-        inputs = [rows.batch(number, reads[number]) for number, rows in enumerate(items)]
+        inputs = [rows.batch(n, reads[n]) for n, rows in enumerate(items)]
         places = self._places(source, inputs, on)
         for number, known in versions.items():
             as_of = _as_of(source.items[number])
-            joined = self._beside(items, places, lookup_reads(source.items))
+            joined = side_by_side(items, places, lookup_reads(source.items))
             found = look_up(as_of, known, joined.whole(), reads[number])
             kept = np.flatnonzero(found.places >= 0)
             items[number], places = found.rows, [one[kept] for one in places]

@@ -126,6 +126,7 @@ def _add(
         budget.room.take(nbytes * len(kept[-1][0]))
     budget.left -= candidates
     found = joined.with_pairs(item, concatenated(kept))
+    budget.room.give_back(_PAIR_BYTES * found.length)
     rows = joined.length, item.length
     return found, JoinStep(number, method.name, rows, candidates, found.length)
 

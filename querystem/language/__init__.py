@@ -2,7 +2,7 @@
 
     scan ─> statements                                            CREATE STREAM, DROP STREAM
     scan ─> parse ─> select ─> templates                          queries, bound and filled in
-            │        ├─> sources (scope, rewrite)                 FROM, joins, inner queries, WITH
+            │        ├─> sources (references, scope)              FROM, joins, inner queries, WITH
             │        ├─> clauses (bind)                           the other clauses, expressions
             │        └─> tails ─> windows                         BEGIN … END …, RANGE, ROWS, …
             └─> frames, grammar (dialect)                         tokens become a tree
@@ -27,7 +27,7 @@ from querystem.language.errors import (
     UnknownStream,
     WindowProblem,
 )
-from querystem.language.sources import Lookup, Names
+from querystem.language.references import Lookup, Names
 from querystem.language.statements import (
     CreateStream,
     DropStream,

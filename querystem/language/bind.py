@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from datastem.types import BOOLEAN, DURATION, TEXT, Kind, Type
 from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
+from querystem.language.clocks import check_age, is_clock, refuse_clock
 from querystem.language.coerce import (
     arithmetic,
     compare,
@@ -27,21 +28,18 @@ from querystem.language.errors import (
     Span,
     SyntaxProblem,
     TypeProblem,
-    UnknownColumn,
     UnknownParameter,
 )
 from querystem.language.functions import (
     bind_function,
     check_function,
     is_aggregate,
-    is_clock,
     misplaced,
-    refuse_clock,
 )
 from querystem.language.literals import Typed, null, number
-from querystem.language.names import nearest, read_name, read_type, suggest
+from querystem.language.names import read_name, read_type
 from querystem.language.normal import FALSE, call, like_pattern
-from querystem.language.scope import Scope, ScopeItem
+from querystem.language.scope import Scope
 from querystem.language.time_arithmetic import is_of_time, time_arithmetic
 from querystem.language.tree import chain, consume, node_span, what
 from querystem.pace import spending
@@ -194,28 +192,18 @@ class Binder:
         if is_clock(written) and not known(written.lower()):
             raise refuse_clock(span)
         if node.this.args.get("quoted") and not known(written):
-            raise self._quoted(written, item, span)
+            raise (self.scope if item is None else Scope((item,))).unknown_quoted(written, span)
         name = identifier(node.this)
         if item is None:
             return Typed(self.scope.column(name, span, self._output_hint(name)), span)
         if name not in item.types:
-            hint = self._output_hint(name) or _absent(name, item)
-            raise UnknownColumn(f"there is no column {name} in {item.name}", span, hint=hint)
+            raise item.unknown(name, span, self._output_hint(name))
         return Typed(item.column(name), span)
 
     def _output_hint(self, name: str) -> str:
         if name in self.outputs:
             return f"{name} is an output; {self.clause} sees the columns: repeat its expression"
         return ""
-
-    def _quoted(self, name: str, item: ScopeItem | None, span: Span) -> UnknownColumn:
-        """The error for a name in double quotes that is no column's: it may be meant as a text."""
-        hint = f"a text is written in single quotes: '{name[:60]}'"
-        scope = self.scope if item is None else Scope((item,))
-        near = nearest(name, {column for one in scope.items for column in one.types}, 0.75)
-        if near:
-            hint = f"{scope.meant(near)} {hint}"
-        return UnknownColumn(f'there is no column "{name[:60]}"', span, hint=hint)
 
     def _connective(self, node: exp.Expr) -> Typed:
         op, word = (Op.AND, "AND") if isinstance(node, exp.And) else (Op.OR, "OR")
@@ -232,7 +220,7 @@ class Binder:
             raise SyntaxProblem(
                 "comparisons can't be chained", node_span(node), hint="use AND, or parentheses"
             )
-        self._refuse_age(node)
+        check_age(node, self.scope)
         op = _COMPARISONS[type(node)]
         quantified = _quantified(node.args["expression"])
         if quantified is not None and op in _NEGATIONS:
@@ -240,25 +228,6 @@ class Binder:
         return compare(
             op, self.bind(node.this), self.bind(node.args["expression"]), node_span(node)
         )
-
-    def _refuse_age(self, node: exp.Expr) -> None:
-        """Refuses `NOW - 5 < ts`, with the window to write instead."""
-        for side, other in (
-            (node.this, node.args["expression"]),
-            (node.args["expression"], node.this),
-        ):
-            if not isinstance(side, exp.Sub) or not isinstance(
-                side.args["expression"], exp.Literal
-            ):
-                continue
-            clock, seconds = side.this, side.args["expression"]
-            plain = isinstance(clock, exp.Column) and clock.args.get("table") is None
-            if plain and is_clock(clock.name) and not self.scope.has(clock.name.lower()):
-                window = f"RANGE {seconds.this} SECONDS"
-                of = other.args.get("table") if isinstance(other, exp.Column) else None
-                one = f", or WINDOW({window}) after {of.name}" if of is not None else ""
-                hint = f"write {window} at the end of the query{one}"
-                raise refuse_clock(node_span(node), hint)
 
     def _is_not_distinct(self, node: exp.Expr) -> Typed:
         consume(node, "this", "expression")
@@ -455,12 +424,6 @@ def _unsupported(node: exp.Expr) -> SyntaxProblem:
     span = node_span(node)
     hint = _HINTS.get(type(node), "")
     return SyntaxProblem(f"{what(node)} is not supported", span, hint=hint, reason="NOT_SUPPORTED")
-
-
-def _absent(name: str, item: ScopeItem) -> str:
-    if name in ("ts", "row_id"):
-        return f"rows of {item.name} have none: it is a query"
-    return suggest(name, item.types)
 
 
 _HINTS: dict[type[exp.Expr], str] = {

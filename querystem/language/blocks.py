@@ -22,18 +22,11 @@ from querystem.language.clauses import (
 from querystem.language.coerce import need_type
 from querystem.language.drafts import limited, unordered
 from querystem.language.literals import Typed
+from querystem.language.references import Place, TextBinding, item_name, references
 from querystem.language.rewrite import all_of, asks, conjuncts, mapped
 from querystem.language.scope import Scope, ScopeItem
 from querystem.language.sets import Block, Branch, combined, in_order_of_values, operator_of
-from querystem.language.sources import (
-    CLAUSES,
-    Place,
-    Sources,
-    TextBinding,
-    check_bracketed,
-    item_name,
-    references,
-)
+from querystem.language.sources import CLAUSES, Sources, check_bracketed
 from querystem.language.subqueries import SubQueries, is_correlated, of_groups, over_groups
 from querystem.language.tree import consume, is_query, node_span
 from querystem.query import From, Output, Query, SetOperator, Source

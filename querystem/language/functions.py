@@ -11,6 +11,7 @@ from datastem.types import BIGINT, DOUBLE, MAX_PRECISION, TEXT, TIMESTAMP, Kind,
 from querystem.expressions import Expression, Literal, Op
 from querystem.grouping import Aggregate, Function
 from querystem.kernel.dates import DURATION_UNITS
+from querystem.language.clocks import is_clock, refuse_clock
 from querystem.language.coerce import (
     cast,
     closed,
@@ -170,7 +171,6 @@ FUNCTIONS = {
     "upper": _Signature(1, 1, _text(Op.UPPER, TEXT)),
 }
 
-_CLOCKS = words("now current_timestamp current_date current_time localtimestamp")
 _INSTEAD = {
     "substr": "substring",
     "len": "length",
@@ -198,22 +198,6 @@ _INSTEAD = {
     "iif": "CASE WHEN … THEN … ELSE … END",
     "try_cast": "CAST, which gives NULL for what can't be converted",
 }
-
-
-def is_clock(name: str) -> bool:
-    return name.lower() in _CLOCKS
-
-
-_AT_END = "write the window at the end of the query: RANGE 5 SECONDS, or BEGIN NOW - 1 HOUR END NOW"
-
-
-def refuse_clock(span: Span, hint: str = _AT_END) -> SyntaxProblem:
-    return SyntaxProblem(
-        "NOW stands only in windows",
-        span,
-        hint=hint,
-        reason="NOT_SUPPORTED",
-    )
 
 
 def _unknown(name: str, span: Span) -> SyntaxProblem | UnknownFunction:

@@ -24,6 +24,13 @@ class ScopeItem:
     def column(self, name: str) -> ColumnRef:
         return ColumnRef(self.prefix + name, self.types[name])
 
+    def unknown(self, name: str, span: Span, hint: str = "") -> UnknownColumn:
+        """The error for a column that the item does not have."""
+        if name in ("ts", "row_id"):
+            hint = f"rows of {self.name} have none: it is a query"
+        hint = hint or suggest(name, self.types)
+        return UnknownColumn(f"there is no column {name} in {self.name}", span, hint=hint)
+
     def written(self, name: str) -> str:
         return f"{write_name(self.name)}.{write_name(name)}"
 
@@ -71,6 +78,14 @@ class Scope:
             hint=f"write {candidates[0]}",
             reason="AMBIGUOUS_NAME",
         )
+
+    def unknown_quoted(self, name: str, span: Span) -> UnknownColumn:
+        """The error for a name in double quotes that is no column's: it may be meant as a text."""
+        hint = f"a text is written in single quotes: '{name[:60]}'"
+        near = nearest(name, {column for item in self.items for column in item.types}, 0.75)
+        if near:
+            hint = f"{self.meant(near)} {hint}"
+        return UnknownColumn(f'there is no column "{name[:60]}"', span, hint=hint)
 
     def meant(self, name: str) -> str:
         """A hint with the nearest column of all items."""

@@ -10,8 +10,15 @@ from querystem.language.blocks import QueryBinder, stream_item
 from querystem.language.clauses import bind_condition
 from querystem.language.errors import NotYet, RefreshProblem, Span, UnknownParameter
 from querystem.language.parse import Parsed, ParsedRefresh
+from querystem.language.references import (
+    Lookup,
+    Names,
+    Place,
+    TextBinding,
+    item_name,
+    references,
+)
 from querystem.language.scope import Scope
-from querystem.language.sources import Lookup, Names, Place, TextBinding, item_name, references
 from querystem.language.tails import Tail
 from querystem.language.tree import consume
 from querystem.query import Query

@@ -8,30 +8,34 @@ that nothing else has; `Sources.resolved` puts the expression in its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from datastem.schema import StreamSchema
-from datastem.types import TIMESTAMP, Type
+from datastem.types import TIMESTAMP
 from querystem.expressions import TRUE, ColumnRef, Expression, Op
-from querystem.language.bind import MAX_DEPTH, Binder, identifier
+from querystem.language.bind import MAX_DEPTH, identifier
 from querystem.language.clauses import bind_condition, read_items
 from querystem.language.coerce import compare, need_type
-from querystem.language.drafts import DraftWindow, is_limited
+from querystem.language.drafts import is_limited
 from querystem.language.errors import (
     BindProblem,
     NotYet,
     Span,
     SyntaxProblem,
-    UnknownStream,
     WindowProblem,
 )
 from querystem.language.functions import is_aggregate
-from querystem.language.grammar import WindowNode
 from querystem.language.literals import Typed
-from querystem.language.names import nearest
+from querystem.language.references import (
+    Place,
+    TextBinding,
+    item_name,
+    references,
+    window_text,
+)
 from querystem.language.rewrite import (
     Extent,
     all_of,
@@ -42,13 +46,11 @@ from querystem.language.rewrite import (
     substituted,
 )
 from querystem.language.scope import Scope, ScopeItem
-from querystem.language.tails import WindowText
 from querystem.language.tree import consume, is_query, node_span
 from querystem.query import (
     From,
     Item,
     LeftJoin,
-    Leg,
     Output,
     Query,
     SetOperation,
@@ -56,159 +58,9 @@ from querystem.query import (
     item_column,
 )
 
-MAX_REFERENCES = 8
 MAX_NODES = 16_384
 # What may follow the FROM and WHERE of a query.
 CLAUSES = ("group", "having", "order", "limit", "offset", "frame", "ctes")
-
-Lookup = Callable[[str], StreamSchema | None]
-Names = Callable[[], Iterable[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The place of a block in a text: the window that reaches it, whether that is its `own`, the
-    queries that WITH names there, and, in an expression, the binder of the query `outer` to it."""
-
-    frame: exp.Expr | None = None
-    own: bool = False
-    named: Mapping[str, NamedQuery] = field(default_factory=dict)
-    outer: Binder | None = None
-
-    def within(self, node: exp.Expr) -> Place:
-        """The place inside a query, which may have a window, and names by WITH, of its own."""
-        named = dict(self.named)
-        here: set[str] = set()
-        for cte in node.args.get("ctes") or ():
-            name = identifier(cte.args["alias"])
-            if name in here:
-                raise BindProblem(
-                    f"WITH names two queries {name}", node_span(cte), reason="DUPLICATE_NAME"
-                )
-            here.add(name)
-            named[name] = NamedQuery(cte, Place(None, True, dict(named)))
-        frame = node.args.get("frame")
-        if frame is None:
-            return replace(self, named=named)
-        return Place(frame, True, named, self.outer)
-
-
-@dataclass(frozen=True, slots=True)
-class NamedQuery:
-    """A query that WITH names, and the place it stands at."""
-
-    node: exp.Expr
-    place: Place
-
-
-@dataclass
-class TextBinding:
-    """All that the parts of one text share: the streams, the parameters and where they are `used`,
-    the texts of windows by their numbers, how many `references` to streams there are, and the ids
-    of the nodes of windows and of queries of WITH that were `reached`."""
-
-    lookup: Lookup
-    names: Names | None
-    parameters: Mapping[str, Type | None]
-    used: dict[str, Span] = field(default_factory=dict)
-    windows: list[WindowText] = field(default_factory=list)
-    references: int = 0
-    reached: set[int] = field(default_factory=set)
-
-    def binder(self, scope: Scope) -> Binder:
-        return Binder(scope, self.parameters, used=self.used)
-
-    def window(self, text: WindowText) -> DraftWindow:
-        """The window that a text will be read as."""
-        self.windows.append(text)
-        return DraftWindow(number=len(self.windows) - 1)
-
-    def stream(self, table: exp.Expr) -> StreamSchema:
-        """The stream that a reference names; raises UnknownStream."""
-        name = identifier(table.this)
-        schema = self.lookup(name)
-        if schema is not None:
-            return schema
-        near = nearest(name, self.names()) if self.names else None
-        hint = "create it with CREATE STREAM, or look at the list of streams"
-        raise UnknownStream(
-            f"there is no stream {name}",
-            node_span(table.this),
-            hint=f"did you mean {near}?" if near else hint,
-        )
-
-    def leg(self, table: exp.Expr, place: Place) -> tuple[Leg, StreamSchema]:
-        """The leg of a reference to a stream; its window is read when parameters have values."""
-        consume(table, "this", "alias", "frame", "version")
-        if (version := table.args.get("version")) is not None:
-            word = "AS OF" if version.args.get("table") is not None else "AS KNOWN AT"
-            raise NotYet(word, node_span(version), hint="join with the stream itself")
-        schema = self.stream(table)
-        self.references += 1
-        if self.references > MAX_REFERENCES:
-            raise BindProblem(
-                f"a query has at most {MAX_REFERENCES} references to streams",
-                node_span(table),
-                hint="register parts of it on their own",
-                reason="TOO_MANY_REFERENCES",
-            )
-        own = table.args.get("frame")
-        frame = own if own is not None else place.frame
-        self.reached.add(id(frame))
-        window = self.window(window_text(frame, schema, node_span(table.this)))
-        return Leg(schema.name, TRUE, window, place.own or own is not None), schema
-
-    def check_reached(self, node: exp.Expr) -> None:
-        """Refuses the window of a query that no stream takes, and a name of WITH that is not
-        used."""
-        for cte in node.args.get("ctes") or ():
-            if id(cte) not in self.reached:
-                name = cte.args["alias"]
-                raise BindProblem(
-                    f"{name.name} is not used",
-                    node_span(name),
-                    hint="leave it out of WITH, or name it in FROM",
-                    reason="UNUSED_NAME",
-                )
-        frame = node.args.get("frame")
-        if frame is not None and id(frame) not in self.reached:
-            raise WindowProblem(
-                "the window reaches no stream",
-                node_span(frame),
-                hint="streams with a WINDOW(…), and those of queries in FROM, keep their own;"
-                " leave it out, or write it there",
-            )
-
-
-def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> WindowText:
-    """The window of a reference at `place`, where it has one."""
-    if frame is None:
-        return WindowText(schema, (), place)
-    assert isinstance(frame, WindowNode)
-    end = node_span(frame).end if frame.args["of_item"] else None
-    return WindowText(schema, frame.args["tokens"], place, end)
-
-
-def references(select: exp.Expr) -> list[tuple[exp.Expr, exp.Expr | None]]:
-    """The items of a FROM, each after the first with its join; raises SyntaxProblem without any."""
-    source = select.args.get("from_")
-    if source is None:
-        raise SyntaxProblem("FROM is missing", node_span(select), hint="write SELECT … FROM stream")
-    consume(source, "this")
-    joins = select.args.get("joins") or []
-    return [(source.this, None), *((join.this, join) for join in joins)]
-
-
-def item_name(node: exp.Expr) -> str:
-    """The name of an item of FROM in expressions."""
-    alias = node.args.get("alias")
-    if alias is not None:
-        return identifier(alias)
-    if isinstance(node, exp.Table):
-        return identifier(node.this)
-    raise SyntaxProblem(
-        "a query in FROM needs a name", node_span(node), hint="write (SELECT …) AS name"
-    )
 
 
 class Sources:

@@ -18,7 +18,8 @@ from querystem.language.drafts import DraftWindow
 from querystem.language.durations import read_duration
 from querystem.language.errors import RefreshProblem, Span, TypeProblem
 from querystem.language.scan import TokenReader, span_of
-from querystem.language.windows import check_clocks, check_over, check_retention, read_window
+from querystem.language.window_checks import check_clocks, check_over, check_retention
+from querystem.language.windows import read_window
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation
 from querystem.refresh import RefreshEvery
 from results.window import UNBOUNDED, Window

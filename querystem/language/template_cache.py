@@ -22,8 +22,8 @@ from querystem.expressions import Literal
 from querystem.language.errors import QueryError, Span
 from querystem.language.literals import number
 from querystem.language.parse import parse_query
+from querystem.language.references import Lookup, Names
 from querystem.language.scan import MAX_TEXT
-from querystem.language.sources import Lookup, Names
 from querystem.language.templates import Template, bind_query, prepare
 from querystem.query import Query
 

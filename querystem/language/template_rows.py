@@ -17,8 +17,8 @@ from querystem.expressions import Scalar
 from querystem.language.errors import located
 from querystem.language.literals import infer
 from querystem.language.parse import Parsed, parse_query
+from querystem.language.references import Lookup, Names
 from querystem.language.scan import MAX_TEXT
-from querystem.language.sources import Lookup, Names
 from querystem.language.templates import Template, bind_template
 from querystem.query import Query
 from querystem.refresh import RefreshOn
@@ -103,7 +103,7 @@ class _TypedRows:
         return {self._at_once[0]} if self._at_once else {query.form for query in self.queries()}
 
     def keys(self) -> Sequence[str]:
-        return self._at_once[1] if self._at_once else [q.leg.predicate_key for q in self.queries()]
+        return self._at_once[1] if self._at_once else [q.predicate_keys[0] for q in self.queries()]
 
     def queries(self) -> Sequence[Query]:
         if self._each is None:

@@ -1,56 +1,29 @@
 """A template: a text bound once, whose `:name` parameters are filled in many times.
 
-Filling is compiled: the parts of a query that hold no parameter are not touched again. Many rows of
-values are filled into one WHERE as the texts of the predicates: each factor is filled once for each
-different combination of its values, by the code that fills a single query, and only AND and OR are
-put together row by row.
+One row of values is filled in by what `filling` compiles, many at once as `predicate_texts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any
 
 from datastem.schema import Column
-from datastem.types import BOOLEAN, TEXT, Kind, Type
-from querystem.expressions import Call, Expression, Literal, Op, Parameter, Scalar
-from querystem.grouping import Aggregate, Grouping
-from querystem.language.clauses import count_of
-from querystem.language.drafts import LimitedQuery, with_counts
+from datastem.types import TEXT, Kind, Type
+from querystem.expressions import Literal, Scalar
+from querystem.language.drafts import LimitedQuery
 from querystem.language.errors import Span, UnknownParameter, located
-from querystem.language.literals import Typed, decimal_literal, infer, scalar
-from querystem.language.normal import call, sort_key
+from querystem.language.filling import Filler, clauses_filler, expression_filler
+from querystem.language.literals import decimal_literal, infer, scalar
 from querystem.language.parse import Parsed, parse_query
+from querystem.language.predicate_texts import Unfit, computed_with, predicate_texts
 from querystem.language.push import pushed_down
+from querystem.language.references import Lookup, Names
 from querystem.language.scan import MAX_TEXT
 from querystem.language.select import BoundSelect, bind_select
-from querystem.language.sources import Lookup, Names
-from querystem.query import (
-    AsOf,
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Output,
-    Query,
-    SetOperation,
-    SortKey,
-    Source,
-    SubQuery,
-)
-from querystem.refresh import Refresh, RefreshOn
-
-_T = TypeVar("_T")
-# A part of a query, compiled to a function of the constants in the place of its parameters.
-Filler = Callable[[Mapping[str, Literal]], _T]
-
-_CONNECTIVES = (Op.AND, Op.OR)
-_COMPARISONS = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IS_DISTINCT, Op.IN)
-# Equal values of these kinds may be written differently: 0.0 and -0.0, 1.5 and 1.50.
-_WRITTEN = {float, Decimal}
+from querystem.query import Leg, Query
 
 
 @dataclass(frozen=True)
@@ -101,8 +74,8 @@ class Template:
         with located(self.text):
             self._check_names(columns)
             try:
-                keys = _predicate_texts(self.query.leg.where, columns, self._literal, count)
-            except _Unfit:
+                keys = predicate_texts(self.query.leg.where, columns, self._literal, count)
+            except Unfit:
                 return None
         return self._beside_where.form, keys
 
@@ -115,7 +88,7 @@ class Template:
         decimals = {
             n for n, type_ in self.parameters.items() if type_ and type_.kind is Kind.DECIMAL
         }
-        if self._beside_where is None or decimals & _computed_with(self.query.leg.where):
+        if self._beside_where is None or decimals & computed_with(self.query.leg.where):
             return None
         return replace(self, _any_decimal=True)
 
@@ -209,265 +182,17 @@ def _beside_where(draft: BoundSelect) -> Query | None:
 
 
 def _where_filler(query: Query) -> Filler[Query]:
-    where = _expression_filler(query.leg.where)
+    where = expression_filler(query.leg.where)
     return lambda literals: query.with_where(where(literals))
 
 
 def _query_filler(draft: BoundSelect) -> Filler[Query]:
     """Windows are read before conditions are pushed down: they tell how far."""
     tail = draft.tail
-    clauses = _clauses_filler(draft.query if tail.names else tail.fill(draft.query, {}))
+    clauses = clauses_filler(draft.query if tail.names else tail.fill(draft.query, {}))
 
     def fill(literals: Mapping[str, Literal]) -> Query:
         filled = clauses(literals)
         return pushed_down(tail.fill(filled, literals) if tail.names else filled)
 
     return fill
-
-
-def _clauses_filler(query: Query) -> Filler[Query]:
-    """A query, or one inside another."""
-    source, having = _source_filler(query.source), _expression_filler(query.having)
-    outputs = _tuple_filler(query.outputs, _output_filler)
-    order_by = _tuple_filler(query.order_by, _sort_key_filler)
-    grouping, refresh = _grouping_filler(query.grouping), _refresh_filler(query.refresh)
-    counts = _counts_filler(query)
-    return lambda literals: replace(
-        counts(literals),
-        source=source(literals),
-        outputs=outputs(literals),
-        grouping=grouping(literals),
-        having=having(literals),
-        order_by=order_by(literals),
-        refresh=refresh(literals),
-    )
-
-
-def _counts_filler(query: Query) -> Filler[Query]:
-    """The query with its LIMIT and OFFSET."""
-    if not isinstance(query, LimitedQuery):
-        return lambda _: query
-    limit = _count_filler(query.limit_from, "LIMIT")
-    offset = _count_filler(query.offset_from, "OFFSET")
-    return lambda literals: with_counts(query, limit(literals), offset(literals) or 0)
-
-
-def _source_filler(source: Source) -> Filler[Source]:
-    return _leg_filler(source) if isinstance(source, Leg) else _from_filler(source)
-
-
-def _from_filler(source: From) -> Filler[From]:
-    items, on = _tuple_filler(source.items, _item_filler), _expression_filler(source.on)
-    subqueries = _tuple_filler(source.subqueries, _subquery_filler)
-    where = _expression_filler(source.where)
-    return lambda literals: From(
-        items(literals), on(literals), subqueries(literals), where(literals)
-    )
-
-
-def _subquery_filler(subquery: SubQuery) -> Filler[SubQuery]:
-    query, on = _clauses_filler(subquery.query), _expression_filler(subquery.on)
-    operand = None if subquery.operand is None else _expression_filler(subquery.operand)
-    return lambda literals: replace(
-        subquery,
-        query=query(literals),
-        on=on(literals),
-        operand=None if operand is None else operand(literals),
-    )
-
-
-def _item_filler(item: Item) -> Filler[Item]:
-    match item:
-        case Leg():
-            return _leg_filler(item)
-        case Query():
-            return _clauses_filler(item)
-        case SetOperation(operator, parts):
-            queries = _tuple_filler(parts, _clauses_filler)
-            return lambda literals: SetOperation(operator, queries(literals))
-        case LeftJoin(left, right, on):
-            sides, condition = (_from_filler(left), _item_filler(right)), _expression_filler(on)
-            return lambda literals: LeftJoin(
-                sides[0](literals), sides[1](literals), condition(literals)
-            )
-
-
-def _leg_filler(leg: Leg) -> Filler[Leg]:
-    where, as_of = _expression_filler(leg.where), _as_of_filler(leg.as_of)
-    return lambda literals: replace(leg, where=where(literals), as_of=as_of(literals))
-
-
-def _as_of_filler(as_of: AsOf | None) -> Filler[AsOf | None]:
-    if as_of is None:
-        return lambda _: None
-    keys = _tuple_filler(as_of.keys, _expression_filler)
-    return lambda literals: replace(as_of, keys=keys(literals))
-
-
-def _expression_filler(expression: Expression) -> Filler[Expression]:
-    if isinstance(expression, Parameter):
-        name = expression.name
-        return lambda literals: literals[name]
-    if not isinstance(expression, Call) or not _has_parameter(expression):
-        return lambda _: expression
-    op, type_ = expression.op, expression.type
-    args = _tuple_filler(expression.args, _expression_filler)
-    return lambda literals: call(op, args(literals), type_)
-
-
-def _has_parameter(expression: Expression) -> bool:
-    if isinstance(expression, Call):
-        return any(_has_parameter(arg) for arg in expression.args)
-    return isinstance(expression, Parameter)
-
-
-def _tuple_filler(
-    parts: Iterable[_T], filler_of: Callable[[_T], Filler[_T]]
-) -> Filler[tuple[_T, ...]]:
-    fillers = [filler_of(part) for part in parts]
-    return lambda literals: tuple([filler(literals) for filler in fillers])
-
-
-def _output_filler(output: Output) -> Filler[Output]:
-    filler, name = _expression_filler(output.expression), output.name
-    return lambda literals: Output(name, filler(literals))
-
-
-def _sort_key_filler(key: SortKey) -> Filler[SortKey]:
-    filler = _expression_filler(key.expression)
-    return lambda literals: SortKey(filler(literals), key.descending, key.nulls_first)
-
-
-def _grouping_filler(grouping: Grouping | None) -> Filler[Grouping | None]:
-    if grouping is None:
-        return lambda _: None
-    keys = _tuple_filler(grouping.keys, _expression_filler)
-    aggregates = _tuple_filler(grouping.aggregates, _aggregate_filler)
-    return lambda literals: Grouping(keys(literals), aggregates(literals))
-
-
-def _aggregate_filler(aggregate: Aggregate) -> Filler[Aggregate]:
-    if aggregate.argument is None:
-        return lambda _: aggregate
-    filler = _expression_filler(aggregate.argument)
-    return lambda literals: replace(aggregate, argument=filler(literals))
-
-
-def _refresh_filler(refresh: Refresh | None) -> Filler[Refresh | None]:
-    if not isinstance(refresh, RefreshOn):
-        return lambda _: refresh
-    stream, where = refresh.stream, _expression_filler(refresh.where)
-    return lambda literals: RefreshOn(stream, where(literals))
-
-
-def _count_filler(count: Typed | None, word: str) -> Filler[int | None]:
-    if count is None:
-        return lambda _: None
-    filler, place = _expression_filler(count.node), count.span
-
-    def number(literals: Mapping[str, Literal]) -> int:
-        literal = filler(literals)
-        assert isinstance(literal, Literal)
-        return count_of(literal, word, place)
-
-    return number
-
-
-# ---- filling in many rows of values
-
-
-class _Unfit(Exception):
-    """Filling in simplifies more than one factor: the rows are taken one by one."""
-
-
-def _computed_with(expression: Expression, compared: bool = False) -> set[str]:
-    """The parameters that stand elsewhere than beside a comparison, unless the expression itself is
-    `compared`."""
-    match expression:
-        case Parameter(name, _):
-            return set() if compared else {name}
-        case Call(op, args, _):
-            return {name for arg in args for name in _computed_with(arg, op in _COMPARISONS)}
-    return set()
-
-
-def _predicate_texts(
-    where: Expression,
-    values: Mapping[str, Sequence[Any]],
-    literal: Callable[[str, Any], Literal],
-    count: int,
-) -> list[str]:
-    """The `predicate_key` of each of the `count` rows; raises _Unfit, and what `literal` raises."""
-    return list(_PredicateTexts(values, literal, count).texts(where, top=True))
-
-
-class _PredicateTexts:
-    def __init__(
-        self,
-        values: Mapping[str, Sequence[Any]],
-        literal: Callable[[str, Any], Literal],
-        count: int,
-    ) -> None:
-        self._values = values
-        self._literal = literal
-        self._count = count
-        self._marks = {name: marks_of(column) for name, column in values.items()}
-
-    def texts(self, expression: Expression, top: bool = False) -> Iterable[str]:
-        names = sorted(set(_parameters(expression)))
-        if not names:
-            return repeat(sort_key(expression), self._count)
-        if isinstance(expression, Call) and expression.op in _CONNECTIVES:
-            return self._connected(expression, top)
-        return self._factor(expression, names)
-
-    def _connected(self, expression: Call, top: bool) -> list[str]:
-        head = sort_key(Call(expression.op, (), BOOLEAN))[:-1]
-        found = []
-        for row in zip(*(self.texts(arg) for arg in expression.args), strict=True):
-            parts = sorted(set(row))
-            if len(parts) > 1:
-                found.append(f"{head},{','.join(parts)}]")
-            elif top:
-                found.append(parts[0])
-            else:
-                raise _Unfit
-        return found
-
-    def _factor(self, factor: Expression, names: Sequence[str]) -> list[str]:
-        fill = _expression_filler(factor)
-        known: dict[tuple[Any, ...], str] = {}
-        found = []
-        columns = [self._values[name] for name in names]
-        for marks, *values in zip(
-            zip(*(self._marks[n] for n in names), strict=True), *columns, strict=True
-        ):
-            text = known.get(marks)
-            if text is None:
-                given = {n: self._literal(n, v) for n, v in zip(names, values, strict=True)}
-                text = known[marks] = _factor_text(fill(given))
-            found.append(text)
-        return found
-
-
-def marks_of(values: Sequence[Any]) -> Sequence[Any]:
-    """The values, or texts of them, that are equal only for values that are the same in every way:
-    0.0 is not -0.0, nor is 1 TRUE."""
-    kinds = set(map(type, values)) - {type(None)}
-    alike = len(kinds) <= 1 and not kinds & _WRITTEN
-    return values if alike else [repr(value) for value in values]
-
-
-def _factor_text(filled: Expression) -> str:
-    if isinstance(filled, Literal) or (isinstance(filled, Call) and filled.op in _CONNECTIVES):
-        raise _Unfit
-    return sort_key(filled)
-
-
-def _parameters(expression: Expression) -> Iterable[str]:
-    match expression:
-        case Parameter(name, _):
-            yield name
-        case Call(_, args, _):
-            for arg in args:
-                yield from _parameters(arg)

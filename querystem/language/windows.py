@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from datastem.instants import to_micros
 from datastem.schema import StreamSchema
-from querystem.language.durations import read_duration, write_duration
+from querystem.language.durations import read_duration
 from querystem.language.errors import (
     NotYet,
     Span,
@@ -26,6 +26,7 @@ from querystem.language.errors import (
 from querystem.language.literals import TIMESTAMP_FORM, read_timestamp
 from querystem.language.names import nearest, suggest
 from querystem.language.scan import MAX_WINDOW, TokenReader, check_length, scan, span_of
+from querystem.language.window_checks import check_clocks, check_retention
 from querystem.query import Query
 from results.window import (
     UNBOUNDED,
@@ -137,80 +138,6 @@ def _item_frame(reader: TokenReader, schema: StreamSchema) -> Window:
     if reader.take("RANGE", "UNBOUNDED") or reader.take("ROWS", "UNBOUNDED"):
         return UNBOUNDED
     return _window(reader, schema)
-
-
-def check_retention(
-    window: Window, schema: StreamSchema, span: Span | None, period: int | None = None
-) -> None:
-    """Refuses a time window that at some NOW holds an instant which is no longer retained.
-
-    A row is retained while ts > NOW - RETAIN. SLIDE, and before it a refresh every `period`, set a
-    window back by up to a microsecond less than themselves. A constant that has aged past the
-    retention is no error, windows over row ids or counts hold the rows that are left, and a keyed
-    stream retains its current rows, however old.
-    """
-    if schema.retain is None or schema.key or not isinstance(window, TimeWindow):
-        return
-    begin, end = window.begin, window.end
-    oldest = begin.offset if begin and begin.relative else 0
-    newest = end.offset - 1 if end and end.relative else 0
-    behind = sum(step - 1 for step in (window.slide, period) if step)
-    if min(oldest, newest) - behind > -schema.retain:
-        return
-    limit = write_duration(schema.retain)
-    raise WindowProblem(
-        f"the window reaches past the retention: {schema.name} keeps a row for {limit}",
-        span,
-        hint=_step_hint(limit) if behind else _retention_hint(limit),
-        reason="WINDOW_PAST_RETENTION",
-    )
-
-
-def check_over(window: Window, span: Span) -> None:
-    """Refuses a window over an inner query that takes more than the ts of its rows."""
-    if isinstance(window, RowWindow):
-        raise WindowProblem(
-            "rows of a query have no row ids", span, hint="write RANGE duration, or ROWS number"
-        )
-    if isinstance(window, CountWindow) and window.slide is not None:
-        raise NotYet("SLIDE by rows over a query", span, hint=f"write ROWS {window.rows}")
-
-
-def check_clocks(
-    schemas: Sequence[StreamSchema], moving: Sequence[bool], places: Sequence[Span]
-) -> None:
-    """Refuses references to streams with event time beside such with arrival time, unless none of
-    one of the two kinds is `moving` with NOW."""
-    kinds: dict[bool, list[int]] = {True: [], False: []}
-    for number, schema in enumerate(schemas):
-        kinds[schema.ordered_by is not None].append(number)
-    if not all(kinds.values()):
-        return
-    firsts = [next((n for n in kind if moving[n]), None) for kind in kinds.values()]
-    event, arrival = firsts
-    if event is None or arrival is None:
-        return
-    raise WindowProblem(
-        f"{schemas[event].name} has event time and {schemas[arrival].name} arrival time: their"
-        " clocks can't be compared, and both windows move with NOW",
-        places[max(event, arrival)],
-        hint="give the streams of one kind windows that don't: WINDOW(UNBOUNDED), or fixed ones",
-        reason="MIXED_CLOCKS",
-    )
-
-
-def _retention_hint(limit: str) -> str:
-    return (
-        f"RANGE {limit} is the longest; BEGIN NOW - x needs x shorter than {limit}, because"
-        " its first instant belongs to the window"
-    )
-
-
-def _step_hint(limit: str) -> str:
-    return (
-        f"RANGE, SLIDE and REFRESH EVERY together must not exceed {limit}: SLIDE and REFRESH set"
-        " the window back"
-    )
 
 
 def _window(reader: TokenReader, schema: StreamSchema) -> Window:

@@ -11,6 +11,7 @@ import pytest
 from datastem.memory import Memory
 from psoup.answers import AnswerMaker, Plan, Question, Replica, View
 from psoup.answers.difference import (
+    BEGINNING,
     Claim,
     CopyJob,
     Difference,
@@ -51,7 +52,7 @@ class Reader:
         found = copier.difference()
         if not found.lacking:
             return found, {}
-        chunk = copier.renewed(plan, found.job).piece(0, 1 << 30)
+        chunk = copier.renewed(plan, found.job).piece(BEGINNING, 1 << 30)
         assert chunk is not None
         rows = [list(row.values()) for row in chunk.rows.to_pylist()]
         return found, dict(zip(chunk.ids.tolist(), rows, strict=True))

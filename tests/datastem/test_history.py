@@ -167,3 +167,18 @@ def test_what_changed_is_the_difference_of_what_was_current(
             assert history.least_ts(old, new) == min(
                 (row["ts"] for row in found[old:new]), default=FOR_EVER
             )
+
+
+@given(rows(), st.data())
+def test_oracle_rows_looked_up(found: list[Row], data: DataObject) -> None:
+    """The row of a key that was current at an instant, as known from the ids below a high one."""
+    history = built(batches(data, found))
+    asked = st.tuples(st.integers(0, 4), st.integers(-1, 13), st.integers(0, len(found)))
+    some = data.draw(st.lists(asked, max_size=20))
+    keys, instants, highs = (np.array([one[n] for one in some], np.int64) for n in range(3))
+    expected = []
+    for key, instant, high in some:
+        known = [r for r in found[:high] if r["key"] == key and r["ts"] <= instant]
+        last = max(known, key=lambda row: (row["ts"], row["row_id"]), default=None)
+        expected.append(-1 if last is None or last["_op"] == "delete" else last["row_id"])
+    assert history.current_at(keys, instants, highs).tolist() == expected

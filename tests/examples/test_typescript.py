@@ -112,6 +112,8 @@ def test_every_type_comes_and_goes_unharmed(pair: Pair) -> None:
         "SELECT avg(d) AS d FROM s RANGE 3 SECONDS",
         "SELECT a, d FROM s ORDER BY d DESC NULLS FIRST, a LIMIT 4",
         "SELECT a FROM s RANGE 20 SECONDS REFRESH EVERY 5 SECONDS",
+        "SELECT x.a, y.d FROM s x JOIN s y ON x.b = y.b AND x.a < y.a RANGE 30 SECONDS",
+        "SELECT a FROM s WHERE b = 'x' UNION ALL SELECT a FROM s WHERE b = 'y' RANGE 10 SECONDS",
     ],
 )
 def test_a_copy_follows_its_answer(pair: Pair, select: str) -> None:
@@ -142,6 +144,23 @@ def test_keys_are_updated_and_deleted(pair: Pair) -> None:
     assert ["3", "w"] in pair.sync().rows
     pair.client.delete("k", [{"id": 0}, {"id": 3}])
     assert len(pair.sync().rows) == 17
+
+
+def test_a_join_with_names_follows_their_updates(pair: Pair) -> None:
+    pair.client.define("CREATE STREAM trades (symbol TEXT, price DOUBLE)")
+    pair.client.define("CREATE STREAM names (symbol TEXT, name TEXT) KEY (symbol)")
+    pair.register(
+        "SELECT n.name, t.price FROM trades t WINDOW(RANGE 1 HOUR), names n "
+        "WHERE t.symbol = n.symbol ORDER BY t.price"
+    )
+    pair.client.publish("names", [{"symbol": each, "name": each.lower()} for each in "ABC"])
+    trades = [{"symbol": "ABCD"[n % 4], "price": float(n)} for n in range(20)]
+    pair.client.publish("trades", trades)
+    assert len(pair.sync().rows) == 15
+    pair.client.publish("names", [{"symbol": "A", "name": "new"}, {"symbol": "D", "name": "d"}])
+    assert ["new", "0"] in pair.sync().rows
+    pair.client.delete("names", [{"symbol": "B"}])
+    assert len(pair.sync().rows) == 15
 
 
 # ---- time

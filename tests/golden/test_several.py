@@ -125,7 +125,6 @@ def _live(client: Client, line: Line) -> bytes:
     return handle
 
 
-@pytest.mark.skip(reason="copies of combinations are to come")
 @every_line
 @pytest.mark.process
 @pytest.mark.timeout(600)

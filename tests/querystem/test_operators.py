@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from datastem.instants import HOUR
 from datastem.schema import Column, StreamSchema
-from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
+from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.grouping import Aggregate, Function, Grouping, aggregate_name, key_name
 from querystem.operators import Operator, operators_of
 from querystem.query import (
+    AsOf,
     From,
     LeftJoin,
     Leg,
@@ -144,3 +145,12 @@ def test_a_left_join_and_queries_inside_expressions() -> None:
         "      select|symbol|WKS",
         "        3 stream|trades WINDOW(RANGE 1 HOUR) WHERE price > 100.0|WKS",
     ]
+
+
+def test_rows_that_are_looked_up() -> None:
+    as_of = AsOf(ColumnRef("0.ts", TIMESTAMP), (ColumnRef("0.symbol", TEXT),))
+    known = replace(as_of, row=ColumnRef("0.row_id", BIGINT), stream="trades")
+    outputs = (Output("order", ColumnRef("1.order", TEXT)),)
+    for one, said in [(as_of, "AS OF trades.ts"), (known, "AS KNOWN AT trades.row_id")]:
+        source = From((TRADES, replace(NAMES, as_of=one)))
+        assert shown(Query(source, outputs))[3].startswith(f"    1 look up|names {said}|")

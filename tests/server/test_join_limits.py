@@ -25,7 +25,7 @@ from tests.server.test_overload import (
     small_chunks,
     until,
 )
-from tests.support.server.process import detail
+from tests.support.server.process import detail, rows_of
 
 __all__ = ["gate", "granted", "small_chunks"]
 
@@ -120,16 +120,22 @@ async def test_small_calls_go_on_beside_joins(
         calling(server) as light,
     ):
         await prepare(light, "heavy", "light")
+        query = pb.RegisterRequest(tenant="light", sql="SELECT a FROM s WHERE a = 1")
+        invoke = pb.InvokeRequest(tenant="light", handle=(await light.Register(query)).handle)
+        await answer(light.Invoke(invoke))
         joins = [asyncio.create_task(ask(heavy, HELD, "heavy")) for _ in range(8)]
         workers = server.settings.workers
         await until(lambda: gate.entered == workers and server.core.turns.waiting == 8 - workers)
         await light.Status(pb.StatusRequest())
-        small = asyncio.create_task(ask(light, "SELECT a FROM s WHERE a = 1", "light"))
+        # The new row has to be evaluated, which takes one turn.
+        row = rows_of(["a", "t"], [pb.Value(bigint=1), pb.Value(text="new")])
+        await light.Publish(pb.PublishRequest(tenant="light", stream="s", rows=row))
+        small = asyncio.create_task(answer(light.Invoke(invoke)))
         await until(lambda: server.core.turns.waiting == 8 - workers + 1)
         before = len(granted)
         gate.let_through()
         header, *_ = await small
-        assert header.header.row_count == 1
+        assert header.header.row_count == 2
         assert granted[before] == "light", "the first chunk that could begin was its own"
         gate.open()
         assert len(await asyncio.gather(*joins)) == 8

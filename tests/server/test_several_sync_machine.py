@@ -17,7 +17,6 @@ from tests.server.test_sync_machine import Recharge, Standing
 from tests.support.server.several_world import SeveralWorld
 from tests.support.server.sync_world import Asked, Seen, machine_settings
 
-pytestmark = pytest.mark.skip(reason="copies of combinations are to come")
 _LATER = (0, 1, *(seconds * SECOND for seconds in (2, 5, 7, 31, 70)))
 
 

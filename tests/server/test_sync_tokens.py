@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
-from psoup.answers.difference import Claim, Mark, result_copy
+from psoup.answers.difference import Claim, Cursor, LegMark, Mark, result_copy
 from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register
 from psoup.server.calls.sync import sync
@@ -38,23 +40,54 @@ from tests.support.server.process import rows_of
 TOKENS = Tokens(b"store 01", bytes(KEY_BYTES))
 SUBJECT = CopySubject(b"h" * 16, "window")
 INSTANTS = st.one_of(st.none(), st.integers(-(2**62), 2**62))
-MARKS = st.builds(
-    Mark,
-    st.builds(Position.unpack, st.integers(0, 2**50)),
-    st.integers(0, 2**62),
-    INSTANTS,
-    INSTANTS,
-    st.one_of(st.just(bytes(16)), st.binary(min_size=16, max_size=16)),
-)
+HIGHS = st.integers(0, 2**62)
+POSITIONS = st.builds(Position.unpack, st.integers(0, 2**50))
+DIGESTS = st.one_of(st.just(bytes(16)), st.binary(min_size=16, max_size=16))
+ONE_LEG = st.tuples(st.builds(LegMark, HIGHS))
+LEGS = st.lists(st.builds(LegMark, HIGHS, INSTANTS, HIGHS), min_size=2, max_size=8).map(tuple)
+IDS = st.integers(0, 2**63 - 1)
+SALTS = st.integers(0, 255)
+
+
+def _claims(marks: st.SearchStrategy[Mark], cursors: st.SearchStrategy[Cursor]) -> Any:
+    copies = st.one_of(st.none(), marks)
+    return st.one_of(st.builds(Claim, copies), st.builds(Claim, copies, marks, cursors))
+
+
 CLAIMS = st.one_of(
-    st.builds(Claim, st.one_of(st.none(), MARKS)),
-    st.builds(Claim, st.one_of(st.none(), MARKS), MARKS, st.integers(0, 2**63 - 1)),
+    _claims(
+        st.builds(Mark, POSITIONS, ONE_LEG, INSTANTS, INSTANTS, DIGESTS), st.builds(Cursor, IDS)
+    ),
+    _claims(
+        st.builds(Mark, POSITIONS, LEGS, INSTANTS, INSTANTS, DIGESTS, HIGHS, SALTS),
+        st.one_of(
+            st.builds(Cursor, st.integers(-(2**63), 0)),
+            st.builds(Cursor, st.just(0), st.lists(IDS, max_size=9).map(tuple)),
+        ),
+    ),
 )
 
 
 @given(CLAIMS)
 def test_there_and_back(claim: Claim) -> None:
     assert TOKENS.read(TOKENS.write(SUBJECT, claim)).about(SUBJECT) == claim
+
+
+def test_tokens_of_one_stream_stay_as_they_were() -> None:
+    """Tokens that were given out go on working, whatever version of the server reads them."""
+    mark = Mark(Position.unpack(77), (LegMark(5),), 6, None)
+    other = replace(mark, legs=(LegMark(8),), horizon=9, digest=b"d" * 16)
+    subject = b"".join(SUBJECT.marks)
+    plain = struct.pack(">qqqq", 77, 5, 6, 2**63 - 1)
+    pair = plain + bytes(16) + struct.pack(">qqqq", 77, 8, 6, 9) + b"d" * 16
+    cases = [
+        (Claim(mark), b"\1\1store 01" + subject + plain),
+        (Claim(mark, other, Cursor(4)), b"\1\7store 01" + subject + pair + struct.pack(">q", 4)),
+    ]
+    for claim, content in cases:
+        token = TOKENS.write(SUBJECT, claim)
+        assert token[:-16] == content
+        assert TOKENS.read(token).about(SUBJECT) == claim
 
 
 @given(CLAIMS, st.data())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
@@ -106,3 +107,32 @@ def test_an_aggregate_that_time_changes_is_watched(server: ServerProcess) -> Non
     for part in server.stub.Watch(request, timeout=60):
         copy.take(part)
     assert copy.answer(copy.now) == [(0,)]
+
+
+def test_a_join_is_watched_by_all_its_streams(server: ServerProcess) -> None:
+    """What comes to either stream is told, and what leaves one; time alone is not."""
+    server.define(SQL)
+    server.define("CREATE STREAM names (a BIGINT, b TEXT) KEY (a)")
+    sql = "SELECT s.a, n.b FROM s WINDOW(RANGE 1 HOUR), names AS n WHERE s.a = n.a"
+    handle = server.register(sql).handle
+    request = pb.WatchRequest(
+        sync=pb.SyncRequest(tenant=server.tenant, items=[pb.SyncItem(handle=handle)])
+    )
+    call = server.stub.Watch(request, timeout=60)
+    copies = {0: Copy()}
+    _take_ends(call, copies, 1)
+    server.publish("s", numbers(0, 3))
+    news = [("names", [(1, "one")]), ("s", [(1, "x")]), ("names", [(1, "uno"), (2, "dos")])]
+    shown = []
+    for stream, rows in news:
+        columns = pa.table({"a": [a for a, _ in rows], "b": [b for _, b in rows]})
+        server.publish(stream, columns)
+        _take_ends(call, copies, 1)
+        shown.append(copies[0].answer(copies[0].now))
+    assert shown == [
+        [(1, "one")],
+        [(1, "one"), (1, "one")],
+        [(1, "uno"), (2, "dos"), (1, "uno")],
+    ]
+    assert copies[0].sound() and copies[0].slides
+    call.cancel()

@@ -15,6 +15,8 @@ from tests.oracle.clocks import Known, MixedClocks
 from tests.oracle.trees import World
 
 LAST_FIVE = TimeWindow(Bound(-4, True))
+# BEGIN at a fixed instant END NOW: rows come and never leave, as with UNBOUNDED.
+SINCE = TimeWindow(Bound(0, False))
 FIXED = TimeWindow(Bound(0, False), Bound(100, False))
 
 
@@ -67,6 +69,7 @@ A, B = known("a", [0, 3, 9], 9), known("b", [2, 4], 5)
         ((UNBOUNDED, UNBOUNDED), 9),
         ((FIXED, RowWindow(Bound(0, False), Bound(1, True))), 9),
         ((FIXED, CountWindow(2)), 5),
+        ((FIXED, SINCE), 9),
     ],
 )
 def test_now_is_the_least_of_those_that_depend_on_it(

@@ -14,7 +14,6 @@ from tests.support.system.processes import RunningStore
 from tests.support.system.several import SeveralLife
 
 pytestmark = [
-    pytest.mark.skip(reason="copies of combinations are to come"),
     pytest.mark.process,
     pytest.mark.spark,
     pytest.mark.timeout(1200),

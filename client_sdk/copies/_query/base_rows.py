@@ -17,7 +17,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from client_sdk import _flows
-from client_sdk._exceptions import ConnectionFailed, FileDamaged, PsoupError, Timeout
+from client_sdk._exceptions import (
+    ConnectionFailed,
+    ErrorDetail,
+    FileDamaged,
+    NotComputable,
+    PsoupError,
+    Timeout,
+)
 from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
 from client_sdk._wire.models import Registration, Stream
@@ -43,6 +50,7 @@ def learn_computation(
             return None
     try:
         found = yield from _flows.registration(session, declaration.handle)
+        _check_legs(found)
         stream = yield from _flows.stream(session, found.stream)
         prepare(found.sql, found.parameters, stream, declaration.window)
     except (ConnectionFailed, Timeout):
@@ -51,6 +59,18 @@ def learn_computation(
         return error
     _keep(file, declaration, found, stream)
     return None
+
+
+def _check_legs(found: Registration) -> None:
+    """Raises NotComputable for a query over several streams."""
+    if len(found.legs) > 1:
+        streams = ", ".join(dict.fromkeys(leg.stream for leg in found.legs))
+        hint = "keep it without base_rows: the copy then is the answer itself"
+        raise NotComputable(
+            f"this answer has several references to streams ({streams}), and is not computed from "
+            f"base rows yet\nhint: {hint}",
+            detail=ErrorDetail("NOT_COMPUTABLE", hint=hint),
+        )
 
 
 def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> Computation | None:

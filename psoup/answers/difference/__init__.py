@@ -1,24 +1,52 @@
 """Two marks of an answer, what a client has and what it is to have: what changed in between.
 
 A `Mark` says what a copy of an answer is. A `CopyJob` goes from one mark to another, and a `Copier`
-tells the difference: of answers that consist of rows (`row_copy`), or of results that only
-computing tells (`result_copy`).
+tells the difference: of answers that consist of rows (`row_copy`), of combinations of rows
+(`combination_copy`), or of results that only computing tells (`result_copy`).
 """
 
+from psoup.answers.difference.combination_copy import CombinationCopier
 from psoup.answers.difference.copier import Copier, CopyChunk, Difference
-from psoup.answers.difference.job import Claim, CopyJob, Mark, Repair, WholeReason
+from psoup.answers.difference.job import (
+    BEGINNING,
+    Claim,
+    CopyJob,
+    Cursor,
+    LegMark,
+    Mark,
+    Repair,
+    WholeReason,
+    by_rows,
+)
 from psoup.answers.difference.result_copy import ResultCopier
 from psoup.answers.difference.row_copy import RowCopier
+from psoup.answers.maker import AnswerMaker
+from psoup.answers.plan import Plan
+from querystem.query import Leg
 
 __all__ = [
-    "CopyChunk",
+    "BEGINNING",
     "Claim",
+    "CombinationCopier",
     "Copier",
-    "Difference",
+    "CopyChunk",
     "CopyJob",
+    "Cursor",
+    "Difference",
+    "LegMark",
     "Mark",
     "Repair",
     "ResultCopier",
     "RowCopier",
     "WholeReason",
+    "copier_of",
 ]
+
+
+def copier_of(maker: AnswerMaker, plan: Plan, job: CopyJob) -> Copier:
+    """The copier for answers of the kind that a plan makes."""
+    if not by_rows(plan):
+        return ResultCopier(maker, plan, job)
+    if isinstance(plan.query.source, Leg):
+        return RowCopier(maker, plan, job)
+    return CombinationCopier(maker, plan, job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.arrays import Int64s, UInt64s
-from psoup.answers.difference.job import CopyJob, WholeReason
+from psoup.answers.difference.job import CopyJob, Cursor, WholeReason
 from psoup.answers.plan import Plan
 from results.checksum import row_checksums
 
@@ -49,14 +49,22 @@ class once(Generic[T]):  # noqa: N801
 
 @dataclass(frozen=True)
 class CopyChunk:
-    """A chunk holds some rows of a copy, by ascending id. An instant is SINCE_EVER or FOR_EVER
-    where there is none."""
+    """A chunk holds some rows of a copy: by ascending id, or combinations by their `parts`, the row
+    ids of their legs. An instant is SINCE_EVER or FOR_EVER where there is none."""
 
     ids: Int64s
     visible_from: Int64s
     visible_until: Int64s
     sort_keys: pa.Array
     rows: pa.RecordBatch
+    parts: tuple[Int64s, ...] = ()
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor after the last row."""
+        if self.parts:
+            return Cursor(parts=tuple(int(part[-1]) for part in self.parts))
+        return Cursor(int(self.ids[-1]) + 1)
 
     @once
     def checksums(self) -> UInt64s:
@@ -86,6 +94,7 @@ class CopyChunk:
             self.visible_until[start:stop],
             self.sort_keys.slice(start, length),
             self.rows.slice(start, length),
+            tuple(part[start:stop] for part in self.parts),
         )
 
     def take(self, places: Int64s) -> CopyChunk:
@@ -96,6 +105,23 @@ class CopyChunk:
             self.visible_until[places],
             self.sort_keys.take(chosen),
             self.rows.take(chosen),
+            tuple(part[places] for part in self.parts),
+        )
+
+    @classmethod
+    def joined(cls, chunks: Sequence[CopyChunk]) -> CopyChunk:
+        """The rows of several chunks, one after the other."""
+        if len(chunks) == 1:
+            return chunks[0]
+        return cls(
+            np.concatenate([one.ids for one in chunks]),
+            np.concatenate([one.visible_from for one in chunks]),
+            np.concatenate([one.visible_until for one in chunks]),
+            pa.concat_arrays([one.sort_keys for one in chunks]),
+            pa.concat_batches([one.rows for one in chunks]),
+            tuple(
+                np.concatenate(part) for part in zip(*(one.parts for one in chunks), strict=True)
+            ),
         )
 
     def cut(self, limit: int) -> CopyChunk:
@@ -139,12 +165,15 @@ class Copier(Protocol):
     """Tells a difference, in any thread. Raises FileNotFoundError where a file of its plan is
     gone."""
 
+    @property
+    def job(self) -> CopyJob: ...
+
     def difference(self) -> Difference: ...
 
     def renewed(self, plan: Plan, job: CopyJob) -> Copier:
         """A copier for the job of the difference and a plan of now: between two pieces nothing is
         held that can be found again."""
 
-    def piece(self, cursor: int, limit: int) -> CopyChunk | None:
-        """The lacking rows with ids from `cursor` on: at least one, of about `limit` bytes, by
-        ascending id. None where all that were left have passed the retention since."""
+    def piece(self, cursor: Cursor, limit: int) -> CopyChunk | None:
+        """The lacking rows from the cursor on: at least one, of about `limit` bytes, in the order
+        of a transfer. None where all that were left have passed the retention since."""

@@ -12,9 +12,12 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from psoup.answers.plan import Plan
+from psoup.answers.present import is_apart, is_by_clock
 from psoup.answers.question import Question
 from psoup.store import Position
+from querystem.combine.parts import is_selection
 from querystem.identity import slides
+from querystem.query import Leg
 from querystem.refresh import RefreshEvery
 from results.checksum import DIGEST_BYTES
 from results.window import TimeWindow, Window
@@ -44,33 +47,72 @@ class WholeReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """An answer and the rows ahead of it: the rows with ids below `high` that are visible at some
-    NOW in `[now, horizon]`.
+class LegMark:
+    """A leg of an answer: the rows of its stream with ids below `high` are known.
 
-    `now` is None where the stream had no NOW yet. A `horizon` of None has all rows that will ever
-    be visible. `digest` is zero where the answer consists of rows, which say themselves what they
-    are.
+    `current` is the stream's own NOW, which its retention counts from; None where it had none yet,
+    and in an answer over one stream, whose NOW it is. No row of the leg has an id below `low`.
     """
 
-    position: Position
     high: int
-    now: int | None
-    horizon: int | None
-    digest: bytes = NO_DIGEST
+    current: int | None = None
+    low: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A claim is what the client has: the copy, if any, and the rows of `target` below `next_id`.
+class Mark:
+    """An answer and the rows ahead of it: the rows known to its `legs` that are visible at some NOW
+    in `[now, horizon]`.
+
+    `now` is None where there was no NOW yet. A `horizon` of None has all rows that will ever be
+    visible. `digest` is zero where the answer consists of rows of one stream, which say themselves
+    what they are. Of combinations it is the digest of their ids, and `rows` is their number; `salt`
+    goes into their ids, so that there are others where two combinations had one id.
+    """
+
+    position: Position
+    legs: tuple[LegMark, ...]
+    now: int | None
+    horizon: int | None
+    digest: bytes = NO_DIGEST
+    rows: int = 0
+    salt: int = 0
+
+    @property
+    def high(self) -> int:
+        """The high of an answer over one stream."""
+        (leg,) = self.legs
+        return leg.high
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cursor:
+    """How far a transfer has come: all rows with ids below `next_id` were sent, or all combinations
+    up to and including the one with these `parts`.
 
     Removals come before rows: while they are sent, `next_id` is −n, and the removed ids below n
     have been sent.
     """
 
+    next_id: int = 0
+    parts: tuple[int, ...] = ()
+
+    @property
+    def begun(self) -> bool:
+        return self.next_id != 0 or bool(self.parts)
+
+
+BEGINNING = Cursor()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim is what the client has: the copy, if any, and what of `target` comes before the
+    cursor."""
+
     copy: Mark | None = None
     target: Mark | None = None
-    next_id: int = 0
+    cursor: Cursor = BEGINNING
 
     @property
     def position(self) -> Position | None:
@@ -114,26 +156,28 @@ class CopyJob:
     @property
     def continued(self) -> bool:
         """Tells whether some of the target has been sent."""
-        return self.claim.target is not None and self.claim.next_id != 0
+        return self.claim.target is not None and self.claim.cursor.begun
 
     def unsent(self, removed: Int64s) -> Int64s:
         """The ids to remove that were not sent yet."""
         if not self.continued:
             return removed
-        next_id = self.claim.next_id
-        return removed[:0] if next_id > 0 else removed[np.searchsorted(removed, -next_id) :]
+        cursor = self.claim.cursor
+        if cursor.next_id >= 0:
+            return removed[:0]
+        return removed[np.searchsorted(removed, -cursor.next_id) :]
 
     def restarted(self, target: Mark) -> CopyJob:
         """The job from the copy towards another target."""
         claim, reason = Claim(self.claim.copy), WholeReason.TARGET_GONE
         return replace(self, claim=claim, target=target, fixed=False, reason=reason, moment=None)
 
-    def later(self, now: int | None, next_id: int) -> CopyJob:
-        """The job with a later NOW, when all rows with ids below `next_id` were sent."""
+    def later(self, now: int | None, cursor: Cursor) -> CopyJob:
+        """The job with a later NOW, when all rows before the cursor were sent."""
         target = self.target
         horizon = None if target.horizon is None else _latest(target.horizon, now)
         moved = replace(target, now=_latest(target.now, now), horizon=horizon)
-        return replace(self, claim=Claim(self.claim.copy, target, next_id), target=moved)
+        return replace(self, claim=Claim(self.claim.copy, target, cursor), target=moved)
 
     def without_copy(self, reason: WholeReason) -> CopyJob:
         """The job for a client that has nothing."""
@@ -141,20 +185,32 @@ class CopyJob:
 
 
 def by_rows(plan: Plan) -> bool:
-    """Tells whether a copy of the answer is a copy of rows that come and go by themselves.
+    """Tells whether a copy of the answer is a copy of rows, or of combinations of rows, that come
+    and go by themselves.
 
     Not where the answer stays as of a refresh point; nor where SLIDE decides which rows of a key
     are current, since then rows end by time alone.
     """
-    leg = plan.leg
-    window = leg.window
-    slid = leg.keyed is not None and isinstance(window, TimeWindow) and window.slide is not None
-    return slides(plan.query) and plan.query.refresh is None and not slid
+    slid = any(
+        leg.keyed is not None
+        and isinstance(leg.window, TimeWindow)
+        and leg.window.slide is not None
+        for leg in plan.legs
+    )
+    if slid or plan.query.refresh is not None:
+        return False
+    return slides(plan.query) and is_selection(plan.query.source)
 
 
 def by_clock(plan: Plan) -> bool:
     """Tells whether NOW goes on by itself."""
-    return plan.leg.schema.ordered_by is None
+    return is_by_clock(plan.query, [leg.schema for leg in plan.legs])
+
+
+def legs_apart(plan: Plan) -> tuple[bool, ...]:
+    """Tells of each leg whether it is taken at its stream's own NOW, not at the query's."""
+    clock = by_clock(plan)
+    return tuple(is_apart(leg.schema, clock) for leg in plan.legs)
 
 
 def enters_by_time(window: Window) -> bool:
@@ -185,28 +241,39 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
     A plan with REFRESH must be settled, and not on the event loop. The horizon of results is the
     NOW their retention counts from, which a refresh point may lie before.
     """
-    high, _ = plan.leg.known()
     if plan.query.refresh is not None:
         late = isinstance(plan.query.refresh, RefreshEvery) and (plan.now or 0) < _now(copy)
         if copy is not None and late:
             return replace(copy, position=plan.position)
-        return Mark(plan.position, high, plan.now, plan.leg.current)
+        return Mark(plan.position, _leg_marks(plan, None), plan.now, plan.leg.current)
     now = _latest(plan.now, copy.now if copy else None)
     horizon = _horizon(plan, now, copy, away) if by_rows(plan) else now
-    return Mark(plan.position, high, now, horizon)
+    salt = copy.salt if copy else 0
+    return Mark(plan.position, _leg_marks(plan, copy), now, horizon, salt=salt)
+
+
+def _leg_marks(plan: Plan, copy: Mark | None) -> tuple[LegMark, ...]:
+    if isinstance(plan.query.source, Leg):
+        return (LegMark(plan.leg.known()[0]),)
+    before = [None] * len(plan.legs) if copy is None else [leg.current for leg in copy.legs]
+    return tuple(
+        LegMark(leg.known()[0], _latest(leg.current, current))
+        for leg, current in zip(plan.legs, before, strict=True)
+    )
 
 
 def aim(plan: Plan, claim: Claim, away: int | None) -> Mark:
-    """A target that was begun keeps its position. Rows go on to the NOW of now; results can't.
+    """A target that was begun keeps its position. Rows go on to the NOW of now; results and
+    combinations, whose number and digest are told, can't.
 
     What an answer with REFRESH is of is found out later: only its position is known here.
     """
     begun = claim.target
     if begun is None and plan.query.refresh is not None:
-        return Mark(plan.position, 0, None, None)
+        return Mark(plan.position, (LegMark(0),), None, None)
     if begun is None:
         return fresh_target(plan, claim.copy, away)
-    if not by_rows(plan):
+    if not by_rows(plan) or not isinstance(plan.query.source, Leg):
         return begun
     now = _latest(plan.now, begun.now)
     return replace(begun, now=now, horizon=_horizon(plan, now, begun, away))
@@ -222,7 +289,7 @@ def _latest(*instants: int | None) -> int | None:
 
 def _horizon(plan: Plan, now: int | None, before: Mark | None, away: int | None) -> int | None:
     """Never nearer than before: what was sent ahead is there."""
-    bounded = by_clock(plan) and enters_by_time(plan.leg.window)
+    bounded = by_clock(plan) and any(enters_by_time(leg.window) for leg in plan.legs)
     if (
         away is None
         or not bounded

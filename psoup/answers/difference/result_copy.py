@@ -7,38 +7,34 @@ whole answer is sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from datastem.arrays import Int64s, Mask
-from datastem.blocks import Part
 from datastem.instants import FOR_EVER, SINCE_EVER
-from psoup.answers.caches import Memo
 from psoup.answers.difference.copier import CopyChunk, Difference, once
+from psoup.answers.difference.good_until import next_change
 from psoup.answers.difference.job import (
     Claim,
     CopyJob,
+    Cursor,
     Mark,
     WholeReason,
-    by_clock,
-    enters_by_time,
     fresh_target,
+    legs_apart,
 )
-from psoup.answers.evaluate import Selection
-from psoup.answers.folds import Fold
+from psoup.answers.evaluate import Selection, combined
 from psoup.answers.leg_rows import LegRows, rows_at
-from psoup.answers.maker import AnswerMaker
-from psoup.answers.matching import Matcher, Work
+from psoup.answers.maker import AnswerMaker, PlanMatchers
+from psoup.answers.matching import Work
 from psoup.answers.plan import LegPlan, Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
+from querystem.evaluate import rows_or_groups
 from querystem.identity import identified
-from querystem.refresh import RefreshEvery
+from querystem.query import Leg
 from results.checksum import Digest
 from results.id_sets import member
-from results.region import Region, entered, leaving, visible
-from results.window import TimeWindow
 
 _COLUMNS_BYTES = 200
 _ID_BYTES = 10
@@ -95,8 +91,8 @@ class ResultCopier:
             self._good_until,
         )
 
-    def piece(self, cursor: int, limit: int) -> CopyChunk:
-        start = int(np.searchsorted(self._lacking.ids, cursor))
+    def piece(self, cursor: Cursor, limit: int) -> CopyChunk:
+        start = int(np.searchsorted(self._lacking.ids, cursor.next_id))
         return self._lacking.slice(start, len(self._lacking.ids) - start).cut(limit)
 
     # ---- the two answers
@@ -157,7 +153,7 @@ class ResultCopier:
                 had &= member(rows.ids, repair.have)
             had &= ~member(rows.ids, repair.resend)
         if job.continued:
-            had |= rows.ids < job.claim.next_id
+            had |= rows.ids < job.claim.cursor.next_id
         return rows.take(np.flatnonzero(~had))
 
     @property
@@ -187,7 +183,7 @@ class ResultCopier:
         and so do other registrations of the same query."""
         plan, memo = self.plan, self.maker.memo
         legs = tuple((leg.stream_id, leg.predicate_id) for leg in plan.legs)
-        key = ("answer", legs, plan.query, mark.high, mark.now, mark.horizon)
+        key = ("answer", legs, plan.query, mark.legs, mark.now, mark.horizon)
         kept = memo.get(key)
         if isinstance(kept, _Answer):
             return kept
@@ -197,9 +193,18 @@ class ResultCopier:
         return found
 
     def _computed(self, mark: Mark) -> _Answer:
-        leg = LegRows(self.plan.leg, self._matcher, self._choice(mark))
-        rows = Selection(self.plan.query, leg, self.maker.memo).matched()
-        found = identified(self.plan.query, rows)
+        query = self.plan.query
+        legs = [
+            LegRows(_known_at(leg, mark), self._matchers.of(leg), choice)
+            for leg, choice in zip(self.plan.legs, self._choices(mark), strict=True)
+        ]
+        if isinstance(query.source, Leg):
+            rows = Selection(query, legs[0], self.maker.memo).matched()
+        else:
+            then = replace(self.plan, now=mark.now)
+            source = combined(then, legs, self.maker.join_limits, parts=True)
+            rows = rows_or_groups(query, [source.rows])
+        found = identified(query, rows)
         count = len(found.ids)
         ids = found.ids if found.unique else np.arange(count)
         begin, until = np.full(count, SINCE_EVER), np.full(count, FOR_EVER)
@@ -207,16 +212,27 @@ class ResultCopier:
             CopyChunk(ids, begin, until, found.sort_keys, found.outputs), not found.unique
         )
 
-    def _choice(self, mark: Mark) -> Choice:
+    def _choices(self, mark: Mark) -> list[Choice]:
+        """The rows of each leg's window at a mark."""
         if mark.now is None:
+            return [NO_ROWS] * len(self.plan.legs)
+        if isinstance(self.plan.query.source, Leg):
+            leg = self.plan.leg
+            oldest = oldest_retained(leg.schema, max(mark.now, mark.horizon or mark.now))
+            return [rows_at(leg, Horizon(mark.now, oldest, mark.high), self.maker.memo)]
+        return [self._choice(number, mark) for number in range(len(self.plan.legs))]
+
+    def _choice(self, number: int, mark: Mark) -> Choice:
+        leg, known = self.plan.legs[number], mark.legs[number]
+        now = known.current if legs_apart(self.plan)[number] else mark.now
+        if now is None or leg.leg.as_of is not None:
             return NO_ROWS
-        leg = self.plan.leg
-        oldest = oldest_retained(leg.schema, max(mark.now, mark.horizon or mark.now))
-        return rows_at(leg, Horizon(mark.now, oldest, mark.high), self.maker.memo)
+        oldest = oldest_retained(leg.schema, max(now, known.current or now))
+        return rows_at(leg, Horizon(now, oldest, known.high), self.maker.memo)
 
     @once
-    def _matcher(self) -> Matcher:
-        return self.maker.matchers(self.plan, self._work).of(self.plan.leg)
+    def _matchers(self) -> PlanMatchers:
+        return self.maker.matchers(self.plan, self._work)
 
     @once
     def _work(self) -> Work:
@@ -224,10 +240,18 @@ class ResultCopier:
 
     @property
     def _good_until(self) -> int | None:
-        if not by_clock(self.plan):
-            return None
         target = self._aim[0].target
-        return next_change(self.plan, self._choice(target).region, target, self.maker.memo)
+        if not any(leg.schema.ordered_by is None for leg in self.plan.legs):
+            return None
+        regions = [choice.region for choice in self._choices(target)]
+        return next_change(self.plan, regions, target, self.maker.memo)
+
+
+def _known_at(leg: LegPlan, mark: Mark) -> LegPlan:
+    """A leg whose rows are looked up, with those that were known at a mark; any other as it is."""
+    if leg.leg.as_of is None:
+        return leg
+    return replace(leg, limits=(*leg.limits, ("_position", mark.position.packed)))
 
 
 def _same(rows: CopyChunk, base: CopyChunk) -> Mask:
@@ -237,62 +261,3 @@ def _same(rows: CopyChunk, base: CopyChunk) -> Mask:
     places = np.searchsorted(base.ids, rows.ids)
     places[places == len(base.ids)] = 0
     return np.asarray((base.ids[places] == rows.ids) & (base.checksums[places] == rows.checksums))
-
-
-# ---- how long an answer stays good
-
-
-@dataclass(frozen=True, slots=True)
-class _Least:
-    """The least ts of some rows."""
-
-    ts: int
-    nbytes: int = 64
-
-
-def next_change(plan: Plan, region: Region, mark: Mark, memo: Memo) -> int | None:
-    """The instant when the first of the region's rows leaves, or the first that waits enters; where
-    NOW stays at refresh points, the next point, if time tells it. None: never.
-
-    Rows that do not match count too, so the instant may be early.
-    """
-    leg = plan.leg
-    instants = [_leaves(plan, _least(leg, region, memo))]
-    window, now = leg.window, mark.now
-    if isinstance(plan.query.refresh, RefreshEvery):
-        instants.append(plan.query.refresh.point(mark.horizon or 0) + plan.query.refresh.period)
-    elif isinstance(window, TimeWindow) and enters_by_time(window) and now is not None:
-        waiting = Region((entered(window, now), 0), (FOR_EVER, 0), 0, mark.high)
-        instants.append(_enters(leg, window, _least(leg, waiting, memo)))
-    soonest = min(instants)
-    return None if soonest == FOR_EVER else soonest
-
-
-def _leaves(plan: Plan, ts: int) -> int:
-    """The instant at which a row leaves: by the window, where NOW moves; by the retention, unless a
-    key keeps it."""
-    if ts == FOR_EVER:
-        return ts
-    least = np.array([ts])
-    leg = plan.leg
-    retain = None if leg.keyed is not None else leg.schema.retain
-    if isinstance(leg.window, TimeWindow) and plan.query.refresh is None:
-        return int(visible(leg.window, least, retain)[1][0])
-    return int(leaving(least, retain)[0])
-
-
-def _enters(leg: LegPlan, window: TimeWindow, ts: int) -> int:
-    return ts if ts == FOR_EVER else int(visible(window, np.array([ts]), leg.schema.retain)[0][0])
-
-
-def _least(leg: LegPlan, region: Region, memo: Memo) -> int:
-    def of(part: Part, places: Int64s) -> _Least:
-        ts = part.ts[places]
-        return _Least(int(np.min(ts[region.holds(ts, part.ids[places])], initial=FOR_EVER)))
-
-    def merge(parts: Sequence[_Least]) -> _Least:
-        return min(parts, key=lambda part: part.ts)
-
-    subject = ("least ts", leg.stream_id)
-    found = Fold(memo, subject, leg.stem, region, of, merge).values()
-    return merge(found).ts if found else FOR_EVER

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask
 from datastem.blocks import Part
 from psoup.answers.difference.copier import CopyChunk, Difference, once
-from psoup.answers.difference.job import Claim, CopyJob, Mark, WholeReason
+from psoup.answers.difference.job import Claim, CopyJob, Cursor, Mark, WholeReason
 from psoup.answers.difference.row_sets import KeptTotals, RowChange, RowSet, Total, keyed_change
 from psoup.answers.leg_rows import LegRows, rows_at
 from psoup.answers.maker import AnswerMaker
@@ -101,16 +100,16 @@ class RowCopier:
     def renewed(self, plan: Plan, job: CopyJob) -> RowCopier:
         return RowCopier(self.maker, plan, job)
 
-    def piece(self, cursor: int, limit: int) -> CopyChunk | None:
+    def piece(self, cursor: Cursor, limit: int) -> CopyChunk | None:
         chunks: list[CopyChunk] = []
         left = limit
-        for part, places in self._lacking(cursor):
+        for part, places in self._lacking(cursor.next_id):
             chosen = places[: max(1, left // _LEAST_ROW)]
             chunks.append(self._chunk(part, chosen).cut(left))
             left -= chunks[-1].nbytes
             if left <= 0 or len(chunks[-1].ids) < len(places):
                 break
-        return _joined(chunks) if chunks else None
+        return CopyChunk.joined(chunks) if chunks else None
 
     def _chunk(self, part: Part, places: Int64s) -> CopyChunk:
         leg, query = self._leg, self.plan.query
@@ -144,7 +143,7 @@ class RowCopier:
         if repair.have is not None:
             had &= member(ids, repair.have)
         if claim.target is not None:
-            had |= (ids < claim.next_id) & self._sent(claim.target, ts)
+            had |= (ids < claim.cursor.next_id) & self._sent(claim.target, ts)
         return had
 
     def _in_copy(self, ids: Int64s, ts: Int64s) -> Mask:
@@ -247,19 +246,7 @@ class RowCopier:
     @property
     def _forgotten(self) -> bool:
         """Tells whether rows of the copy may have ended and been forgotten since."""
-        copy = self.job.claim.copy
-        if self._leg.keyed is None or copy is None or copy.now is None or self._cut is None:
+        copy, keyed = self.job.claim.copy, self._leg.keyed
+        if keyed is None or copy is None or copy.now is None:
             return False
-        return copy.now < self._cut
-
-
-def _joined(chunks: list[CopyChunk]) -> CopyChunk:
-    if len(chunks) == 1:
-        return chunks[0]
-    return CopyChunk(
-        np.concatenate([one.ids for one in chunks]),
-        np.concatenate([one.visible_from for one in chunks]),
-        np.concatenate([one.visible_until for one in chunks]),
-        pa.concat_arrays([one.sort_keys for one in chunks]),
-        pa.concat_batches([one.rows for one in chunks]),
-    )
+        return keyed.forgets(copy.high, copy.now, self._cut)

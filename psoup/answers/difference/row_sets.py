@@ -28,7 +28,7 @@ from psoup.answers.matching import Matcher
 from psoup.answers.plan import LegPlan
 from psoup.answers.windows import Choice
 from results.checksum import Digest
-from results.id_sets import member
+from results.id_sets import common_ids, member
 from results.region import Region
 
 _NO_IDS = np.empty(0, np.int64)
@@ -36,7 +36,7 @@ _NO_IDS = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class Total:
-    """How many rows, and the digest of their ids."""
+    """A total tells how many rows there are, and the digest of their ids."""
 
     rows: int = 0
     digest: Digest = field(default_factory=Digest)
@@ -91,6 +91,14 @@ class RowSet:
         (theirs,) = other.choices
         found = [left for choice in self.choices for left in _minus(choice, theirs)]
         return replace(self, choices=tuple(found))
+
+    def common(self, other: RowSet) -> RowSet:
+        """The rows that are in both sets, each of which has one choice."""
+        (ours,), (theirs,) = self.choices, other.choices
+        region = ours.region.common(theirs.region)
+        if ours.ids is None or theirs.ids is None:
+            return replace(self, choices=(Choice(region),))
+        return replace(self, choices=(Choice(region, common_ids(ours.ids, theirs.ids)),))
 
     def total(self) -> Total:
         return Total.together([self._total(choice) for choice in self.choices])

@@ -29,7 +29,7 @@ from querystem.factors import Access, access_of, constants_of, factor_text, fact
 from querystem.index.formula import Factor
 from querystem.join import JoinMethod, JoinStep
 from querystem.language import expression_text, refresh_text, window_text
-from querystem.operators import Operator, operators_of
+from querystem.operators import LOOK_UP, Operator, operators_of
 from querystem.pace import spending
 from results.bitmaps import decode
 from results.id_sets import intersect, size
@@ -85,7 +85,7 @@ def _leg(core: Core, plan: Plan, leg: LegPlan, stream: StreamState) -> _Explaine
     covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
     message = pb.ExplainedLeg(
         stream=stream.schema.name,
-        window=window_text(leg.window),
+        window=window_text(leg.window) if leg.leg.as_of is None else "",
         predicate_id=found.id,
         registration_count=found.registrations,
         other_predicates=len(ids) - 1,
@@ -151,7 +151,9 @@ def _operator(operator: Operator, runs: Sequence[JoinRun]) -> pb.ExplainedOperat
     for run in runs:
         if run.part is operator.part:
             message.first_input = run.first
-            message.steps.extend(map(_step, run.steps))
+            message.steps.extend(
+                _step(step) for step in run.steps if operator.inputs[step.item].name != LOOK_UP
+            )
     return message
 
 

@@ -136,9 +136,9 @@ def _rows(
             rows = Selection(query, legs[0], core.maker.memo).matched()
         return rows, [rows.num_rows if query.grouping is None else None], ()
     with stages.time("take"):
-        batches = leg_inputs(plan, legs)
+        inputs = leg_inputs(plan, legs)
     with stages.time("join"):
-        found = joined(plan, batches, core.maker.join_limits)
+        found = joined(plan, inputs, core.maker.join_limits)
     with stages.time("shape"):
         rows = rows_or_groups(query, [found.rows])
     return rows, found.leg_counts, found.runs

@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from psoup.answers import Plan
-from psoup.answers.difference import Claim, Copier, CopyJob, Difference, ResultCopier, RowCopier
+from psoup.answers.difference import (
+    BEGINNING,
+    Claim,
+    Copier,
+    CopyJob,
+    Cursor,
+    Difference,
+    ResultCopier,
+    RowCopier,
+    copier_of,
+)
 from psoup.answers.difference.job import by_clock, by_rows
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
@@ -17,8 +27,8 @@ from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
 
-# The next rows, how many they are, and the id after them.
-Piece: TypeAlias = tuple[pb.SyncPart, int, int]
+# The next rows, how many they are, and the cursor after them.
+Piece: TypeAlias = tuple[pb.SyncPart, int, Cursor]
 
 # What a message costs beside its content.
 _FRAME = 5
@@ -83,7 +93,7 @@ class Transfer:
             next_id, removed = int(removed[count - 1]) + 1, removed[count:]
             yield part
             if len(removed) or (found.lacking and budget.spent):
-                yield self._resume(-next_id)
+                yield self._resume(Cursor(-next_id))
                 if budget.spent:
                     self.interrupted = True
                     return
@@ -96,28 +106,29 @@ class Transfer:
         `first` is the first piece, where it was made with the difference.
         """
         assert self.found is not None
-        left, cursor = self.found.lacking, 0
+        left, cursor = self.found.lacking, BEGINNING
         while left:
             piece = first or await self._piece(copier, cursor, budget)
             first = None
             if piece is None:
-                copier, found = await self._move_on(cursor)
-                if found.whole != self.found.whole:
+                moved = await self._move_on(copier, cursor)
+                if moved is None or moved[1].whole != self.found.whole:
                     self.interrupted = True
                     return
-                self.found, self.job, left, cursor = found, found.job, found.lacking, 0
+                copier, found = moved
+                self.found, self.job, left, cursor = found, found.job, found.lacking, BEGINNING
                 continue
             part, count, cursor = piece
             left -= count
             yield part
-            if left and cursor > self.job.claim.next_id:
+            if left and cursor > self.job.claim.cursor:
                 yield self._resume(cursor)
                 if budget.spent:
                     self.interrupted = True
                     return
 
-    def _resume(self, next_id: int) -> pb.SyncPart:
-        self.token = self._write(Claim(self.job.claim.copy, self.job.target, next_id))
+    def _resume(self, cursor: Cursor) -> pb.SyncPart:
+        self.token = self._write(Claim(self.job.claim.copy, self.job.target, cursor))
         return pb.SyncPart(resume=self.token)
 
     def _room(self, budget: Budget) -> int:
@@ -134,7 +145,7 @@ class Transfer:
                 lambda plan: ResultCopier(self.core.maker, plan, self.job).target
             )
             self.job = replace(self.job, target=target, moment=None)
-        return self._resume(0)
+        return self._resume(BEGINNING)
 
     def is_behind(self) -> bool:
         """Tells whether there may be something new: rows, a later NOW of theirs, or time enough."""
@@ -142,13 +153,16 @@ class Transfer:
         registration = state.registrations.get(self.item.handle)
         if registration is None:
             return True
-        stream = state.streams[registration.stream_id]
         if registration.trigger_id or self.refreshed:
             return state.position != target.position or self._is_late()
-        if stream.dropped or stream.high != target.high:
-            return True
-        if stream.schema.ordered_by is not None:
-            return stream.reached != target.now
+        alone = len(target.legs) == 1 and target.legs[0].current is None
+        for leg, known in zip(registration.legs, target.legs, strict=True):
+            stream = state.streams[leg.stream_id]
+            if stream.dropped or stream.high != known.high:
+                return True
+            reached = target.now if alone else known.current
+            if stream.schema.ordered_by is not None and stream.reached != reached:
+                return True
         return self._is_late()
 
     def _is_late(self) -> bool:
@@ -165,34 +179,36 @@ class Transfer:
     def _open(self, plan: Plan, budget: Budget) -> tuple[Copier, Difference, Piece | None]:
         """Finds the difference, and its first piece unless removals come before it and take of the
         budget."""
-        kind = RowCopier if by_rows(plan) else ResultCopier
-        copier = kind(self.core.maker, plan, self.job)
+        copier = copier_of(self.core.maker, plan, self.job)
         found = copier.difference()
         if not found.lacking or len(found.removed) > _FEW_REMOVED:
             return copier, found, None
         copier = copier if found.job is copier.job else copier.renewed(plan, found.job)
-        return copier, found, self._make(plan, copier, 0, budget)
+        return copier, found, self._make(plan, copier, BEGINNING, budget)
 
-    async def _piece(self, copier: Copier, cursor: int, budget: Budget) -> Piece | None:
+    async def _piece(self, copier: Copier, cursor: Cursor, budget: Budget) -> Piece | None:
         def make(plan: Plan) -> Piece | None:
             return self._make(plan, copier.renewed(plan, self.job), cursor, budget)
 
         return (await self._compute(make))[1]
 
-    def _make(self, plan: Plan, copier: Copier, cursor: int, budget: Budget) -> Piece | None:
+    def _make(self, plan: Plan, copier: Copier, cursor: Cursor, budget: Budget) -> Piece | None:
         """None where the rows are gone."""
         chunk = copier.piece(cursor, self._room(budget))
         if chunk is None:
             return None
         part = row_part(chunk, plan.query.columns, self.encoding)
-        return part, len(chunk.ids), int(chunk.ids[-1]) + 1
+        return part, len(chunk.ids), chunk.cursor
 
-    async def _move_on(self, cursor: int) -> tuple[Copier, Difference]:
-        """Rows of the target have passed the retention: what is left of it at the NOW of now."""
-        next_id = max(cursor, self.job.claim.next_id)
+    async def _move_on(self, copier: Copier, cursor: Cursor) -> tuple[Copier, Difference] | None:
+        """Rows of the target have passed the retention: what is left of it at the NOW of now; None
+        where a target can't move on, so that the next call begins anew."""
+        if not isinstance(copier, RowCopier):
+            return None
+        sent = max(cursor, self.job.claim.cursor)
 
         def make(plan: Plan) -> tuple[Copier, Difference]:
-            copier = RowCopier(self.core.maker, plan, self.job.later(plan.now, next_id))
+            copier = RowCopier(self.core.maker, plan, self.job.later(plan.now, sent))
             return copier, copier.difference()
 
         return (await self._compute(make))[1]

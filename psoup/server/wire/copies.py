@@ -13,9 +13,9 @@ import json
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from datastem.schema import Column
 from datastem.types import TIMESTAMP
 from psoup.answers import Question
 from psoup.answers.difference import CopyChunk
-from psoup.answers.difference.job import NO_DIGEST, Claim, Mark, WholeReason
+from psoup.answers.difference.job import NO_DIGEST, Claim, Cursor, LegMark, Mark, WholeReason
 from psoup.server.wire.values import to_values
 from psoup.store import Position, Store
 from psoup.store.delta.durable import put_if_absent
@@ -43,8 +43,12 @@ _HEAD = struct.Struct(">BB8s8s8s")
 _MARK = struct.Struct(f">qqqq{DIGEST_BYTES}s")
 _PLAIN_MARK = struct.Struct(">qqqq")
 _NEXT = struct.Struct(">q")
+# Of marks over several legs: how many rows the copy has, their salt, how many legs; then each leg.
+_LEG_COUNT = struct.Struct(">qBB")
+_LEG = struct.Struct(">qqq")
+_PART_COUNT = struct.Struct(">B")
 _SIGNATURE = 16
-_COPY, _TARGET, _DIGESTS = 1, 2, 4
+_COPY, _TARGET, _DIGESTS, _LEGS = 1, 2, 4, 8
 # Up to here typed values are smaller than Arrow with its schema.
 _FEW_ROWS = 32
 # How many to skip, which may be anything, and how many to take.
@@ -107,16 +111,18 @@ class Tokens:
 
     def write(self, subject: CopySubject, claim: Claim) -> bytes:
         marks = [mark for mark in (claim.copy, claim.target) if mark is not None]
+        legs = any(mark.legs != (LegMark(mark.legs[0].high),) for mark in marks)
         digests = any(mark.digest != NO_DIGEST for mark in marks)
         flags = (
             (_COPY if claim.copy else 0)
             | (_TARGET if claim.target else 0)
             | (_DIGESTS if digests else 0)
+            | (_LEGS if legs else 0)
         )
         content = _HEAD.pack(_VERSION, flags, self._identity, *subject.marks)
-        content += b"".join(_pack(mark, digests) for mark in marks)
+        content += b"".join(_pack(mark, digests, legs) for mark in marks)
         if claim.target is not None:
-            content += _NEXT.pack(claim.next_id)
+            content += _pack_cursor(claim.cursor, legs)
         return content + self._sign(content)
 
     def read(self, token: bytes) -> Signed:
@@ -130,7 +136,7 @@ class Tokens:
             raise Unusable(WholeReason.FOREIGN_TOKEN)
         if version != _VERSION:
             raise Unusable(WholeReason.UNREADABLE_TOKEN)
-        return Signed(_claim(content[_HEAD.size :], flags), handle, shape)
+        return Signed(_TokenReader(content[_HEAD.size :], flags).claim(), handle, shape)
 
     def _sign(self, content: bytes) -> bytes:
         return hmac.digest(self._key, content, "sha256")[:_SIGNATURE]
@@ -152,33 +158,74 @@ def read_key(store: Store, path: Path | None) -> bytes:
     return key
 
 
-def _pack(mark: Mark, digest: bool) -> bytes:
+def _pack(mark: Mark, digest: bool, legs: bool) -> bytes:
     now = SINCE_EVER if mark.now is None else mark.now
     horizon = FOR_EVER if mark.horizon is None else mark.horizon
-    numbers = mark.position.packed, mark.high, now, horizon
-    return _MARK.pack(*numbers, mark.digest) if digest else _PLAIN_MARK.pack(*numbers)
-
-
-def _claim(content: bytes, flags: int) -> Claim:
-    form = _MARK if flags & _DIGESTS else _PLAIN_MARK
-    marks: dict[int, Mark] = {}
-    for flag in (_COPY, _TARGET):
-        if flags & flag:
-            marks[flag] = _unpack(form.unpack_from(content))
-            content = content[form.size :]
-    next_id = _NEXT.unpack(content)[0] if flags & _TARGET else 0
-    return Claim(marks.get(_COPY), marks.get(_TARGET), next_id)
-
-
-def _unpack(fields: tuple[int, int, int, int, bytes] | tuple[int, int, int, int]) -> Mark:
-    position, high, now, horizon, *digest = fields
-    return Mark(
-        Position.unpack(position),
-        high,
-        None if now == SINCE_EVER else now,
-        None if horizon == FOR_EVER else horizon,
-        *digest,
+    numbers = mark.position.packed, mark.legs[0].high, now, horizon
+    content = _MARK.pack(*numbers, mark.digest) if digest else _PLAIN_MARK.pack(*numbers)
+    if not legs:
+        return content
+    content += _LEG_COUNT.pack(mark.rows, mark.salt, len(mark.legs))
+    return content + b"".join(
+        _LEG.pack(leg.high, SINCE_EVER if leg.current is None else leg.current, leg.low)
+        for leg in mark.legs
     )
+
+
+def _pack_cursor(cursor: Cursor, legs: bool) -> bytes:
+    content = _NEXT.pack(cursor.next_id)
+    if not legs:
+        return content
+    return content + _PART_COUNT.pack(len(cursor.parts)) + b"".join(map(_NEXT.pack, cursor.parts))
+
+
+class _TokenReader:
+    """Reads what follows the head of a token, from its beginning on."""
+
+    def __init__(self, content: bytes, flags: int) -> None:
+        self._content = content
+        self._flags = flags
+
+    def claim(self) -> Claim:
+        flags = self._flags
+        copy = self._mark() if flags & _COPY else None
+        target = self._mark() if flags & _TARGET else None
+        return Claim(copy, target, self._cursor()) if target else Claim(copy)
+
+    def _mark(self) -> Mark:
+        form = _MARK if self._flags & _DIGESTS else _PLAIN_MARK
+        position, high, now, horizon, *digest = self._take(form)
+        mark = Mark(
+            Position.unpack(position),
+            (LegMark(high),),
+            _known(now, SINCE_EVER),
+            _known(horizon, FOR_EVER),
+            *digest,
+        )
+        if not self._flags & _LEGS:
+            return mark
+        rows, salt, count = self._take(_LEG_COUNT)
+        legs = [self._take(_LEG) for _ in range(count)]
+        found = tuple(
+            LegMark(high, _known(current, SINCE_EVER), low) for high, current, low in legs
+        )
+        return replace(mark, legs=found, rows=rows, salt=salt)
+
+    def _cursor(self) -> Cursor:
+        (next_id,) = self._take(_NEXT)
+        if not self._flags & _LEGS:
+            return Cursor(next_id)
+        (count,) = self._take(_PART_COUNT)
+        return Cursor(next_id, tuple(self._take(_NEXT)[0] for _ in range(count)))
+
+    def _take(self, form: struct.Struct) -> tuple[Any, ...]:
+        found = form.unpack_from(self._content)
+        self._content = self._content[form.size :]
+        return found
+
+
+def _known(instant: int, absent: int) -> int | None:
+    return None if instant == absent else instant
 
 
 def _short(content: bytes) -> bytes:

@@ -24,9 +24,8 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ClockGuard
 from psoup.write.leases import LeaseKeeper
 from querystem.language import refresh_text, stream_sql, window_text
-from querystem.query import Query
+from querystem.query import Leg, Query
 from results.id_sets import intersect, size
-from results.window import Window
 
 PAGE = 1000
 # Any predicate will do where only the rest of a query is described; the rest is often the same.
@@ -79,7 +78,7 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
     streams = [core.follower.state.streams[leg.stream_id] for leg in registration.legs]
     schemas = {stream.schema.name: stream.schema for stream in streams}
     legs = [
-        _leg_message(core, stream, kept.predicate_id, leg.window)
+        _leg_message(core, stream, kept.predicate_id, leg)
         for stream, kept, leg in zip(streams, registration.legs, query.legs, strict=True)
     ]
     first = legs[0]
@@ -107,12 +106,12 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
 
 
 def _leg_message(
-    core: Core, stream: StreamState, predicate_id: int, window: Window
+    core: Core, stream: StreamState, predicate_id: int, leg: Leg
 ) -> pb.RegistrationLeg:
     covered = core.follower.epoch.covering(stream.id).ranges(predicate_id)
     return pb.RegistrationLeg(
         stream=stream.schema.name,
-        window=window_text(window),
+        window=window_text(leg.window) if leg.as_of is None else "",
         predicate_id=predicate_id,
         matched_rows=size(intersect(0, stream.high, covered)),
         stream_rows=stream.high,

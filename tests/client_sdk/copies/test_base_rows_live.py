@@ -112,6 +112,17 @@ def test_what_can_not_be_computed_is_refused_at_the_first_sync(
         assert isinstance(synced["no"].error, NotComputable)
 
 
+def test_base_rows_of_a_join_are_refused(client: Client, tmp_path: Path) -> None:
+    with Copies(tmp_path / "phone.db") as copies:
+        copies.keep("no", "SELECT count(*) AS n FROM s, e", base_rows=True)
+        copies.keep("yes", "SELECT count(*) AS n FROM s, e")
+        synced = copies.sync(client)
+        assert synced["yes"].status == "changed" and synced["no"].status == "refused"
+        error = synced["no"].error
+        assert isinstance(error, NotComputable) and "(s, e)" in str(error)
+        assert error.detail is not None and "without base_rows" in error.detail.hint
+
+
 def test_it_is_registered_again_where_the_registration_is_gone(
     client: Client, tmp_path: Path
 ) -> None:

@@ -52,7 +52,8 @@ def _between(chance: Chance, retain: int | None, origin: int) -> WrittenWindow:
     (first, begin), (last, end) = (_instant(chance, longest - 1, origin) for _ in range(2))
     if begin.relative == end.relative and begin.offset > end.offset:
         first, begin, last, end = last, end, first, begin
-    window = TimeWindow(begin, Bound(end.offset + 1, end.relative))
+    reaches_now = end == Bound(0, True)
+    window = TimeWindow(begin, None if reaches_now else Bound(end.offset + 1, end.relative))
     return WrittenWindow(f"BEGIN {first} END {last}", window)
 
 

@@ -24,7 +24,9 @@ from querystem.language.dialect import PAIRS, PSoupTokenizer
 from querystem.language.names import RESERVED
 from querystem.language.parse import parse_query
 from querystem.language.tree import consume
+from querystem.query import Query
 from tests.querystem.language.support import TRADES, TRADES_SQL, bind, schema_of
+from tests.querystem.language.test_golden import GOLDEN, texts_of
 
 QUERIES = [
     "SELECT symbol, price FROM trades WHERE symbol = 'IBM' AND (price > 184.5 OR size >= 10000)",
@@ -67,6 +69,8 @@ PIECES = [
     "}", "#", "@", "!", "~", "\\", '"', "'", "--", "/*", "*/", "\x00",
     "é", "1e5", ".5", "1.", "0x1F", "OVER", "WITH", "ALL", "ANY", "EXISTS", "UNION", "VALUES",
 ]  # fmt: skip
+TREES = texts_of(GOLDEN / "trees.txt")
+TREE_PIECES = sorted({word for text in TREES for word in text.split()})
 
 
 def refused_or_done(action, text: str) -> bool:
@@ -134,6 +138,13 @@ def test_a_mutated_window_is_refused_or_means_what_it_says(text: str) -> None:
     if refused_or_done(lambda window: bind_window(window, TRADES), text):
         window = bind_window(text, TRADES)
         assert bind_window(window_text(window), TRADES) == window
+
+
+@given(mutated(TREES, TREE_PIECES))
+def test_a_mutated_tree_is_refused_or_read_back(text: str) -> None:
+    if refused_or_done(bind, text):
+        query = bind(text)
+        assert Query.read(query.form, query.predicate_keys) == query
 
 
 @given(mutated(QUERIES, WORDS))

@@ -89,6 +89,7 @@ ROWS = [
     f"{JOIN} t.size + :p > a.level OR :q IS NULL",
     "SELECT size FROM trades WHERE size = :p UNION ALL SELECT level FROM alarms WHERE level > :q",
     "SELECT n FROM (SELECT size + :p AS n FROM trades) AS x WHERE n > :q",
+    "SELECT n FROM (SELECT size AS n FROM trades WHERE size <> :p) AS x WINDOW(NOW) WHERE n > :q",
 ]
 values = st.none() | st.integers(-3, 5) | st.sampled_from([2.5, 0.0, -0.0])
 tables = st.lists(st.fixed_dictionaries({"p": values, "q": values}), min_size=1, max_size=5)

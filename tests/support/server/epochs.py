@@ -144,6 +144,17 @@ class HandMadeEngine:
         old = list(self._store.stem_snapshot(self._epoch, stream_id).files.values())[:count]
         self._replace(stream_id, [], old, "retain")
 
+    def retain(self, stream_id: int, limit: int) -> bool:
+        """Retention: files whose rows all have a ts up to `limit` are no longer part of the stem;
+        tells whether there were any."""
+        if self._epoch is None or stream_id not in self._epoch.streams:
+            return False
+        files = self._store.stem_snapshot(self._epoch, stream_id).files.values()
+        old = [file for file in files if file.high["_ts"] <= limit]
+        if old:
+            self._replace(stream_id, [], old, "retain")
+        return bool(old)
+
     def trim(self) -> None:
         """Removes every log file an epoch has consumed, and their commits behind a checkpoint."""
         folder = self._store.log.folder
