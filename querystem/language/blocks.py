@@ -66,6 +66,7 @@ class QueryBinder:
         items = references(select)
         table = items[0][0]
         several = len(items) > 1 or not isinstance(table, exp.Table) or _asks(select)
+        several = several or table.args.get("version") is not None
         if several or identifier(table.this) in place.named:
             return self._over_several(select, place, branch)
         leg, schema = self._text.leg(table, place)

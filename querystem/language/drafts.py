@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from querystem.expressions import Literal, Parameter
+from querystem.expressions import ColumnRef, Literal, Parameter
+from querystem.language.errors import Span
 from querystem.language.literals import Typed
-from querystem.query import Query
+from querystem.query import AsOf, Query
 from results.window import TimeWindow
 
 
@@ -15,6 +16,15 @@ class DraftWindow(TimeWindow):
     """A window that is not read yet; its text has a `number`."""
 
     number: int = 0
+
+
+@dataclass(frozen=True)
+class DraftAsOf(AsOf):
+    """A look-up whose keys are not found yet: what conditions equate the `columns` of KEY with. It
+    stands at `span`."""
+
+    columns: tuple[ColumnRef, ...] = ()
+    span: Span | None = None
 
 
 @dataclass(frozen=True)

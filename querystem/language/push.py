@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from querystem.expressions import ColumnRef, Expression, columns_of
+from querystem.language.lookups import with_keys
 from querystem.language.rewrite import (
     all_of,
     as_item,
@@ -56,10 +57,11 @@ def _pushed_from(source: From) -> From:
         else:
             items[number] = taken
     subqueries = [replace(one, query=pushed_down(one.query)) for one in source.subqueries]
+    on = all_of(rest)
     return replace(
         source,
-        items=tuple(map(_within, items)),
-        on=all_of(rest),
+        items=tuple(_within(item, number, on) for number, item in enumerate(items)),
+        on=on,
         subqueries=tuple(subqueries),
     )
 
@@ -107,15 +109,18 @@ def _narrowed(
     return replace(query, source=with_condition(query.source, substituted(condition, columns)))
 
 
-def _within(item: Item) -> Item:
+def _within(item: Item, number: int, on: Expression) -> Item:
+    """Item `number` of a FROM with conditions pushed down inside it; `on` are those about several
+    items."""
     match item:
+        case Leg():
+            return with_keys(item, number, on)
         case Query():
             return pushed_down(item)
         case SetOperation(_, queries):
             return replace(item, queries=tuple(pushed_down(query) for query in queries))
         case LeftJoin():
             return _pushed_left_join(item)
-    return item
 
 
 def _pushed_left_join(item: LeftJoin) -> LeftJoin:
@@ -127,7 +132,8 @@ def _pushed_left_join(item: LeftJoin) -> LeftJoin:
             rest.append(condition)
         else:
             right = taken
-    return LeftJoin(_pushed_from(item.left), _within(right), all_of(rest))
+    on = all_of(rest)
+    return LeftJoin(_pushed_from(item.left), _within(right, 1, on), on)
 
 
 def _alone(query: Query) -> Query:

@@ -14,13 +14,13 @@ from querystem.language.bind import Binder, identifier
 from querystem.language.drafts import DraftWindow
 from querystem.language.errors import (
     BindProblem,
-    NotYet,
     Span,
     SyntaxProblem,
     UnknownStream,
     WindowProblem,
 )
 from querystem.language.grammar import WindowNode
+from querystem.language.lookups import bind_lookup
 from querystem.language.names import nearest
 from querystem.language.scope import Scope
 from querystem.language.tails import WindowText
@@ -107,10 +107,24 @@ class TextBinding:
 
     def leg(self, table: exp.Expr, place: Place) -> tuple[Leg, StreamSchema]:
         """The leg of a reference to a stream; its window is read when parameters have values."""
+        consume(table, "this", "alias", "frame")
+        schema = self._counted(table)
+        own = table.args.get("frame")
+        frame = own if own is not None else place.frame
+        self.reached.add(id(frame))
+        window = self.window(window_text(frame, schema, node_span(table.this)))
+        return Leg(schema.name, TRUE, window, place.own or own is not None), schema
+
+    def looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
+        """The leg of a reference whose rows are looked up for items before it in FROM."""
         consume(table, "this", "alias", "frame", "version")
-        if (version := table.args.get("version")) is not None:
-            word = "AS OF" if version.args.get("table") is not None else "AS KNOWN AT"
-            raise NotYet(word, node_span(version), hint="join with the stream itself")
+        schema = self._counted(table)
+        as_of, beside = bind_lookup(table, schema, before)
+        text = WindowText(schema, (), node_span(table.this), beside=beside)
+        return Leg(schema.name, TRUE, self.window(text), True, as_of), schema
+
+    def _counted(self, table: exp.Expr) -> StreamSchema:
+        """The stream of a reference, of which there are not too many."""
         schema = self.stream(table)
         self.references += 1
         if self.references > MAX_REFERENCES:
@@ -120,11 +134,7 @@ class TextBinding:
                 hint="register parts of it on their own",
                 reason="TOO_MANY_REFERENCES",
             )
-        own = table.args.get("frame")
-        frame = own if own is not None else place.frame
-        self.reached.add(id(frame))
-        window = self.window(window_text(frame, schema, node_span(table.this)))
-        return Leg(schema.name, TRUE, window, place.own or own is not None), schema
+        return schema
 
     def check_reached(self, node: exp.Expr) -> None:
         """Refuses the window of a query that no stream takes, and a name of WITH that is not

@@ -8,7 +8,7 @@ that nothing else has; `Sources.resolved` puts the expression in its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -45,12 +45,13 @@ from querystem.language.rewrite import (
     moved_name,
     substituted,
 )
-from querystem.language.scope import Scope, ScopeItem
+from querystem.language.scope import Scope, ScopeItem, ScopeStream
 from querystem.language.tree import consume, is_query, node_span
 from querystem.query import (
     From,
     Item,
     LeftJoin,
+    Leg,
     Output,
     Query,
     SetOperation,
@@ -106,7 +107,7 @@ class Sources:
         scope, start = Scope(()), _Start(len(self._items), len(self._conditions))
         for node, join in references(select):
             left = join is not None and _is_left(join)
-            item = self._item(node, place, flat=not left)
+            item = self._item(node, place, scope, flat=not left)
             if any(other.name == item.name for other in scope.items):
                 raise BindProblem(
                     f"two items of FROM are named {item.name}",
@@ -126,25 +127,29 @@ class Sources:
 
     # ---- items
 
-    def _item(self, node: exp.Expr, place: Place, flat: bool) -> ScopeItem:
-        """An item of FROM; `flat` where a query may be flattened."""
+    def _item(self, node: exp.Expr, place: Place, before: Scope, flat: bool) -> ScopeItem:
+        """An item of FROM, after others; `flat` where a query may be flattened."""
         name, frame = item_name(node), node.args.get("frame")
         if isinstance(node, exp.Table):
             query = place.named.get(identifier(node.this))
             if query is None:
-                return self._leg(node, name, place)
+                return self._leg(node, name, place, before)
             consume(node, "this", "alias", "frame")
             self._text.reached.add(id(query.node))
             return self._query(query.node.this, name, frame, query.place, flat)
         consume(node, "this", "alias", "frame")
         return self._query(node.this, name, frame, Place(None, True, place.named), flat)
 
-    def _leg(self, table: exp.Expr, name: str, place: Place) -> ScopeItem:
+    def _leg(self, table: exp.Expr, name: str, place: Place, before: Scope) -> ScopeItem:
         number = len(self._items)
-        leg, schema = self._text.leg(table, place)
+        if table.args.get("version") is None:
+            leg, schema = self._text.leg(table, place)
+        else:
+            leg, schema = self._text.looked_up(table, before)
         self._items.append(leg)
         shown = [column.name for column in schema.columns]
-        return ScopeItem(name, schema.types, shown, item_column(number, ""))
+        stream = ScopeStream(schema, len(self._text.windows) - 1)
+        return ScopeItem(name, schema.types, shown, item_column(number, ""), stream)
 
     def _query(
         self, node: exp.Expr, name: str, frame: exp.Expr | None, place: Place, flat: bool
@@ -224,6 +229,8 @@ class Sources:
         inside[numbers[-1]] = item_column(1, "")
         outside = {number: item_column(start.item, prefix) for number, prefix in inside.items()}
         conditions = [moved(one, alone) for one in self._conditions[start.condition :]]
+        left = [_moved_lookup(item, alone) for item in left]
+        right = _moved_lookup(right, inside)
         joined = LeftJoin(From(tuple(left), all_of(conditions)), right, moved(on, inside))
         self._items[start.item :] = [joined]
         del self._conditions[start.condition :]
@@ -242,6 +249,15 @@ class _Start:
 
     item: int
     condition: int
+
+
+def _moved_lookup(item: Item, prefixes: Mapping[str, str]) -> Item:
+    """An item; where its rows are looked up, by other names of columns."""
+    if not isinstance(item, Leg) or item.as_of is None:
+        return item
+    as_of, row = item.as_of, item.as_of.row
+    row = None if row is None else moved(row, prefixes)
+    return replace(item, as_of=replace(as_of, instant=moved(as_of.instant, prefixes), row=row))
 
 
 def _is_left(join: exp.Expr) -> bool:

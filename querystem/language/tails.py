@@ -18,7 +18,12 @@ from querystem.language.drafts import DraftWindow
 from querystem.language.durations import read_duration
 from querystem.language.errors import RefreshProblem, Span, TypeProblem
 from querystem.language.scan import TokenReader, span_of
-from querystem.language.window_checks import check_clocks, check_over, check_retention
+from querystem.language.window_checks import (
+    check_clocks,
+    check_over,
+    check_retention,
+    check_versions,
+)
 from querystem.language.windows import read_window
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation
 from querystem.refresh import RefreshEvery
@@ -29,12 +34,14 @@ from results.window import UNBOUNDED, Window
 class WindowText:
     """The window of a reference to a stream, or over a query in FROM, as its tokens; there are none
     where it has no window. `place` is that of the reference. A window that is written WINDOW(…)
-    ends at `end`."""
+    ends at `end`. A reference whose rows are looked up has none: they are for the rows of the one
+    `beside` it, whose window has that number."""
 
     schema: StreamSchema
     tokens: Sequence[Token]
     place: Span
     end: int | None = None
+    beside: int | None = None
 
     def read(self, end: int, literals: Mapping[str, Literal]) -> Window:
         """The window, in a text of length `end`; raises QueryError."""
@@ -85,6 +92,8 @@ class Tail:
                 check_over(window, text.place)
             elif (span := self._span(text)) is not None:
                 check_retention(window, text.schema, span, query.period)
+            if text.beside is not None:
+                check_versions(windows[text.beside], text.schema, text.place)
         query = with_windows(query, lambda draft: windows[_number(draft)])
         if len(windows) > 1:
             texts = [self.windows[number] for number in legs]

@@ -58,12 +58,38 @@ class _Writer:
             return self._finished(self._united(depth=1), ())
         block, columns = self._source(depth=1, named=named, least=2)
         query = Whole((block,), (), self._common([block]), names=(("w", named),) if named else ())
+        if named is None and self._chance.one_in(6):
+            query, columns = self._with_lookup(query, columns)
+            (block,) = query.blocks
         if self._chance.one_in(3):
             exact = not block.parts_timed
             return self._finished(self._grouped(query, columns, exact), ())
         outputs, distinct = self._outputs(columns), self._chance.one_in(5)
         block = replace(block, outputs=outputs, distinct=distinct)
         return self._finished(replace(query, blocks=(block,)), () if distinct else tuple(columns))
+
+    def _with_lookup(self, query: Whole, columns: Columns) -> tuple[Whole, Columns]:
+        """With rows of a keyed stream as of those of another, where there are two such streams."""
+        (block,) = query.blocks
+        parts = [part for part in block.parts if isinstance(part, Reference)]
+        pairs = [
+            (part, stream)
+            for part in parts
+            for stream in self._schemas
+            if stream.key and stream.retain is None
+            if (stream.ordered_by is None) == (part.stream.ordered_by is None)
+        ]
+        if not pairs:
+            return query, columns
+        other, stream = self._chance.pick(pairs)
+        part = Reference(stream, self._alias(), None, of=other.alias)
+        own = _columns(part)
+        condition = f"{part.alias}.k = {self._say.value(columns, BIGINT)}"
+        while self._chance.one_in(3):
+            condition = f"{condition} AND {self._say.between(columns, own)}"
+        link = self._chance.pick([" JOIN", " LEFT JOIN"]), f"ON {condition}"
+        block = replace(block, parts=(*block.parts, part), links=(*block.links, link))
+        return replace(query, blocks=(block,), exact=False), {**columns, **own}
 
     def _united(self, depth: int) -> Whole:
         """Set operations on blocks whose outputs have the same types.
@@ -254,7 +280,7 @@ class _Writer:
         (block,) = query.blocks
         block = replace(block, outputs=tuple(shown), group_by=tuple(keys), having=having)
         exact = not any(one.startswith(("first", "last")) for one in found)
-        return replace(query, blocks=(block,), exact=exact)
+        return replace(query, blocks=(block,), exact=exact and query.exact)
 
 
 def _columns(part: Part) -> dict[str, Type]:

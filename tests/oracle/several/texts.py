@@ -19,12 +19,14 @@ from tests.oracle.written import WrittenWindow
 
 @dataclass(frozen=True)
 class Reference:
-    """A stream in FROM. `alias_first`: the alias stands before WINDOW()."""
+    """A stream in FROM. `alias_first`: the alias stands before WINDOW(). With `of`, the alias of
+    another stream, its rows are looked up as of those."""
 
     stream: StreamSchema
     alias: str
     window: WrittenWindow | None
     alias_first: bool = False
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,8 @@ def _our_block(block: Block) -> str:
 
 
 def _our_part(part: Part) -> str:
+    if isinstance(part, Reference) and part.of:
+        return f"{part.stream.name} AS OF {part.of}.ts AS {part.alias}"
     if isinstance(part, Reference):
         over = "" if part.window is None else f"WINDOW({part.window.text or 'UNBOUNDED'})"
         named = [part.alias, over] if part.alias_first else [over, "AS", part.alias]
@@ -285,7 +289,7 @@ def placed(whole: Whole, below: bool = False) -> Iterator[Placed]:
                 over = part.over is not None and depends_on_now(part.over.window)
                 yield from placed(part.query, below or over)
                 continue
-            chosen = part.window or common
+            chosen = None if part.of else part.window or common
             yield Placed(part, UNBOUNDED if chosen is None else chosen.window, below)
         for one in block.asked:
             yield from placed(one.query, below)

@@ -64,7 +64,12 @@ QUOTES = schema_of(
     "CREATE STREAM quotes (symbol TEXT, bid DOUBLE, size DECIMAL(8,2), at TIMESTAMP) ORDERED BY at"
 )
 COMPANIES = schema_of("CREATE STREAM companies (symbol TEXT, name TEXT, size BIGINT) KEY (symbol)")
-STREAMS = {schema.name: schema for schema in (TRADES, ALARMS, DOORS, QUOTES, COMPANIES)}
+LISTINGS = schema_of(
+    "CREATE STREAM listings (symbol TEXT, venue TEXT, lot BIGINT, at TIMESTAMP)"
+    " KEY (symbol, venue) ORDERED BY at RETAIN 7 DAYS"
+)
+_ALL = (TRADES, ALARMS, DOORS, QUOTES, COMPANIES, LISTINGS)
+STREAMS = {schema.name: schema for schema in _ALL}
 
 
 def lookup(name: str) -> StreamSchema | None:
@@ -189,6 +194,10 @@ def _show_item(item: Item) -> list[str]:
 
 def _show_leg(leg: Leg) -> str:
     where = "" if leg.where == TRUE else f" WHERE {show(leg.where)}"
+    if (as_of := leg.as_of) is not None:
+        keys = ", ".join(map(show, as_of.keys))
+        known = "" if as_of.row is None else f" known at {as_of.stream} {show(as_of.row)}"
+        return f"{leg.stream}{where} as of {show(as_of.instant)}{known} by {keys}"
     return f"{leg.stream}{where} {'own ' if leg.own else ''}{window_text(leg.window)}"
 
 

@@ -309,7 +309,6 @@ def test_text_has_a_limit() -> None:
     "text",
     [
         "SELECT * FROM trades WINDOW (UNBOUNDED REFRESH EVERY 2 SECONDS) AS t",
-        "SELECT price FROM trades AS OF t.ts AS u",
         "SELECT sum(price) OVER (PARTITION BY symbol ORDER BY at) FROM trades",
     ],
 )
