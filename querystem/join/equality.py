@@ -31,6 +31,7 @@ _ROW_UNITS, _PAIR_UNITS = 40, 20
 _FEW_PROBES = 16
 _LOW_HALF = 2**32 - 1
 _HALF, _ODD = np.uint64(32), np.uint64(0x9E3779B97F4A7C15)
+_BUCKET_SHIFT = np.uint64(48)
 
 Columns = list[pa.Array]
 
@@ -63,12 +64,20 @@ class HashJoin:
 
     @cached_property
     def at_most(self) -> int:
-        """A bound of the number of pairs that takes a look at the smaller side alone."""
-        sides = sorted([self.left.length, self.right.length])
-        if not sides[0]:
+        """A bound of the number of pairs, which is found sooner than the pairs are.
+
+        Equal keys are in one of many buckets: of sides of about one size, as many pairs are looked
+        at as there are in buckets of both. Where one side is far smaller, only that is looked at:
+        no key has more rows of it than the most frequent one.
+        """
+        small, large = sorted([self.left.length, self.right.length])
+        if not small:
             return 0
-        small = self.keys[self._build_side]
-        return int(_multiplicities(small, sides[0]).max(initial=0)) * sides[1]
+        keys = self.keys
+        if small * _FEW_PROBES > large and _is_int64(keys[0][0]):
+            left, right = (_buckets(columns[0]) for columns in keys)
+            return int(left @ right)
+        return int(_multiplicities(keys[self._build_side], small).max(initial=0)) * large
 
     @cached_property
     def count(self) -> int:
@@ -127,6 +136,12 @@ def _multiplicities(columns: Columns, length: int) -> Int64s:
         return found
     code, _ = codes(columns, length)
     return np.bincount(code)
+
+
+def _buckets(keys: pa.Array) -> Int64s:
+    """How many of the integers fall into each of 65,536 buckets."""
+    mixed = _mixed(keys.drop_null()).to_numpy()
+    return np.bincount((mixed >> _BUCKET_SHIFT).astype(np.int64), minlength=1 << 16)
 
 
 def _chunks(columns: Columns, table_rows: int, mix: bool) -> Iterator[pa.Table]:

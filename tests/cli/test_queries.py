@@ -166,6 +166,37 @@ def test_the_refresh_point_is_shown() -> None:
     assert [request.unrefreshed for request in asked] == [True, False]
 
 
+def test_streams_that_lag_are_told_of() -> None:
+    asked: list[pb.InvokeRequest] = []
+    header = pb.AnswerHeader()
+    header.latest.FromSeconds(60)
+    header.complete_until.FromSeconds(0)
+
+    def reply(request: pb.InvokeRequest) -> object:
+        asked.append(request)
+        return answer({"a": "BIGINT"}, latest=header.latest, complete_until=header.complete_until)
+
+    connection = Connection(transport=MockTransport({"Invoke": reply, "Ask": reply}))
+    for command in (["invoke", "00" * 16, "--latest"], ["ask", "SELECT 1"]):
+        shown = CliRunner().invoke(cli, command, obj=connection).stderr
+        assert "complete until 1970-01-01 00:00:00+00:00; one stream has come to" in shown
+    assert [request.latest for request in asked] == [True, False]
+    command = ["ask", "SELECT 1", "--latest", "--as-of", "2025-01-01"]
+    assert "two instants" in CliRunner().invoke(cli, command, obj=connection).stderr
+
+
+def test_a_registration_over_several_streams_is_listed() -> None:
+    legs = [
+        pb.RegistrationLeg(stream=stream, matched_rows=matched, stream_rows=100)
+        for stream, matched in [("trades", 100), ("names", 0), ("trades", 50)]
+    ]
+    found = pb.Registration(handle=bytes(16), client_key="mine", sql="SELECT 1", legs=legs)
+    page = pb.ListRegistrationsResponse(registrations=[found])
+    connection = Connection(transport=MockTransport({"ListRegistrations": lambda _: page}))
+    shown = CliRunner().invoke(cli, ["list"], obj=connection).stdout
+    assert "trades, names  50%" in shown
+
+
 @pytest.mark.usefixtures("trades")
 def test_a_bad_query_is_underlined(run: Run) -> None:
     shown = run("register", "SELECT symbol FROM trades WHERE prise > 1", code=1).stderr

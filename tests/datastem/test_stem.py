@@ -295,3 +295,25 @@ def test_what_is_read_of_a_forgotten_stem_is_not_kept() -> None:
     stem.forget()
     assert [part.ids.tolist() for part in view.probe(None, 50)] == [list(range(10))]
     assert memory.used == 0
+
+
+def test_the_ids_that_files_lack_tell_what_was_deleted() -> None:
+    files = Files()
+    stem = DataStem(Memory(1 << 20), files.read)
+    for first, ts in ((0, 10), (100, 20), (200, 30), (300, 5)):
+        batch = rows(range(first, first + 100), [ts] * 100)
+        files.write(batch)
+        stem.insert(batch, first, first + 100)
+    every = files.segments
+    stem.cover(400, every)
+    assert [stem.view().first_id(*span) for span in ((20, 21), (None, 6), (25, 99))] == [
+        100,
+        300,
+        200,
+    ]
+    assert stem.view().first_id(40, 50) == 400, "no file has such rows"
+    assert stem.view().is_whole(0)
+    stem.cover(400, every[1:])
+    assert not stem.view().is_whole(0) and stem.view().is_whole(100)
+    stem.cover(400, every[1:3])
+    assert not stem.view().is_whole(200) and stem.view().is_whole(400)

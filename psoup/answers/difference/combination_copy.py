@@ -87,9 +87,10 @@ class CombinationChange:
 
     def come(self, after: tuple[int, ...] = ()) -> Iterator[CombinedRows]:
         """The combinations that the copy lacks, by ascending parts, from given ones on."""
-        if self._few is not None:
-            return (later for one in self._few if len(later := one.after(after)))
-        return self.combiner.walk(self._coming, after)
+        few = None if after and "_few" not in self.__dict__ else self._few
+        if few is None:
+            return self.combiner.walk(self._coming, after)
+        return (later for one in few if len(later := one.after(after)))
 
     def every(self, after: tuple[int, ...] = ()) -> Iterator[CombinedRows]:
         """All combinations of the target, by ascending parts, from given ones on."""
@@ -116,7 +117,8 @@ class CombinationChange:
 
     @once
     def _few(self) -> list[CombinedRows] | None:
-        """The combinations that came, where they are few."""
+        """The combinations that came, where they are few. A transfer that goes on does not ask: it
+        would join again what was sent."""
         found, count = [], 0
         for one in self.combiner.walk(self._coming):
             found.append(one)
