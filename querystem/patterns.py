@@ -76,14 +76,19 @@ def source_pattern(source: Source | Item, schemas: Schemas) -> Pattern:
 
 def _combined(source: From, schemas: Schemas) -> Pattern:
     """A query that must be true of a combination is a semi-join, rule 3; any other use of one may
-    negate it, rule 5."""
-    patterns = [source_pattern(item, schemas) for item in source.items]
+    negate it, rule 5. What was known at a row comes and goes with the row, rule 1."""
+    items = [item for item in source.items if not _is_known(item)]
+    patterns = [source_pattern(item, schemas) for item in items]
     needed = {factor.name for factor in _factors(source.where) if isinstance(factor, ColumnRef)}
     for number, subquery in enumerate(source.subqueries):
         if subquery_column(number) not in needed:
             return Pattern.STR
         patterns.append(pattern_of(subquery.query, schemas))
     return patterns[0] if len(patterns) == 1 else _joined(patterns)
+
+
+def _is_known(item: Item) -> bool:
+    return isinstance(item, Leg) and item.as_of is not None and item.as_of.row is not None
 
 
 def _factors(where: Expression) -> Sequence[Expression]:

@@ -26,7 +26,7 @@ from querystem.language.errors import (
 from querystem.language.literals import TIMESTAMP_FORM, read_timestamp
 from querystem.language.names import nearest, suggest
 from querystem.language.scan import MAX_WINDOW, TokenReader, check_length, scan, span_of
-from querystem.language.window_checks import check_clocks, check_retention
+from querystem.language.window_checks import check_clocks, check_retention, check_versions
 from querystem.query import Query
 from results.window import (
     UNBOUNDED,
@@ -77,12 +77,17 @@ def bring_window(
 ) -> Query:
     """The query with the window that an invoke brings; `schemas` are those of its legs' streams.
 
-    Raises QueryError as `bind_window` does, and where the window mixes event and arrival time.
+    Raises QueryError as `bind_window` does, where the window mixes event and arrival time, and
+    where rows are looked up for older ones than their stream keeps.
     """
     common = [s for leg, s in zip(query.legs, schemas, strict=True) if not leg.own]
-    brought = query.with_window(bind_window(text, common, period))
+    window, span = bind_window(text, common, period), Span(0, len(text))
+    brought = query.with_window(window)
     with located(text):
-        check_clocks(schemas, brought.moving, [Span(0, len(text))] * len(schemas))
+        check_clocks(schemas, brought.moving, [span] * len(schemas))
+        for leg, schema in zip(query.legs, schemas, strict=True):
+            if leg.as_of is not None:
+                check_versions(window, schema, span)
     return brought
 
 

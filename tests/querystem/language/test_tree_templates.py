@@ -57,6 +57,36 @@ JOIN = "SELECT t.price FROM trades AS t, alarms AS a WHERE"
          " WHERE a.size = b.size + :p", {"p": 2},
          "WITH q AS (SELECT size FROM trades WHERE size > 2) SELECT a.size FROM q AS a, q AS b"
          " WHERE a.size = b.size + 2"),
+        ("SELECT x.n FROM (SELECT size + :p AS n FROM trades WHERE size > :p ORDER BY n LIMIT :q"
+         " OFFSET :p) AS x WHERE x.n < :q", {"p": 2, "q": 3},
+         "SELECT x.n FROM (SELECT size + 2 AS n FROM trades WHERE size > 2 ORDER BY n LIMIT 3"
+         " OFFSET 2) AS x WHERE x.n < 3"),
+        ("SELECT size FROM trades EXCEPT (SELECT level + :p FROM alarms LIMIT :q) LIMIT :q"
+         " RANGE :p", {"p": 2, "q": 3},
+         "SELECT size FROM trades EXCEPT (SELECT level + 2 FROM alarms LIMIT 3) LIMIT 3 RANGE 2"),
+        ("SELECT t.size FROM trades AS t LEFT JOIN alarms AS a ON t.size = a.level + :p"
+         " AND a.level > :p AND t.size < :q WHERE t.price > :q", {"p": 2, "q": 3},
+         "SELECT t.size FROM trades AS t LEFT JOIN alarms AS a ON t.size = a.level + 2"
+         " AND a.level > 2 AND t.size < 3 WHERE t.price > 3"),
+        ("SELECT t.size FROM trades AS t WHERE t.size + :p IN (SELECT level FROM alarms"
+         " WHERE level > :p AND kind = t.symbol AND level > t.size + :q RANGE :q)"
+         " AND t.price > (SELECT avg(bid) + :p FROM quotes WHERE size = t.size + :q)"
+         " AND EXISTS (SELECT 1 FROM alarms LIMIT :q)", {"p": 2, "q": 3},
+         "SELECT t.size FROM trades AS t WHERE t.size + 2 IN (SELECT level FROM alarms"
+         " WHERE level > 2 AND kind = t.symbol AND level > t.size + 3 RANGE 3)"
+         " AND t.price > (SELECT avg(bid) + 2 FROM quotes WHERE size = t.size + 3)"
+         " AND EXISTS (SELECT 1 FROM alarms LIMIT 3)"),
+        ("SELECT symbol FROM trades GROUP BY symbol HAVING count(*) + :p > (SELECT max(level) + :q"
+         " FROM alarms) AND count(*) > :p", {"p": 2, "q": 3},
+         "SELECT symbol FROM trades GROUP BY symbol HAVING count(*) + 2 > (SELECT max(level) + 3"
+         " FROM alarms) AND count(*) > 2"),
+        ("SELECT t.price FROM trades AS t, listings AS OF t.ts AS l WHERE l.symbol = :p"
+         " AND l.venue = t.venue AND l.lot > :q RANGE :q DAYS", {"p": "x", "q": 3},
+         "SELECT t.price FROM trades AS t, listings AS OF t.ts AS l WHERE l.symbol = 'x'"
+         " AND l.venue = t.venue AND l.lot > 3 RANGE 3 DAYS"),
+        ("SELECT 1 AS x FROM doors WHERE EXISTS (SELECT 1 FROM alarms WHERE level = :p)"
+         " OR EXISTS (SELECT 1 FROM alarms WHERE level = :q)", {"p": 2, "q": 2},
+         "SELECT 1 AS x FROM doors WHERE EXISTS (SELECT 1 FROM alarms WHERE level = 2)"),
     ],
 )  # fmt: skip
 def test_filled_is_the_same_as_written(text: str, values: dict[str, Scalar], written: str) -> None:
@@ -76,6 +106,11 @@ def test_filled_is_the_same_as_written(text: str, values: dict[str, Scalar], wri
         (f"{JOIN} a.level = 3", {"p": 1}, "UNKNOWN_PARAMETER"),
         (f"{JOIN} a.level = :p", {}, "UNKNOWN_PARAMETER"),
         (f"{JOIN} a.level = 3 LIMIT :p", {"p": -1}, "BAD_VALUE"),
+        ("SELECT x.size FROM (SELECT size FROM trades LIMIT :p) AS x", {"p": -1}, "BAD_VALUE"),
+        ("SELECT size FROM trades WHERE size = (SELECT level FROM alarms LIMIT :p)", {"p": 1},
+         "MANY_ROWS"),
+        ("SELECT t.price FROM trades AS t, listings AS OF t.ts AS l WHERE l.symbol = t.symbol"
+         " AND l.venue = t.venue RANGE :p DAYS", {"p": 8}, "WINDOW_PAST_RETENTION"),
     ],
 )  # fmt: skip
 def test_bad_values_are_refused(text: str, values: dict[str, Scalar], reason: str) -> None:
