@@ -219,6 +219,13 @@ class Query:
     def columns(self) -> tuple[Column, ...]:
         return tuple(Column(output.name, output.expression.type) for output in self.outputs)
 
+    @cached_property
+    def timed(self) -> bool:
+        """Whether its rows have a ts: they are rows of its source, each for itself."""
+        limited = self.limit is not None or self.offset
+        plain = self.grouping is None and not self.distinct and not limited
+        return plain and is_timed(self.source)
+
     # ---- the legs
 
     @cached_property
@@ -345,6 +352,21 @@ class Query:
 
 Source: TypeAlias = Leg | From
 Item: TypeAlias = Leg | Query | SetOperation | LeftJoin
+
+
+def is_timed(source: Source | Item) -> bool:
+    """Whether the rows of a source have a ts: that of a stream, or the greatest of all parts."""
+    match source:
+        case Leg():
+            return True
+        case From(items):
+            return all(is_timed(item) for item in items)
+        case LeftJoin(left, right):
+            return is_timed(left) and is_timed(right)
+        case SetOperation(operator, queries):
+            return operator is SetOperator.UNION_ALL and all(query.timed for query in queries)
+        case Query():
+            return source.timed
 
 
 def _legs(source: Source | Item) -> Iterator[Leg]:

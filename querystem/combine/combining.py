@@ -25,7 +25,7 @@ from querystem.combine.sets import united
 from querystem.combine.subqueries import value_of
 from querystem.evaluate import kept_rows, project, rows_or_groups
 from querystem.expressions import TRUE, Expression, columns_of
-from querystem.identity import parts_of, row_ids, slides
+from querystem.identity import parts_of, row_ids
 from querystem.join import JoinRoom, JoinStep, join, without_items
 from querystem.kernel import matches
 from querystem.query import (
@@ -177,7 +177,7 @@ class Combining:
     def _query(self, query: Query, legs: Legs) -> ItemRows:
         """The rows of a query that is an item, or stands in an expression."""
         rows = self._source(query, legs, parts=True)
-        if not slides(query):
+        if not query.timed:
             kept = kept_rows(query, rows_or_groups(query, [rows]))
             outputs = project(query, kept)
             ids = row_ids(query, kept, outputs)

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from querystem.combine.rows import ItemRows
-from querystem.expressions import Expression
 from querystem.kernel import values_of
 from querystem.query import AsOf
 
@@ -55,19 +54,24 @@ def look_up(
 
 
 def _found(as_of: AsOf, versions: Versions, combinations: pa.RecordBatch) -> Int64s:
+    """The ids of the rows that were current; −1 also where a key, or the row that is looked up for,
+    is missing."""
     keys = [values_of(key, combinations) for key in as_of.keys]
+    instant = values_of(as_of.instant, combinations)
+    row = None if as_of.row is None else values_of(as_of.row, combinations)
     known = np.ones(combinations.num_rows, np.bool_)
-    for key in keys:
-        known &= key.is_valid().to_numpy(zero_copy_only=False)
+    for one in (*keys, instant):
+        known &= one.is_valid().to_numpy(zero_copy_only=False)
     places = np.flatnonzero(known)
     chosen = pa.array(places)
-    rows = None if as_of.row is None else _numbers(as_of.row, combinations)[places]
-    instants = _numbers(as_of.instant, combinations)[places]
+    rows = None if row is None else _numbers(row.take(chosen))
     found = np.full(combinations.num_rows, -1)
-    found[places] = versions.find([key.take(chosen) for key in keys], instants, rows)
+    found[places] = versions.find(
+        [key.take(chosen) for key in keys], _numbers(instant.take(chosen)), rows
+    )
     return found
 
 
-def _numbers(expression: Expression, rows: pa.RecordBatch) -> Int64s:
-    numbers: Int64s = values_of(expression, rows).view(pa.int64()).to_numpy()
+def _numbers(values: pa.Array) -> Int64s:
+    numbers: Int64s = values.view(pa.int64()).to_numpy()
     return numbers

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from sqlglot import exp
 
 from datastem.types import BOOLEAN, DURATION, TEXT, Kind, Type
-from querystem.expressions import TRUE, Literal, Op, Parameter
+from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
 from querystem.language.clocks import check_age, is_clock, refuse_clock
 from querystem.language.coerce import (
     arithmetic,
@@ -42,10 +43,30 @@ from querystem.language.scope import Scope
 from querystem.language.time_arithmetic import is_of_time, time_arithmetic
 from querystem.language.tree import chain, consume, node_span, what
 from querystem.pace import spending
+from querystem.query import SubQueryKind
 
 MAX_DEPTH = 100
 # Units (`querystem.pace`) of a node that is bound.
 _NODE_UNITS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query inside an expression: the node that asks it, and for ANY what its rows are compared
+    with."""
+
+    kind: SubQueryKind
+    node: exp.Expr
+    query: exp.Expr
+    operand: Typed | None = None
+    op: Op | None = None
+
+
+class Asking(Protocol):
+    """Binds the queries inside the expressions of one block."""
+
+    def value(self, asked: Asked, binder: Binder) -> Typed:
+        """The value of a query that stands in an expression of `binder`."""
 
 
 @dataclass
@@ -54,7 +75,8 @@ class Binder:
 
     `scope` has the columns a name may mean, `parameters` the types of `:name`; None is the type of
     a parameter that is always NULL. `clause` and `outputs`, the names that are only outputs', are
-    for messages.
+    for messages. Queries inside expressions are bound by `asking`; a query that is one may name
+    columns of the query around it, which `outer` binds.
     """
 
     scope: Scope
@@ -62,6 +84,8 @@ class Binder:
     clause: str = "SELECT"
     outputs: Collection[str] = ()
     used: dict[str, Span] = field(default_factory=dict)
+    asking: Asking | None = None
+    outer: Binder | None = None
     _depth: int = 0
 
     def condition(self, node: exp.Expr) -> Typed:
@@ -132,9 +156,34 @@ class Binder:
     def _aggregate(self, node: exp.Expr) -> Typed:
         raise misplaced(node, self.clause)
 
+    def knows(self, column: exp.Expr) -> bool:
+        """Whether a column is one of this query, or of a query around it."""
+        return self._is_own(column) or (self.outer is not None and self.outer.knows(column))
+
+    def _is_own(self, column: exp.Expr) -> bool:
+        table, name = column.args.get("table"), column.this
+        if table is not None:
+            return any(item.name == identifier(table) for item in self.scope.items)
+        return isinstance(name, exp.Identifier) and self.scope.has(identifier(name))
+
+    def _correlated(self, node: exp.Expr) -> Typed:
+        """A column of the query around this one."""
+        assert self.outer is not None
+        span = node_span(node)
+        if self.clause != "WHERE":
+            raise NotYet(
+                f"a column of the outer query in {self.clause}", span, hint="compare it in WHERE"
+            )
+        value = self.outer.bind(node)
+        if not isinstance(value.node, ColumnRef) or value.node.name.startswith(OUTER):
+            raise NotYet("a column of a query further out", span, hint="join the streams first")
+        return Typed(ColumnRef(OUTER + value.node.name, value.type), span)
+
     def _column(self, node: exp.Expr) -> Typed:
         consume(node, "this", "table")
         span = node_span(node)
+        if self.outer is not None and not self._is_own(node) and self.outer.knows(node):
+            return self._correlated(node)
         if not isinstance(node.this, exp.Identifier):
             raise SyntaxProblem("* stands alone in the SELECT list", span)
         table, written = node.args.get("table"), str(node.this.this)
@@ -173,6 +222,9 @@ class Binder:
             )
         check_age(node, self.scope)
         op = _COMPARISONS[type(node)]
+        quantified = _quantified(node.args["expression"])
+        if quantified is not None and op in _NEGATIONS:
+            return self._compare_all(node, op, *quantified)
         return compare(
             op, self.bind(node.this), self.bind(node.args["expression"]), node_span(node)
         )
@@ -205,8 +257,9 @@ class Binder:
 
     def _in(self, node: exp.Expr) -> Typed:
         consume(node, "this", "expressions", "query")
-        if node.args.get("query") is not None:
-            return self._subquery(node)
+        if (query := node.args.get("query")) is not None:
+            asked = Asked(SubQueryKind.ANY, node, query, self.bind(node.this), Op.EQ)
+            return self._asked(asked)
         span, value = node_span(node), self.bind(node.this)
         items = [self.bind(item) for item in node.expressions]
         if not items:
@@ -295,8 +348,11 @@ class Binder:
             return need_signed(self.bind(node.expressions[0]), "+")
         if is_aggregate(node):
             return self._aggregate(node)
-        if name.lower() == "some" and isinstance(node.expressions[0], exp.Subquery):
-            return self._subquery(node)
+        if node.expressions and isinstance(node.expressions[0], exp.Subquery):
+            if name.lower() == "exists":
+                return self._asked(Asked(SubQueryKind.EXISTS, node, node.expressions[0]))
+            if name.lower() == "some":
+                return self._alone(node)
         check_function(name.lower(), span)
         if any(isinstance(arg, exp.Distinct) for arg in node.expressions):
             raise SyntaxProblem(
@@ -304,12 +360,51 @@ class Binder:
             )
         return bind_function(name.lower(), [self.bind(arg) for arg in node.expressions], span)
 
+    # ---- queries inside expressions
+
     def _subquery(self, node: exp.Expr) -> Typed:
-        raise NotYet(
-            f"{_INNER.get(type(node), 'a query as a value')}",
+        return self._asked(Asked(SubQueryKind.SCALAR, node, node))
+
+    def _exists(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        return self._asked(Asked(SubQueryKind.EXISTS, node, node.this))
+
+    def _alone(self, node: exp.Expr) -> Typed:
+        raise SyntaxProblem(
+            "ALL, ANY and SOME stand after a comparison",
             node_span(node),
-            hint="join with the query's stream, or register the query on its own",
+            hint="write value >= ALL (SELECT …)",
         )
+
+    def _compare_all(self, node: exp.Expr, op: Op, query: exp.Expr, every: bool) -> Typed:
+        """A comparison with ANY row of a query, or with all: then none may be otherwise."""
+        op = _NEGATIONS[op] if every else op
+        value = self._asked(Asked(SubQueryKind.ANY, node, query, self.bind(node.this), op))
+        return _negated(value) if every else value
+
+    def _asked(self, asked: Asked) -> Typed:
+        if self.asking is None:
+            raise NotYet(
+                f"a query in {self.clause}",
+                node_span(asked.node),
+                hint="write it in WHERE, or join with it",
+            )
+        return self.asking.value(asked, self)
+
+
+# Before the name of a column of the query around one that is inside an expression.
+OUTER = "^"
+
+
+def _quantified(node: exp.Expr) -> tuple[exp.Expr, bool] | None:
+    """The query in ALL, ANY or SOME (query), and whether all its rows are meant; else None."""
+    if isinstance(node, exp.Any | exp.All):
+        consume(node, "this")
+        return node.this, isinstance(node, exp.All)
+    some = isinstance(node, exp.Anonymous) and str(node.this).lower() == "some"
+    if some and node.expressions and isinstance(node.expressions[0], exp.Subquery):
+        return node.expressions[0], False
+    return None
 
 
 def identifier(node: exp.Expr) -> str:
@@ -331,13 +426,6 @@ def _unsupported(node: exp.Expr) -> SyntaxProblem:
     return SyntaxProblem(f"{what(node)} is not supported", span, hint=hint, reason="NOT_SUPPORTED")
 
 
-_INNER: dict[type[exp.Expr], str] = {
-    exp.Exists: "EXISTS",
-    exp.In: "IN (SELECT …)",
-    exp.Any: "a comparison with ANY",
-    exp.All: "a comparison with ALL",
-    exp.Anonymous: "a comparison with SOME",
-}
 _HINTS: dict[type[exp.Expr], str] = {
     exp.ILike: "write lower(a) LIKE 'pattern'",
     exp.Concat: "one text, in one pair of quotes",
@@ -352,6 +440,14 @@ _COMPARISONS: dict[type[exp.Expr], Op] = {
     exp.GT: Op.GT,
     exp.GTE: Op.GE,
     exp.NullSafeNEQ: Op.IS_DISTINCT,
+}
+_NEGATIONS = {
+    Op.EQ: Op.NE,
+    Op.NE: Op.EQ,
+    Op.LT: Op.GE,
+    Op.GE: Op.LT,
+    Op.GT: Op.LE,
+    Op.LE: Op.GT,
 }
 _ARITHMETIC: dict[type[exp.Expr], Op] = {
     exp.Add: Op.ADD,
@@ -385,7 +481,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Binder, exp.Expr], Typed]] = {
     exp.Neg: Binder._neg,
     exp.Anonymous: Binder._function,
     exp.Subquery: Binder._subquery,
-    exp.Exists: Binder._subquery,
-    exp.Any: Binder._subquery,
-    exp.All: Binder._subquery,
+    exp.Exists: Binder._exists,
+    exp.Any: Binder._alone,
+    exp.All: Binder._alone,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -10,7 +10,7 @@ from sqlglot import exp
 from datastem.types import Kind
 from querystem.expressions import TRUE, ColumnRef, Expression, Literal, Parameter
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
-from querystem.language.bind import Binder, identifier
+from querystem.language.bind import Asking, Binder, identifier
 from querystem.language.coerce import need, need_type
 from querystem.language.errors import (
     BindProblem,
@@ -154,7 +154,8 @@ class GroupBinder(Binder):
     rows.
 
     `rows` binds over rows; `keys` numbers the normal forms of the keys; `mixed` has the ids of the
-    nodes that hold an aggregate. Aggregates are collected as they are met, equal ones once.
+    nodes that hold an aggregate or a query. Aggregates are collected as they are met, equal ones
+    once.
     """
 
     rows: Binder = field(kw_only=True)
@@ -210,29 +211,38 @@ class _RowBinder(Binder):
         return self.done[id(node)]
 
 
-def group_binder(select: exp.Expr, items: Sequence[OutputItem], base: Binder) -> GroupBinder | None:
-    """The binder of a query that groups or aggregates; None for a query that answers rows."""
-    mixed = _mixed(select)
+def group_binder(
+    select: exp.Expr, items: Sequence[OutputItem], base: Binder, asking: Asking | None
+) -> GroupBinder | None:
+    """The binder of a query that groups or aggregates; None for a query that answers rows. Queries
+    inside its expressions over groups are bound by `asking`."""
+    mixed = _holding(select, is_aggregate)
     if not mixed and not select.args.get("group") and not select.args.get("having"):
         return None
     rows = _RowBinder(base.scope, base.parameters, "GROUP BY", base.outputs, base.used)
+    rows.outer = base.outer
+    keys = _keys(select.args.get("group"), items, rows)
+    rows.asking = base.asking
     return GroupBinder(
         base.scope,
         base.parameters,
         outputs=base.outputs,
         used=base.used,
+        asking=asking,
+        outer=base.outer,
         rows=rows,
-        keys=_keys(select.args.get("group"), items, rows),
-        mixed=mixed,
+        keys=keys,
+        mixed=mixed | _holding(select, is_query),
     )
 
 
-def _mixed(select: exp.Expr) -> frozenset[int]:
+def _holding(select: exp.Expr, what: Callable[[exp.Expr], bool]) -> frozenset[int]:
+    """The ids of the nodes that are something, outside inner queries, or hold such a node."""
     found: set[int] = set()
     for clause in ("expressions", "having", "order"):
         part = select.args.get(clause) or []
         for root in part if isinstance(part, list) else [part]:
-            for node in filter(is_aggregate, root.walk(prune=is_query)):
+            for node in filter(what, root.walk(prune=is_query)):
                 found.update(_with_parents(node))
     return frozenset(found)
 
@@ -299,9 +309,6 @@ def _is_column(node: exp.Expr, rows: Binder) -> bool:
     return isinstance(node.unnest(), exp.Column) and rows.scope.has(node.unnest().name.lower())
 
 
-Count = Literal | Parameter
-
-
 def bind_order(
     order: exp.Expr | None, items: Sequence[OutputItem], binder: Binder
 ) -> tuple[SortKey, ...]:
@@ -329,7 +336,7 @@ def check_distinct(
             )
 
 
-def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Count | None:
+def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Typed | None:
     """The number after LIMIT or OFFSET, or the parameter that will bring it."""
     if clause is None:
         return None
@@ -341,7 +348,7 @@ def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Count | No
         count_of(value.node, word, value.span)
     if not isinstance(value.node, Literal | Parameter):
         raise TypeProblem(f"{word} takes a number or a parameter", value.span)
-    return value.node
+    return value
 
 
 def count_of(literal: Literal, word: str, span: Span) -> int:

@@ -6,7 +6,7 @@
     │   └── NotYet            NOT_YET
     ├── BindProblem           BAD_NAME, DUPLICATE_NAME, BAD_OPTION, TOO_MANY_COLUMNS, NOT_GROUPED,
     │   │                     NOT_SELECTED, MISPLACED_AGGREGATE, AMBIGUOUS_NAME, UNUSED_NAME,
-    │   │                     TOO_MANY_REFERENCES
+    │   │                     TOO_MANY_REFERENCES, MANY_ROWS, BAD_LOOKUP
     │   ├── UnknownStream     UNKNOWN_STREAM
     │   ├── UnknownColumn     UNKNOWN_COLUMN
     │   ├── UnknownFunction   UNKNOWN_FUNCTION

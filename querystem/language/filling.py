@@ -8,8 +8,12 @@ from typing import TypeVar
 
 from querystem.expressions import Call, Expression, Literal, Parameter
 from querystem.grouping import Aggregate, Grouping
+from querystem.language.clauses import count_of
+from querystem.language.drafts import LimitedQuery, with_counts
+from querystem.language.literals import Typed
 from querystem.language.normal import call
 from querystem.query import (
+    AsOf,
     From,
     Item,
     LeftJoin,
@@ -29,13 +33,14 @@ Filler = Callable[[Mapping[str, Literal]], _T]
 
 
 def clauses_filler(query: Query) -> Filler[Query]:
-    """A query, or one inside another, but for LIMIT and OFFSET."""
+    """A query, or one inside another."""
     source, having = _source_filler(query.source), expression_filler(query.having)
     outputs = _tuple_filler(query.outputs, _output_filler)
     order_by = _tuple_filler(query.order_by, _sort_key_filler)
     grouping, refresh = _grouping_filler(query.grouping), _refresh_filler(query.refresh)
+    counts = _counts_filler(query)
     return lambda literals: replace(
-        query,
+        counts(literals),
         source=source(literals),
         outputs=outputs(literals),
         grouping=grouping(literals),
@@ -43,6 +48,28 @@ def clauses_filler(query: Query) -> Filler[Query]:
         order_by=order_by(literals),
         refresh=refresh(literals),
     )
+
+
+def _counts_filler(query: Query) -> Filler[Query]:
+    """The query with its LIMIT and OFFSET."""
+    if not isinstance(query, LimitedQuery):
+        return lambda _: query
+    limit = _count_filler(query.limit_from, "LIMIT")
+    offset = _count_filler(query.offset_from, "OFFSET")
+    return lambda literals: with_counts(query, limit(literals), offset(literals) or 0)
+
+
+def _count_filler(count: Typed | None, word: str) -> Filler[int | None]:
+    if count is None:
+        return lambda _: None
+    filler, place = expression_filler(count.node), count.span
+
+    def number(literals: Mapping[str, Literal]) -> int:
+        literal = filler(literals)
+        assert isinstance(literal, Literal)
+        return count_of(literal, word, place)
+
+    return number
 
 
 def _source_filler(source: Source) -> Filler[Source]:
@@ -86,8 +113,15 @@ def _item_filler(item: Item) -> Filler[Item]:
 
 
 def _leg_filler(leg: Leg) -> Filler[Leg]:
-    where = expression_filler(leg.where)
-    return lambda literals: replace(leg, where=where(literals))
+    where, as_of = expression_filler(leg.where), _as_of_filler(leg.as_of)
+    return lambda literals: replace(leg, where=where(literals), as_of=as_of(literals))
+
+
+def _as_of_filler(as_of: AsOf | None) -> Filler[AsOf | None]:
+    if as_of is None:
+        return lambda _: None
+    keys = _tuple_filler(as_of.keys, expression_filler)
+    return lambda literals: replace(as_of, keys=keys(literals))
 
 
 def expression_filler(expression: Expression) -> Filler[Expression]:

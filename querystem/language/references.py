@@ -11,21 +11,21 @@ from datastem.schema import StreamSchema
 from datastem.types import Type
 from querystem.expressions import TRUE
 from querystem.language.bind import Binder, identifier
+from querystem.language.drafts import DraftWindow
 from querystem.language.errors import (
     BindProblem,
-    NotYet,
     Span,
     SyntaxProblem,
     UnknownStream,
     WindowProblem,
 )
 from querystem.language.grammar import WindowNode
+from querystem.language.lookups import bind_lookup
 from querystem.language.names import nearest
 from querystem.language.scope import Scope
 from querystem.language.tails import WindowText
 from querystem.language.tree import consume, node_span
 from querystem.query import Leg
-from results.window import UNBOUNDED
 
 MAX_REFERENCES = 8
 
@@ -35,12 +35,13 @@ Names = Callable[[], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a block in a text: the window that reaches it, whether that is its `own`, and
-    the queries that WITH names there."""
+    """The place of a block in a text: the window that reaches it, whether that is its `own`, the
+    queries that WITH names there, and, in an expression, the binder of the query `outer` to it."""
 
     frame: exp.Expr | None = None
     own: bool = False
     named: Mapping[str, NamedQuery] = field(default_factory=dict)
+    outer: Binder | None = None
 
     def within(self, node: exp.Expr) -> Place:
         """The place inside a query, which may have a window, and names by WITH, of its own."""
@@ -57,7 +58,7 @@ class Place:
         frame = node.args.get("frame")
         if frame is None:
             return replace(self, named=named)
-        return Place(frame, True, named)
+        return Place(frame, True, named, self.outer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +72,24 @@ class NamedQuery:
 @dataclass
 class TextBinding:
     """All that the parts of one text share: the streams, the parameters and where they are `used`,
-    the windows of the legs and over inner queries, in their order, and the ids of the nodes of
-    windows and of queries of WITH that were `reached`."""
+    the texts of windows by their numbers, how many `references` to streams there are, and the ids
+    of the nodes of windows and of queries of WITH that were `reached`."""
 
     lookup: Lookup
     names: Names | None
     parameters: Mapping[str, Type | None]
     used: dict[str, Span] = field(default_factory=dict)
-    legs: list[WindowText] = field(default_factory=list)
-    overs: list[WindowText] = field(default_factory=list)
+    windows: list[WindowText] = field(default_factory=list)
+    references: int = 0
     reached: set[int] = field(default_factory=set)
 
     def binder(self, scope: Scope) -> Binder:
         return Binder(scope, self.parameters, used=self.used)
+
+    def window(self, text: WindowText) -> DraftWindow:
+        """The window that a text will be read as."""
+        self.windows.append(text)
+        return DraftWindow(number=len(self.windows) - 1)
 
     def stream(self, table: exp.Expr) -> StreamSchema:
         """The stream that a reference names; raises UnknownStream."""
@@ -101,23 +107,34 @@ class TextBinding:
 
     def leg(self, table: exp.Expr, place: Place) -> tuple[Leg, StreamSchema]:
         """The leg of a reference to a stream; its window is read when parameters have values."""
+        consume(table, "this", "alias", "frame")
+        schema = self._counted(table)
+        own = table.args.get("frame")
+        frame = own if own is not None else place.frame
+        self.reached.add(id(frame))
+        window = self.window(window_text(frame, schema, node_span(table.this)))
+        return Leg(schema.name, TRUE, window, place.own or own is not None), schema
+
+    def looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
+        """The leg of a reference whose rows are looked up for items before it in FROM."""
         consume(table, "this", "alias", "frame", "version")
-        if (version := table.args.get("version")) is not None:
-            word = "AS OF" if version.args.get("table") is not None else "AS KNOWN AT"
-            raise NotYet(word, node_span(version), hint="join with the stream itself")
+        schema = self._counted(table)
+        as_of, beside = bind_lookup(table, schema, before)
+        text = WindowText(schema, (), node_span(table.this), beside=beside)
+        return Leg(schema.name, TRUE, self.window(text), True, as_of), schema
+
+    def _counted(self, table: exp.Expr) -> StreamSchema:
+        """The stream of a reference, of which there are not too many."""
         schema = self.stream(table)
-        if len(self.legs) == MAX_REFERENCES:
+        self.references += 1
+        if self.references > MAX_REFERENCES:
             raise BindProblem(
                 f"a query has at most {MAX_REFERENCES} references to streams",
                 node_span(table),
                 hint="register parts of it on their own",
                 reason="TOO_MANY_REFERENCES",
             )
-        own = table.args.get("frame")
-        frame = own if own is not None else place.frame
-        self.reached.add(id(frame))
-        self.legs.append(window_text(frame, schema, node_span(table.this)))
-        return Leg(schema.name, TRUE, UNBOUNDED, place.own or own is not None), schema
+        return schema
 
     def check_reached(self, node: exp.Expr) -> None:
         """Refuses the window of a query that no stream takes, and a name of WITH that is not

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from datastem.schema import StreamSchema
 from datastem.types import Type
 from querystem.expressions import ColumnRef
 from querystem.language.errors import BindProblem, Span, UnknownColumn
 from querystem.language.names import nearest, suggest, write_name
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeStream:
+    """A stream in FROM, and the number of its window."""
+
+    schema: StreamSchema
+    window: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +29,14 @@ class ScopeItem:
     types: Mapping[str, Type]
     shown: Sequence[str]
     prefix: str = ""
+    stream: ScopeStream | None = None
 
     def column(self, name: str) -> ColumnRef:
         return ColumnRef(self.prefix + name, self.types[name])
 
     def unknown(self, name: str, span: Span, hint: str = "") -> UnknownColumn:
         """The error for a column that the item does not have."""
-        if name == "row_id":
+        if name in ("ts", "row_id"):
             hint = f"rows of {self.name} have none: it is a query"
         hint = hint or suggest(name, self.types)
         return UnknownColumn(f"there is no column {name} in {self.name}", span, hint=hint)

@@ -8,22 +8,24 @@ that nothing else has; `Sources.resolved` puts the expression in its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP
-from querystem.expressions import Expression, Op
+from querystem.expressions import TRUE, ColumnRef, Expression, Op
 from querystem.language.bind import MAX_DEPTH, identifier
 from querystem.language.clauses import bind_condition, read_items
 from querystem.language.coerce import compare, need_type
+from querystem.language.drafts import is_limited
 from querystem.language.errors import (
     BindProblem,
     NotYet,
     Span,
     SyntaxProblem,
+    WindowProblem,
 )
 from querystem.language.functions import is_aggregate
 from querystem.language.literals import Typed
@@ -34,13 +36,32 @@ from querystem.language.references import (
     references,
     window_text,
 )
-from querystem.language.rewrite import Extent, extent_of, greatest_time, substituted
-from querystem.language.scope import Scope, ScopeItem
+from querystem.language.rewrite import (
+    Extent,
+    all_of,
+    extent_of,
+    greatest_time,
+    moved,
+    moved_name,
+    substituted,
+)
+from querystem.language.scope import Scope, ScopeItem, ScopeStream
 from querystem.language.tree import consume, is_query, node_span
-from querystem.query import From, Item, Query, SetOperation, item_column
-from results.window import UNBOUNDED
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Output,
+    Query,
+    SetOperation,
+    is_timed,
+    item_column,
+)
 
 MAX_NODES = 16_384
+# What may follow the FROM and WHERE of a query.
+CLAUSES = ("group", "having", "order", "limit", "offset", "frame", "ctes")
 
 
 class Sources:
@@ -83,11 +104,10 @@ class Sources:
 
     def scope(self, select: exp.Expr, place: Place) -> Scope:
         """The names of a FROM, whose items and conditions are taken; raises QueryError."""
-        scope = Scope(())
+        scope, start = Scope(()), _Start(len(self._items), len(self._conditions))
         for node, join in references(select):
-            if join is not None:
-                _check_kind(join)
-            item = self._item(node, place)
+            left = join is not None and _is_left(join)
+            item = self._item(node, place, scope, flat=not left)
             if any(other.name == item.name for other in scope.items):
                 raise BindProblem(
                     f"two items of FROM are named {item.name}",
@@ -98,50 +118,63 @@ class Sources:
             before = scope
             scope = Scope((*before.items, item), before.merged)
             if join is not None:
-                scope = self._joined(join, before, scope)
+                conditions, scope = self._joined(join, before, scope)
+                if left:
+                    scope = self._left_joined(start, all_of(conditions), scope)
+                else:
+                    self._conditions += conditions
         return scope
 
     # ---- items
 
-    def _item(self, node: exp.Expr, place: Place) -> ScopeItem:
+    def _item(self, node: exp.Expr, place: Place, before: Scope, flat: bool) -> ScopeItem:
+        """An item of FROM, after others; `flat` where a query may be flattened."""
         name, frame = item_name(node), node.args.get("frame")
         if isinstance(node, exp.Table):
             query = place.named.get(identifier(node.this))
             if query is None:
-                return self._leg(node, name, place)
+                return self._leg(node, name, place, before)
             consume(node, "this", "alias", "frame")
             self._text.reached.add(id(query.node))
-            return self._query(query.node.this, name, frame, query.place)
+            return self._query(query.node.this, name, frame, query.place, flat)
         consume(node, "this", "alias", "frame")
-        return self._query(node.this, name, frame, Place(None, True, place.named))
+        return self._query(node.this, name, frame, Place(None, True, place.named), flat)
 
-    def _leg(self, table: exp.Expr, name: str, place: Place) -> ScopeItem:
+    def _leg(self, table: exp.Expr, name: str, place: Place, before: Scope) -> ScopeItem:
         number = len(self._items)
-        leg, schema = self._text.leg(table, place)
+        if table.args.get("version") is None:
+            leg, schema = self._text.leg(table, place)
+        else:
+            leg, schema = self._text.looked_up(table, before)
         self._items.append(leg)
         shown = [column.name for column in schema.columns]
-        return ScopeItem(name, schema.types, shown, item_column(number, ""))
+        stream = ScopeStream(schema, len(self._text.windows) - 1)
+        return ScopeItem(name, schema.types, shown, item_column(number, ""), stream)
 
-    def _query(self, node: exp.Expr, name: str, frame: exp.Expr | None, place: Place) -> ScopeItem:
-        check_plain(node)
+    def _query(
+        self, node: exp.Expr, name: str, frame: exp.Expr | None, place: Place, flat: bool
+    ) -> ScopeItem:
         if isinstance(node, exp.Subquery):
-            item_of_inner = self._query(node.this, name, frame, place.within(node))
+            check_bracketed(node)
+            item_of_inner = self._query(node.this, name, frame, place.within(node), flat)
             self._text.check_reached(node)
             return item_of_inner
-        if frame is None and isinstance(node, exp.Select):
+        if flat and frame is None and isinstance(node, exp.Select) and _is_flat(node):
             return self._flatten(node, name, place.within(node))
         query = self._inner(node, place)
         item: Item = query
         if frame is not None:
+            _check_timed(query, frame)
             schema = StreamSchema(name, query.columns)
-            self._text.overs.append(window_text(frame, schema, node_span(frame)))
-            item = replace(query, over=UNBOUNDED)
-        elif isinstance(query.source, From) and isinstance(query.source.items[0], SetOperation):
-            item = query.source.items[0]
+            over = self._text.window(window_text(frame, schema, node_span(frame)))
+            item = replace(query, over=over)
+        elif (operation := whole_operation(query)) is not None:
+            item = operation
         number = len(self._items)
         self._items.append(item)
         types = {column.name: column.type for column in query.columns}
-        return ScopeItem(name, {"ts": TIMESTAMP, **types}, list(types), item_column(number, ""))
+        times = {"ts": TIMESTAMP} if query.timed else {}
+        return ScopeItem(name, {**times, **types}, list(types), item_column(number, ""))
 
     def _flatten(self, select: exp.Expr, name: str, place: Place) -> ScopeItem:
         consume(select, "expressions", "from_", "joins", "where", "frame", "ctes")
@@ -153,78 +186,136 @@ class Sources:
         where = bind_condition(select.args.get("where"), replace(binder, clause="WHERE"))
         self._conditions.append(self.resolved(where, span))
         types = {output: bound.type for output, bound in outputs.items()}
-        outputs = {"ts": greatest_time(range(start, len(self._items))), **outputs}
+        added = self._items[start:]
+        times = {"ts": greatest_time(added, start)} if all(map(is_timed, added)) else {}
+        outputs = {**times, **outputs}
         prefix = f"~{self._flattened}."
         self._flattened += 1
         extents = {prefix + one: extent_of(outputs[one], self._extents) for one in outputs}
         self._outputs |= {prefix + one: self.resolved(outputs[one], span) for one in outputs}
         self._extents |= extents
         self._text.check_reached(select)
-        return ScopeItem(name, {"ts": TIMESTAMP, **types}, list(types), prefix)
+        shown = dict.fromkeys(times, TIMESTAMP)
+        return ScopeItem(name, {**shown, **types}, list(types), prefix)
 
     # ---- joins
 
-    def _joined(self, join: exp.Expr, before: Scope, scope: Scope) -> Scope:
-        """The scope after a join, whose condition is taken."""
+    def _joined(
+        self, join: exp.Expr, before: Scope, scope: Scope
+    ) -> tuple[list[Expression], Scope]:
+        """The conditions of a join, and the scope after it."""
         consume(join, "this", "kind", "on", "using")
+        conditions = []
         if (on := join.args.get("on")) is not None:
             binder = replace(self._text.binder(scope), clause="ON")
-            self._conditions.append(self.resolved(binder.condition(on).node, node_span(on)))
+            conditions.append(self.resolved(binder.condition(on).node, node_span(on)))
         for column in join.args.get("using") or ():
-            scope = self._using(column, before, scope)
-        return scope
+            name, span = identifier(column), node_span(column)
+            left = before.column(name, span)
+            right = Scope(scope.items[-1:]).column(name, span)
+            equal = compare(Op.EQ, Typed(left, span), Typed(right, span), span)
+            conditions.append(self.resolved(equal.node, span))
+            first = before.merged.get(name) or next(i for i in before.items if name in i.types)
+            scope = Scope(scope.items, {**scope.merged, name: first})
+        return conditions, scope
 
-    def _using(self, column: exp.Expr, before: Scope, scope: Scope) -> Scope:
-        name, span, item = identifier(column), node_span(column), scope.items[-1]
-        left = before.column(name, span)
-        right = Scope((item,)).column(name, span)
-        equal = compare(Op.EQ, Typed(left, span), Typed(right, span), span)
-        self._conditions.append(self.resolved(equal.node, span))
-        first = before.merged.get(name) or next(i for i in before.items if name in i.types)
-        return Scope(scope.items, {**scope.merged, name: first})
+    def _left_joined(self, start: _Start, on: Expression, scope: Scope) -> Scope:
+        """The scope after a LEFT JOIN, whose left side is all the FROM has so far. Both sides, and
+        their conditions, become one item."""
+        *left, right = self._items[start.item :]
+        numbers = [str(number) for number in range(start.item, len(self._items))]
+        alone = {number: item_column(place, "") for place, number in enumerate(numbers)}
+        inside = {number: item_column(0, prefix) for number, prefix in alone.items()}
+        inside[numbers[-1]] = item_column(1, "")
+        outside = {number: item_column(start.item, prefix) for number, prefix in inside.items()}
+        conditions = [moved(one, alone) for one in self._conditions[start.condition :]]
+        left = [_moved_lookup(item, alone) for item in left]
+        right = _moved_lookup(right, inside)
+        joined = LeftJoin(From(tuple(left), all_of(conditions)), right, moved(on, inside))
+        self._items[start.item :] = [joined]
+        del self._conditions[start.condition :]
+        self._outputs = {name: moved(one, outside) for name, one in self._outputs.items()}
+        items = {
+            item.name: replace(item, prefix=moved_name(item.prefix, outside))
+            for item in scope.items
+        }
+        merged = {name: items[item.name] for name, item in scope.merged.items()}
+        return Scope(tuple(items.values()), merged)
 
 
-def _check_kind(join: exp.Expr) -> None:
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How many items and conditions there were before a FROM began."""
+
+    item: int
+    condition: int
+
+
+def _moved_lookup(item: Item, prefixes: Mapping[str, str]) -> Item:
+    """An item; where its rows are looked up, by other names of columns."""
+    if not isinstance(item, Leg) or item.as_of is None:
+        return item
+    as_of, row = item.as_of, item.as_of.row
+    row = None if row is None else moved(row, prefixes)
+    return replace(item, as_of=replace(as_of, instant=moved(as_of.instant, prefixes), row=row))
+
+
+def _is_left(join: exp.Expr) -> bool:
+    """Whether a join is a LEFT JOIN; raises SyntaxProblem for one that there is not."""
     kind = join.args.get("kind") or ""
-    if kind in ("", "INNER", "CROSS"):
-        return
-    if kind == "LEFT":
-        raise NotYet("LEFT JOIN", node_span(join), hint="JOIN keeps the rows that have a partner")
-    raise SyntaxProblem(
-        f"there is no {kind} JOIN",
-        node_span(join),
-        hint="JOIN keeps the rows that have a partner",
-        reason="NOT_SUPPORTED",
-    )
+    if kind in ("RIGHT", "FULL"):
+        raise SyntaxProblem(
+            f"there is no {kind} JOIN",
+            node_span(join),
+            hint="LEFT JOIN keeps all rows of the left side",
+            reason="NOT_SUPPORTED",
+        )
+    return bool(kind == "LEFT")
 
 
-_GROUPED = "register the inner query on its own; joins and UNION ALL may stand inside a query"
-
-
-def check_plain(node: exp.Expr) -> None:
-    """Raises NotYet for a query inside another that does more than select, project and join, and
-    UNION ALL of such."""
-    for clause, word in _LATER.items():
+def check_bracketed(node: exp.Expr) -> None:
+    """Refuses anything but a window after a query in parentheses."""
+    consume(node, "this", "alias", *CLAUSES)
+    for clause in ("order", "limit", "offset"):
         if (found := node.args.get(clause)) is not None:
-            raise NotYet(f"{word} of a query inside a query", node_span(found), hint=_GROUPED)
-    if isinstance(node, exp.Select):
-        if (distinct := node.args.get("distinct")) is not None:
-            raise NotYet("DISTINCT of a query inside a query", node_span(distinct), hint=_GROUPED)
-        aggregate = next((part for out in node.expressions for part in _aggregates(out)), None)
-        if aggregate is not None:
             raise NotYet(
-                "an aggregate of a query inside a query", node_span(aggregate), hint=_GROUPED
+                "a clause after a query in parentheses",
+                node_span(found),
+                hint="write it inside, or leave the parentheses out",
             )
 
 
-_LATER = {
-    "group": "GROUP BY",
-    "having": "HAVING",
-    "order": "ORDER BY",
-    "limit": "LIMIT",
-    "offset": "OFFSET",
-}
+def _is_flat(select: exp.Expr) -> bool:
+    """Tells whether a SELECT does nothing but select, project and join."""
+    if any(select.args.get(clause) is not None for clause in _MORE):
+        return False
+    parts = [*select.expressions, *filter(None, [select.args.get("where")])]
+    found = (node for part in parts for node in part.walk(prune=is_query))
+    return not any(is_query(node) or is_aggregate(node) for node in found)
 
 
-def _aggregates(node: exp.Expr) -> Iterable[exp.Expr]:
-    return filter(is_aggregate, node.walk(prune=is_query))
+_MORE = ("distinct", "group", "having", "order", "limit", "offset")
+
+
+def _check_timed(query: Query, frame: exp.Expr) -> None:
+    if not query.timed:
+        raise WindowProblem(
+            "a window bounds the ts of rows, and those of this query have none",
+            node_span(frame),
+            hint="write the window inside the query; groups have no ts, nor have rows of DISTINCT,"
+            " LIMIT, UNION, INTERSECT and EXCEPT",
+        )
+
+
+def whole_operation(query: Query) -> SetOperation | None:
+    """The set operation that a query inside another is, without order or limits; else None."""
+    source = query.source
+    if is_limited(query) or query.grouping is not None or query.distinct:
+        return None
+    if not isinstance(source, From) or len(source.items) > 1 or source.subqueries:
+        return None
+    (item,) = source.items
+    if not isinstance(item, SetOperation) or source.on != TRUE:
+        return None
+    shown = tuple(Output(c.name, ColumnRef(item_column(0, c.name), c.type)) for c in item.columns)
+    return item if shown == query.outputs else None

@@ -4,7 +4,7 @@ every `:name` in them, a number or an instant, has its value."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -14,10 +14,16 @@ from sqlglot.tokenizer_core import Token, TokenType
 from datastem.instants import format_instant, to_micros
 from datastem.schema import StreamSchema
 from querystem.expressions import Literal
+from querystem.language.drafts import DraftWindow
 from querystem.language.durations import read_duration
 from querystem.language.errors import RefreshProblem, Span, TypeProblem
 from querystem.language.scan import TokenReader, span_of
-from querystem.language.window_checks import check_clocks, check_over, check_retention
+from querystem.language.window_checks import (
+    check_clocks,
+    check_over,
+    check_retention,
+    check_versions,
+)
 from querystem.language.windows import read_window
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation
 from querystem.refresh import RefreshEvery
@@ -28,12 +34,14 @@ from results.window import UNBOUNDED, Window
 class WindowText:
     """The window of a reference to a stream, or over a query in FROM, as its tokens; there are none
     where it has no window. `place` is that of the reference. A window that is written WINDOW(…)
-    ends at `end`."""
+    ends at `end`. A reference whose rows are looked up has none: they are for the rows of the one
+    `beside` it, whose window has that number."""
 
     schema: StreamSchema
     tokens: Sequence[Token]
     place: Span
     end: int | None = None
+    beside: int | None = None
 
     def read(self, end: int, literals: Mapping[str, Literal]) -> Window:
         """The window, in a text of length `end`; raises QueryError."""
@@ -47,11 +55,10 @@ class WindowText:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The windows of a text of length `end`, of its `legs` and over the queries in its FROM, and
-    its REFRESH; `names` says where their parameters stand."""
+    """The windows of a text of length `end`, of its references to streams and over the queries in
+    its FROM, and its REFRESH; `names` says where their parameters stand."""
 
-    legs: Sequence[WindowText]
-    overs: Sequence[WindowText]
+    windows: Sequence[WindowText]
     period: Sequence[Token]
     refresh: Span | None
     end: int
@@ -60,40 +67,39 @@ class Tail:
     @classmethod
     def of(
         cls,
-        legs: Sequence[WindowText],
-        overs: Sequence[WindowText],
+        windows: Sequence[WindowText],
         period: Sequence[Token],
         refresh: Span | None,
         end: int,
     ) -> Tail:
         names: dict[str, Span] = {}
-        for tokens in [*(text.tokens for text in (*legs, *overs)), period]:
+        for tokens in [*(text.tokens for text in windows), period]:
             for colon, name in zip(tokens, tokens[1:], strict=False):
                 if _is_parameter(colon, name):
                     names.setdefault(name.text, span_of(colon).to(span_of(name)))
-        return cls(legs, overs, period, refresh, end, names)
+        return cls(windows, period, refresh, end, names)
 
     def fill(self, query: Query, literals: Mapping[str, Literal]) -> Query:
         """The query with its windows and its period, given values for their parameters; raises
         QueryError."""
-        windows = [text.read(self.end, literals) for text in self.legs]
         if self.period:
             period = read_period(_filled(self.period, literals), self.end)
             query = replace(query, refresh=RefreshEvery(period))
-        for text, window in zip(self.legs, windows, strict=True):
-            if (span := self._span(text)) is not None:
+        windows = [text.read(self.end, literals) for text in self.windows]
+        legs = [_number(leg.window) for leg in query.legs]
+        for number, (text, window) in enumerate(zip(self.windows, windows, strict=True)):
+            if number not in legs:
+                check_over(window, text.place)
+            elif (span := self._span(text)) is not None:
                 check_retention(window, text.schema, span, query.period)
-        if any(window != UNBOUNDED for window in windows):
-            ahead = iter(windows)
-            query = query.with_legs(lambda leg: replace(leg, window=next(ahead)))
-        if len(windows) == 1 and not self.overs:
-            return query
-        overs = [text.read(self.end, literals) for text in self.overs]
-        for text, window in zip(self.overs, overs, strict=True):
-            check_over(window, text.place)
-        query = _with_overs(query, iter(overs))
-        places = [text.place for text in self.legs]
-        check_clocks([text.schema for text in self.legs], query.moving, places)
+            if text.beside is not None:
+                check_versions(windows[text.beside], text.schema, text.place)
+        query = with_windows(query, lambda draft: windows[_number(draft)])
+        if len(windows) > 1:
+            texts = [self.windows[number] for number in legs]
+            check_clocks(
+                [text.schema for text in texts], query.moving, [one.place for one in texts]
+            )
         return query
 
     def _span(self, text: WindowText) -> Span | None:
@@ -106,33 +112,43 @@ class Tail:
         return spans[0].to(spans[-1])
 
 
-def _with_overs(query: Query, windows: Iterator[Window]) -> Query:
-    """The query with the windows over its inner queries; those inside a query come before its
-    own."""
-    if isinstance(query.source, From):
-        query = replace(query, source=_from_with_overs(query.source, windows))
-    return query if query.over is None else replace(query, over=next(windows))
+def _number(window: Window) -> int:
+    assert isinstance(window, DraftWindow), "windows are read once"
+    return window.number
 
 
-def _from_with_overs(source: From, windows: Iterator[Window]) -> From:
-    items = tuple(_item_with_overs(item, windows) for item in source.items)
+def with_windows(query: Query, change: Callable[[Window], Window]) -> Query:
+    """The query with all its windows changed, those over inner queries too."""
+    over = None if query.over is None else change(query.over)
+    source = query.source
+    if isinstance(source, Leg):
+        return replace(query, source=_leg_with_window(source, change), over=over)
+    return replace(query, source=_from_with_windows(source, change), over=over)
+
+
+def _leg_with_window(leg: Leg, change: Callable[[Window], Window]) -> Leg:
+    return replace(leg, window=change(leg.window))
+
+
+def _from_with_windows(source: From, change: Callable[[Window], Window]) -> From:
+    items = tuple(_item_with_windows(item, change) for item in source.items)
     subqueries = tuple(
-        replace(one, query=_with_overs(one.query, windows)) for one in source.subqueries
+        replace(one, query=with_windows(one.query, change)) for one in source.subqueries
     )
     return replace(source, items=items, subqueries=subqueries)
 
 
-def _item_with_overs(item: Item, windows: Iterator[Window]) -> Item:
+def _item_with_windows(item: Item, change: Callable[[Window], Window]) -> Item:
     match item:
         case Leg():
-            return item
+            return _leg_with_window(item, change)
         case Query():
-            return _with_overs(item, windows)
+            return with_windows(item, change)
         case SetOperation(_, queries):
-            return replace(item, queries=tuple(_with_overs(one, windows) for one in queries))
+            return replace(item, queries=tuple(with_windows(one, change) for one in queries))
         case LeftJoin(left, right):
-            left = _from_with_overs(left, windows)
-            return replace(item, left=left, right=_item_with_overs(right, windows))
+            left = _from_with_windows(left, change)
+            return replace(item, left=left, right=_item_with_windows(right, change))
 
 
 def _is_parameter(colon: Token, name: Token) -> bool:

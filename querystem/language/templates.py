@@ -12,8 +12,8 @@ from typing import Any
 
 from datastem.schema import Column
 from datastem.types import TEXT, Kind, Type
-from querystem.expressions import Literal, Parameter, Scalar
-from querystem.language.clauses import Count, count_of
+from querystem.expressions import Literal, Scalar
+from querystem.language.drafts import LimitedQuery
 from querystem.language.errors import Span, UnknownParameter, located
 from querystem.language.filling import Filler, clauses_filler, expression_filler
 from querystem.language.literals import decimal_literal, infer, scalar
@@ -137,7 +137,7 @@ def bind_template(
     with located(text):
         draft = bind_select(parsed, len(text), lookup, parameter_types, names)
         if not parameter_types:
-            query = pushed_down(_complete(draft))
+            query = pushed_down(draft.tail.fill(draft.query, {}))
             return Template(text, query, {}, {}, lambda _: query, None)
         beside_where = _beside_where(draft)
         fill = _query_filler(draft) if beside_where is None else _where_filler(beside_where)
@@ -175,19 +175,10 @@ def _beside_where(draft: BoundSelect) -> Query | None:
     parameter."""
     if not isinstance(draft.query.source, Leg):
         return None
-    if draft.tail.names or any(isinstance(one, Parameter) for one in (draft.limit, draft.offset)):
+    if draft.tail.names or isinstance(draft.query, LimitedQuery):
         return None
-    query = _complete(draft)
-    return None if '["par",' in query.form else query
-
-
-def _complete(draft: BoundSelect) -> Query:
-    """The query with its LIMIT, OFFSET, windows and REFRESH, which hold no parameters."""
     query = draft.tail.fill(draft.query, {})
-    if draft.limit is None and draft.offset is None:
-        return query
-    limit = _count_filler(draft.limit, "LIMIT", draft)({})
-    return replace(query, limit=limit, offset=_count_filler(draft.offset, "OFFSET", draft)({}) or 0)
+    return None if '["par",' in query.form else query
 
 
 def _where_filler(query: Query) -> Filler[Query]:
@@ -199,20 +190,9 @@ def _query_filler(draft: BoundSelect) -> Filler[Query]:
     """Windows are read before conditions are pushed down: they tell how far."""
     tail = draft.tail
     clauses = clauses_filler(draft.query if tail.names else tail.fill(draft.query, {}))
-    limit = _count_filler(draft.limit, "LIMIT", draft)
-    offset = _count_filler(draft.offset, "OFFSET", draft)
 
     def fill(literals: Mapping[str, Literal]) -> Query:
-        filled = replace(clauses(literals), limit=limit(literals), offset=offset(literals) or 0)
+        filled = clauses(literals)
         return pushed_down(tail.fill(filled, literals) if tail.names else filled)
 
     return fill
-
-
-def _count_filler(count: Count | None, word: str, draft: BoundSelect) -> Filler[int | None]:
-    if isinstance(count, Parameter):
-        name, place = count.name, draft.places[count.name]
-        return lambda literals: count_of(literals[name], word, place)
-    number = None if count is None else count.value
-    assert number is None or isinstance(number, int)
-    return lambda _: number

@@ -83,3 +83,21 @@ def _step_hint(limit: str) -> str:
         f"RANGE, SLIDE and REFRESH EVERY together must not exceed {limit}: SLIDE and REFRESH set"
         " the window back"
     )
+
+
+def check_versions(window: Window, schema: StreamSchema, span: Span) -> None:
+    """Refuses to look up rows of a keyed stream for rows in a window that may be older than the
+    versions it keeps."""
+    if schema.retain is None:
+        return
+    begin = window.begin if isinstance(window, TimeWindow) else None
+    relative = begin is not None and begin.relative
+    behind = window.slide - 1 if isinstance(window, TimeWindow) and window.slide else 0
+    if begin is None or not relative or begin.offset - behind <= -schema.retain:
+        raise WindowProblem(
+            f"{schema.name} keeps an ended row for {write_duration(schema.retain)}, and rows are"
+            " looked up for older ones",
+            span,
+            hint="give the rows that they are looked up for a shorter window, or leave RETAIN out",
+            reason="WINDOW_PAST_RETENTION",
+        )

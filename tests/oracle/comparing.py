@@ -24,3 +24,12 @@ def difference(expected: Sequence[Values], got: Sequence[Values]) -> str:
         if not all(same(left, right) for left, right in zip(wanted, found, strict=True)):
             return f"row {place} is {found} instead of {wanted}"
     return ""
+
+
+def in_any_order(rows: Sequence[Values]) -> list[Values]:
+    """The rows in an order of their own: equal for answers that differ in their order alone."""
+    return sorted(rows, key=lambda row: [repr(_plain(value)) for value in row])
+
+
+def _plain(value: Any) -> Any:
+    return value + 0.0 if isinstance(value, float) else value

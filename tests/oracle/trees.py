@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from querystem.expressions import Call, Expression, Op, Scalar, columns_of
+from querystem.expressions import Call, ColumnRef, Expression, Op, Scalar, columns_of
 from querystem.query import (
+    AsOf,
     From,
     Item,
     LeftJoin,
@@ -88,8 +89,8 @@ class _Snapshot:
         conditions = _as_soon_as_possible(source)
         made = [Found({}, None, ())]
         for number, item in enumerate(source.items):
-            rows = self._item(item)
-            pairs = (_beside(left, right, number) for left in made for right in rows)
+            rows = self._rows_for(item)
+            pairs = (_beside(left, right, number) for left in made for right in rows(left))
             made = [pair for pair in pairs if _all_true(conditions[number], pair.columns)]
         for number, subquery in enumerate(source.subqueries):
             inner = [found.columns for found in self._query(subquery.query)]
@@ -99,6 +100,29 @@ class _Snapshot:
                 for found, value in zip(made, values, strict=True)
             ]
         return [found for found in made if evaluate_row(source.where, found.columns) is True]
+
+    def _rows_for(self, item: Item) -> Callable[[Found], list[Found]]:
+        """The rows of an item that go with a combination of those before: all, or one that is
+        looked up."""
+        if isinstance(item, Leg) and item.as_of is not None:
+            as_of = item.as_of
+            return lambda before: self._looked_up(item, as_of, before.columns)
+        rows = self._item(item)
+        return lambda _: rows
+
+    def _looked_up(self, leg: Leg, as_of: AsOf, before: Row) -> list[Found]:
+        known, keys = self.streams[leg.stream], [evaluate_row(key, before) for key in as_of.keys]
+        rows, instant = known.seen, before[_name(as_of.instant)]
+        if instant is None:
+            return []
+        if as_of.row is not None:
+            others = self.streams[as_of.stream].rows
+            (other,) = [row for row in others if row["row_id"] == before[_name(as_of.row)]]
+            rows = [row for row in rows if row["position"] <= other["position"]]
+        current = Keyed(known.schema.key).current(rows, instant)
+        found = [row for row in current if [row[name] for name in known.schema.key] == keys]
+        chosen = [row for row in found if evaluate_row(leg.where, row) is True]
+        return [Found(row, row["ts"], (row["row_id"],)) for row in chosen]
 
     def _item(self, item: Item) -> list[Found]:
         match item:
@@ -117,16 +141,21 @@ class _Snapshot:
 
     def _left_join(self, item: LeftJoin) -> list[Found]:
         """All pairs for which the condition is true; a left row without one stands alone."""
-        right = self._item(item.right)
+        right, nobody = self._rows_for(item.right), Found(self._nulls(item.right), None, (-1,))
         made = []
         for one in self._from(item.left):
             first = _beside(Found({}, None, ()), one, 0)
-            pairs = [_beside(first, other, 1) for other in right]
+            pairs = [_beside(first, other, 1) for other in right(first)]
             found = [pair for pair in pairs if evaluate_row(item.on, pair.columns) is True]
-            made += found or [
-                replace(first, columns=_NullsElse(first.columns), parts=(*first.parts, -1))
-            ]
+            made += found or [_beside(first, nobody, 1)]
         return made
+
+    def _nulls(self, item: Item) -> Row:
+        """NULL for each column of an item."""
+        if isinstance(item, Leg):
+            return dict.fromkeys(self.streams[item.stream].schema.types)
+        assert isinstance(item, Query | SetOperation)
+        return dict.fromkeys(column.name for column in item.columns)
 
     def _union_all(self, queries: Sequence[Query]) -> list[Found]:
         """The columns have the names that the first branch gives them."""
@@ -166,11 +195,9 @@ class _Snapshot:
         return [rows[moment["row_id"]] for moment in inside]
 
 
-class _NullsElse(dict[str, Any]):
-    """Columns of a row, and NULL for every other name."""
-
-    def __missing__(self, name: str) -> None:
-        return None
+def _name(column: Expression) -> str:
+    assert isinstance(column, ColumnRef)
+    return column.name
 
 
 def rows_in_window(window: Window, known: Known, times: Clocks) -> list[Row]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from datastem.arrays import Int64s
 from querystem.combine import Combining, leg_reads
 from querystem.evaluate import answer_of, matching_rows, rows_in_window
 from querystem.query import Leg, Query
@@ -24,11 +28,48 @@ def pure_answer(query: Query, world: World) -> list[Values]:
     times = world.clocks(query)
     legs = [
         _leg_rows(leg, world.streams[leg.stream], times, reads)
+        if leg.as_of is None
+        else KnownVersions(leg, world.streams[leg.stream], world.streams.get(leg.as_of.stream))
         for leg, reads in zip(query.legs, leg_reads(query), strict=True)
     ]
     now = 0 if times.now is None else times.now
     rows = Combining(now, MOST_PAIRS, []).source_rows(query, legs)
     return [tuple(row.values()) for row in answer_of(query, [rows]).to_pylist()]
+
+
+@dataclass(frozen=True)
+class KnownVersions:
+    """The rows that a keyed stream had, looked up one by one; `other` has the rows whose positions
+    say what was known."""
+
+    leg: Leg
+    known: Known
+    other: Known | None
+
+    def find(self, keys: Sequence[pa.Array], instants: Int64s, rows: Int64s | None) -> Int64s:
+        asked = zip(*(key.to_pylist() for key in keys), strict=True)
+        before = [None] * len(instants) if rows is None else rows.tolist()
+        found = [
+            self._find(list(key), instant, row)
+            for key, instant, row in zip(asked, instants.tolist(), before, strict=True)
+        ]
+        return np.array(found, np.int64)
+
+    def _find(self, key: list[Any], instant: int, row: int | None) -> int:
+        rows = self.known.seen
+        if row is not None and self.other is not None:
+            position = self.other.rows[row]["position"]
+            rows = [one for one in rows if one["position"] <= position]
+        names = self.known.schema.key
+        current = Keyed(names).current(rows, instant)
+        return next((r["row_id"] for r in current if [r[n] for n in names] == key), -1)
+
+    def rows(self, ids: Int64s, reads: frozenset[str]) -> pa.RecordBatch:
+        chosen = [row for row in self.known.rows if row["row_id"] in set(ids.tolist())]
+        batch = to_batch(self.known.schema, sorted(chosen, key=lambda row: row["row_id"]))
+        found = pa.concat_batches(matching_rows(self.leg.where, [batch]))
+        wanted = reads | {"ts", "row_id"}
+        return found.select([name for name in found.schema.names if name in wanted])
 
 
 def _leg_rows(leg: Leg, known: Known, times: Clocks, reads: Collection[str]) -> pa.RecordBatch:

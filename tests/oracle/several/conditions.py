@@ -93,10 +93,12 @@ class Expressions:
         left, right = (self.condition(columns, depth - 1) for _ in range(2))
         return self.chance.pick([f"{left} AND {right}", f"({left} OR {right})", f"NOT ({left})"])
 
-    def aggregate(self, columns: Columns) -> str:
+    def aggregate(self, columns: Columns, exact: bool) -> str:
+        """An aggregate; with `exact` one that does not go by the order of rows."""
         name, number = self.chance.pick([*columns]), self.column(columns, [BIGINT])
         choices = ["count(*)", f"count({name})", f"count(DISTINCT {name})", f"min({name})"]
-        choices += [f"max({name})", f"first({name})", f"last({name})"]
+        choices += [f"max({name})"]
+        choices += [] if exact else [f"first({name})", f"last({name})"]
         if number is not None:
             choices += [f"sum({number})", f"sum({number})"]
         return self.chance.pick(choices)

@@ -6,14 +6,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from datastem.schema import StreamSchema
-from datastem.types import TIMESTAMP, Type
+from datastem.types import BIGINT, TIMESTAMP, Type
 from tests.oracle.several.chance import Chance
 from tests.oracle.several.conditions import Columns, Expressions
-from tests.oracle.several.texts import Block, Inner, Part, Reference, Shown, Sorted, Whole
+from tests.oracle.several.texts import (
+    AskedQuery,
+    Block,
+    Inner,
+    Part,
+    Reference,
+    Shown,
+    Sorted,
+    Whole,
+)
 from tests.oracle.several.windows import any_window, range_window
 from tests.oracle.written import WrittenWindow
 
 _MOST_REFERENCES = 6
+_SIGNS = ("=", "<>", "<", "<=", ">", ">=")
+_BY_VALUE = (
+    "UNION",
+    "UNION ALL",
+    "INTERSECT",
+    "INTERSECT ALL",
+    "INTERSECT ALL",
+    "EXCEPT",
+    "EXCEPT ALL",
+    "EXCEPT ALL",
+)
 
 
 def written(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) -> Whole:
@@ -35,17 +55,44 @@ class _Writer:
     def whole(self) -> Whole:
         named = self._inner(depth=0) if self._chance.one_in(5) else None
         if named is None and self._chance.one_in(5):
-            return self._finished(self._union(depth=1), ())
+            return self._finished(self._united(depth=1), ())
         block, columns = self._source(depth=1, named=named, least=2)
-        query = Whole((block,), self._common([block]), names=(("w", named),) if named else ())
+        query = Whole((block,), (), self._common([block]), names=(("w", named),) if named else ())
+        if named is None and self._chance.one_in(6):
+            query, columns = self._with_lookup(query, columns)
+            (block,) = query.blocks
         if self._chance.one_in(3):
-            return self._finished(self._grouped(query, columns), ())
+            exact = not block.parts_timed
+            return self._finished(self._grouped(query, columns, exact), ())
         outputs, distinct = self._outputs(columns), self._chance.one_in(5)
         block = replace(block, outputs=outputs, distinct=distinct)
         return self._finished(replace(query, blocks=(block,)), () if distinct else tuple(columns))
 
-    def _union(self, depth: int) -> Whole:
-        """UNION ALL of blocks whose outputs have the same types.
+    def _with_lookup(self, query: Whole, columns: Columns) -> tuple[Whole, Columns]:
+        """With rows of a keyed stream as of those of another, where there are two such streams."""
+        (block,) = query.blocks
+        parts = [part for part in block.parts if isinstance(part, Reference)]
+        pairs = [
+            (part, stream)
+            for part in parts
+            for stream in self._schemas
+            if stream.key and stream.retain is None
+            if (stream.ordered_by is None) == (part.stream.ordered_by is None)
+        ]
+        if not pairs:
+            return query, columns
+        other, stream = self._chance.pick(pairs)
+        part = Reference(stream, self._alias(), None, of=other.alias)
+        own = _columns(part)
+        condition = f"{part.alias}.k = {self._say.value(columns, BIGINT)}"
+        while self._chance.one_in(3):
+            condition = f"{condition} AND {self._say.between(columns, own)}"
+        link = self._chance.pick([" JOIN", " LEFT JOIN"]), f"ON {condition}"
+        block = replace(block, parts=(*block.parts, part), links=(*block.links, link))
+        return replace(query, blocks=(block,), exact=False), {**columns, **own}
+
+    def _united(self, depth: int) -> Whole:
+        """Set operations on blocks whose outputs have the same types.
 
         A window after the last block is that of all; other blocks may have their own.
         """
@@ -56,20 +103,28 @@ class _Writer:
             values = [self._say.value(columns, type_) for type_ in types]
             names = [f"{letter}{place}" for place in range(len(types))]
             outputs = tuple(Shown(*one) for one in zip(values, names, types, strict=True))
-            blocks.append(replace(block, outputs=outputs))
+            blocks.append(replace(block, outputs=outputs, distinct=self._chance.one_in(6)))
         blocks = [
             replace(block, window=self._common([block]), in_parentheses=self._chance.one_in(3))
             for block in blocks[:-1]
         ] + blocks[-1:]
-        return Whole(tuple(blocks), self._common(blocks))
+        by_value = self._chance.one_in(2)
+        operators = tuple(
+            self._chance.pick(_BY_VALUE) if by_value else "UNION ALL" for _ in blocks[1:]
+        )
+        return Whole(tuple(blocks), operators, self._common(blocks))
 
     def _inner(self, depth: int) -> Whole:
-        """A selection, a projection, a join, or a UNION ALL."""
+        """A query inside another, of any kind."""
         if depth and self._chance.one_in(3):
-            return self._union(depth)
+            return self._united(depth)
         block, columns = self._source(depth, most=2)
-        block = replace(block, outputs=self._outputs(columns))
-        return Whole((block,), self._common([block]))
+        query = Whole((block,), (), self._common([block]))
+        if self._chance.one_in(5):
+            return self._grouped(query, columns, exact=True)
+        block = replace(block, outputs=self._outputs(columns), distinct=self._chance.one_in(6))
+        query = replace(query, blocks=(block,))
+        return self._cut(query, []) if self._chance.one_in(6) else query
 
     def _finished(self, query: Whole, columns: Sequence[str]) -> Whole:
         """With ORDER BY outputs or columns, LIMIT and OFFSET, or without."""
@@ -81,6 +136,17 @@ class _Writer:
             keys.append(Sorted(name, self._chance.one_in(2), self._chance.one_in(2)))
         if not self._chance.one_in(4):
             return replace(query, order_by=tuple(keys))
+        return self._cut(query, keys)
+
+    def _cut(self, query: Whole, keys: list[Sorted]) -> Whole:
+        """With a limit. Where the order is not told, or nobody tells it, it is by all outputs."""
+        if not keys or not query.settled:
+            named = [key.text for key in keys]
+            keys = keys + [
+                Sorted(one.name, self._chance.one_in(2), self._chance.one_in(2))
+                for one in query.outputs
+                if one.name not in named
+            ]
         limit, offset = self._chance.number(0, 5), self._chance.number(0, 2)
         return replace(query, order_by=tuple(keys), limit=limit, offset=offset)
 
@@ -91,9 +157,9 @@ class _Writer:
     ) -> tuple[Block, Columns]:
         parts = [self._part(depth) for _ in range(self._chance.number(least, most))]
         if named is not None:
-            parts[0] = Inner(named, self._alias(), self._over(), "w")
-            if self._chance.one_in(3):
-                parts.append(Inner(named, self._alias(), self._over(), "w"))
+            for place in range(self._chance.number(1, 2)):
+                over = self._over() if named.timed else None
+                parts[place : place + 1] = [Inner(named, self._alias(), over, "w")]
         columns = since_comma = _columns(parts[0])
         links = []
         for part in parts[1:]:
@@ -102,11 +168,56 @@ class _Writer:
             since_comma = own if links[-1][0] == "," else since_comma | own
             columns = columns | own
         where = self._say.condition(columns, 2) if self._chance.one_in(2) else ""
-        return Block(tuple(parts), tuple(links), (), where), columns
+        where = f"({where})" if where else ""
+        asked = (self._asked(columns),) if self._may_ask(depth) else ()
+        return Block(tuple(parts), tuple(links), (), where, asked), columns
+
+    # ---- queries inside expressions
+
+    def _may_ask(self, depth: int) -> bool:
+        return bool(depth) and self._references < _MOST_REFERENCES and self._chance.one_in(4)
+
+    def _asked(self, outer: Columns) -> AskedQuery:
+        """A condition with a query, which may name columns of the rows it is about."""
+        name = self._chance.pick([*outer])
+        block, columns = self._source(0, most=2)
+        if self._chance.one_in(3):
+            return self._scalar(name, outer, block, columns)
+        if self._chance.one_in(2):
+            related = self._say.between(outer, columns)
+            block = replace(block, where=f"{block.where} AND {related}" if block.where else related)
+        value = self._say.value(columns, outer[name], 0)
+        query = self._windowed(replace(block, outputs=(Shown(value, "q0", outer[name]),)))
+        sign, word = self._chance.pick(_SIGNS), self._chance.pick(["ALL", "ANY", "SOME"])
+        forms = ["EXISTS ({})", "NOT EXISTS ({})", f"{name} IN ({{}})", f"{name} NOT IN ({{}})"]
+        forms += [f"{name} {sign} {word} ({{}})"] * 3
+        text = self._chance.pick(forms)
+        if self._chance.one_in(3):
+            text = f"({text} OR {self._say.local(outer)})"
+        return AskedQuery(text, query)
+
+    def _scalar(self, name: str, outer: Columns, block: Block, columns: Columns) -> AskedQuery:
+        """A comparison with an aggregate, over all rows or those with an equal column."""
+        one = self._chance.pick([*outer])
+        other = self._say.column(columns, [outer[one]])
+        if other is not None and self._chance.one_in(2):
+            related = f"{one} = {other}"
+            block = replace(block, where=f"{block.where} AND {related}" if block.where else related)
+        function = self._chance.pick(["min", "max"])
+        value = f"{function}({self._say.value(columns, outer[name], 0)})"
+        text = f"{name} {self._chance.pick(_SIGNS)} ({{}})"
+        if self._chance.one_in(3):
+            value, text = "count(*)", f"({{}}) {self._chance.pick(_SIGNS)} 1"
+        query = self._windowed(replace(block, outputs=(Shown(value, "q0", None, True),)))
+        return AskedQuery(text, query)
+
+    def _windowed(self, block: Block) -> Whole:
+        return Whole((block,), (), self._common([block]))
 
     def _part(self, depth: int) -> Part:
         if depth and self._references < _MOST_REFERENCES and self._chance.one_in(4):
-            return Inner(self._inner(depth - 1), self._alias(), self._over())
+            query = self._inner(depth - 1)
+            return Inner(query, self._alias(), self._over() if query.timed else None)
         self._references += 1
         schema = self._chance.pick(self._schemas)
         window = any_window(self._chance, schema, self._origin) if self._chance.one_in(2) else None
@@ -120,7 +231,12 @@ class _Writer:
         condition = self._say.between(before, own)
         while self._chance.one_in(3):
             condition = f"{condition} AND {self._say.between(before, own)}"
-        return self._chance.pick([" JOIN", " INNER JOIN"]), f"ON {condition}"
+        if not self._chance.one_in(3):
+            return self._chance.pick([" JOIN", " INNER JOIN"]), f"ON {condition}"
+        while self._chance.one_in(3):
+            side = self._chance.pick([before, own])
+            condition = f"{condition} AND {self._say.local(side)}"
+        return self._chance.pick([" LEFT JOIN", " LEFT OUTER JOIN"]), f"ON {condition}"
 
     def _alias(self) -> str:
         self._aliases += 1
@@ -147,16 +263,24 @@ class _Writer:
         values = [self._say.value(columns, type_) for type_ in types]
         return tuple(Shown(*one) for one in zip(values, names, types, strict=True))
 
-    def _grouped(self, query: Whole, columns: Columns) -> Whole:
+    def _grouped(self, query: Whole, columns: Columns, exact: bool) -> Whole:
+        """With `exact` no aggregate goes by the order of rows."""
         chosen = [self._chance.pick([*columns]) for _ in range(self._chance.number(0, 2))]
         keys = [self._say.value(columns, columns[name]) for name in chosen]
-        found = [self._say.aggregate(columns) for _ in range(self._chance.number(1, 2))]
-        shown = tuple(Shown(text, f"o{place}") for place, text in enumerate([*keys, *found]))
+        shown = [
+            Shown(text, f"o{place}", columns[name])
+            for place, (text, name) in enumerate(zip(keys, chosen, strict=True))
+        ]
+        found = [self._say.aggregate(columns, exact) for _ in range(self._chance.number(1, 2))]
+        shown += [
+            Shown(text, f"a{place}", BIGINT if text.startswith("count") else None, True)
+            for place, text in enumerate(["count(*)", *found] if exact else found)
+        ]
         having = f"count(*) > {self._chance.number(0, 2)}" if self._chance.one_in(3) else ""
         (block,) = query.blocks
-        block = replace(block, outputs=shown, group_by=tuple(keys), having=having)
+        block = replace(block, outputs=tuple(shown), group_by=tuple(keys), having=having)
         exact = not any(one.startswith(("first", "last")) for one in found)
-        return replace(query, blocks=(block,), exact=exact)
+        return replace(query, blocks=(block,), exact=exact and query.exact)
 
 
 def _columns(part: Part) -> dict[str, Type]:
@@ -165,5 +289,5 @@ def _columns(part: Part) -> dict[str, Type]:
         own = dict(part.stream.types)
     else:
         own = {one.name: one.type for one in part.query.outputs if one.type is not None}
-        own["ts"] = TIMESTAMP
+        own |= {"ts": TIMESTAMP} if part.query.timed else {}
     return {f"{part.alias}.{name}": type_ for name, type_ in own.items()}

@@ -8,7 +8,7 @@ as a column.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from datastem.schema import StreamSchema
 from datastem.types import Type
@@ -19,12 +19,14 @@ from tests.oracle.written import WrittenWindow
 
 @dataclass(frozen=True)
 class Reference:
-    """A stream in FROM. `alias_first`: the alias stands before WINDOW()."""
+    """A stream in FROM. `alias_first`: the alias stands before WINDOW(). With `of`, the alias of
+    another stream, its rows are looked up as of those."""
 
     stream: StreamSchema
     alias: str
     window: WrittenWindow | None
     alias_first: bool = False
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Shown:
     text: str
     name: str
     type: Type | None = None
+    aggregate: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,14 @@ class Sorted:
 
 
 @dataclass(frozen=True)
+class AskedQuery:
+    """A condition with a query inside, in whose text the query stands as {}."""
+
+    text: str
+    query: Whole
+
+
+@dataclass(frozen=True)
 class Block:
     """A SELECT. `links[n]` is how item n + 1 comes to those before: a comma, or JOIN and ON."""
 
@@ -68,21 +79,31 @@ class Block:
     links: tuple[tuple[str, str], ...]
     outputs: tuple[Shown, ...]
     where: str = ""
+    asked: tuple[AskedQuery, ...] = ()
     group_by: tuple[str, ...] = ()
     having: str = ""
     distinct: bool = False
     window: WrittenWindow | None = None
     in_parentheses: bool = False
 
+    @property
+    def parts_timed(self) -> bool:
+        return all(isinstance(part, Reference) or part.query.timed for part in self.parts)
+
+    @property
+    def grouped(self) -> bool:
+        return bool(self.group_by) or any(one.aggregate for one in self.outputs)
+
 
 @dataclass(frozen=True)
 class Whole:
-    """One SELECT, or several with UNION ALL between them, and what follows the last.
+    """One SELECT, or several with set operators between them, and what follows the last.
 
     `exact` is False where DuckDB could answer otherwise: first and last go by our order.
     """
 
     blocks: tuple[Block, ...]
+    operators: tuple[str, ...] = ()
     window: WrittenWindow | None = None
     order_by: tuple[Sorted, ...] = ()
     limit: int | None = None
@@ -94,6 +115,31 @@ class Whole:
     def outputs(self) -> tuple[Shown, ...]:
         return self.blocks[0].outputs
 
+    @property
+    def timed(self) -> bool:
+        """Whether rows have a ts: those of selections and joins have, and of UNION ALL of such."""
+        plain = all(
+            block.parts_timed and not block.grouped and not block.distinct for block in self.blocks
+        )
+        return plain and {*self.operators} <= {"UNION ALL"} and self.limit is None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is told how rows are ordered: by their ts, as groups are, or by values."""
+        weak = [one for one in self.operators if not one.startswith("INTERSECT")]
+        if self.operators and [*self.operators[-1:], *weak][-1] != "UNION ALL":
+            return True
+        if len(self.blocks) > 1:
+            return replace(self, limit=None).timed
+        return self.blocks[0].parts_timed or self.blocks[0].grouped
+
+    def joined(self, blocks: Sequence[str]) -> str:
+        """The texts of the blocks with the operators between them."""
+        text = blocks[0]
+        for operator, block in zip(self.operators, blocks[1:], strict=True):
+            text = f"{text} {operator} {block}"
+        return text
+
 
 # ---- in our language
 
@@ -101,26 +147,36 @@ class Whole:
 def our_text(whole: Whole) -> str:
     named = ", ".join(f"{name} AS ({our_text(inner)})" for name, inner in whole.names)
     parts = [f"WITH {named}"] if named else []
-    parts.append(" UNION ALL ".join(_our_block(block) for block in whole.blocks))
+    parts.append(whole.joined([_our_block(block) for block in whole.blocks]))
+    parts += _cut(whole)
+    if whole.window is not None:
+        parts.append(whole.window.text)
+    return " ".join(part for part in parts if part)
+
+
+def _cut(whole: Whole) -> list[str]:
+    """ORDER BY, LIMIT and OFFSET."""
+    parts = []
     if whole.order_by:
         parts.append(f"ORDER BY {', '.join(key.sql_of(key.text) for key in whole.order_by)}")
     if whole.limit is not None:
         parts.append(f"LIMIT {whole.limit}")
     if whole.offset:
         parts.append(f"OFFSET {whole.offset}")
-    if whole.window is not None:
-        parts.append(whole.window.text)
-    return " ".join(part for part in parts if part)
+    return parts
 
 
 def _our_block(block: Block) -> str:
-    text = _select(block, [_our_part(part) for part in block.parts])
+    asked = [one.text.format(our_text(one.query)) for one in block.asked]
+    text = _select(block, [_our_part(part) for part in block.parts], asked)
     if block.window is not None:
         text = f"{text} {block.window.text}".strip()
     return f"({text})" if block.in_parentheses else text
 
 
 def _our_part(part: Part) -> str:
+    if isinstance(part, Reference) and part.of:
+        return f"{part.stream.name} AS OF {part.of}.ts AS {part.alias}"
     if isinstance(part, Reference):
         over = "" if part.window is None else f"WINDOW({part.window.text or 'UNBOUNDED'})"
         named = [part.alias, over] if part.alias_first else [over, "AS", part.alias]
@@ -130,15 +186,18 @@ def _our_part(part: Part) -> str:
     return f"{source} AS {part.alias}{over}"
 
 
-def _select(block: Block, parts: Sequence[str], extra: Sequence[str] = ()) -> str:
+def _select(
+    block: Block, parts: Sequence[str], asked: Sequence[str], extra: Sequence[str] = ()
+) -> str:
     outputs = [*[f"{one.text} AS {one.name}" for one in block.outputs], *extra]
     clauses = [f"SELECT {'DISTINCT ' if block.distinct else ''}{', '.join(outputs)}"]
     source = parts[0]
     for part, (link, condition) in zip(parts[1:], block.links, strict=True):
         source = f"{source}{link} {part} {condition}".strip()
     clauses.append(f"FROM {source}")
-    if block.where:
-        clauses.append(f"WHERE {block.where}")
+    where = [block.where, *asked] if block.where else asked
+    if where:
+        clauses.append(f"WHERE {' AND '.join(where)}")
     if block.group_by:
         clauses.append(f"GROUP BY {', '.join(block.group_by)}")
     if block.having:
@@ -156,10 +215,11 @@ def duck_text(whole: Whole, now: int) -> str:
         (block,) = whole.blocks
         texts = {one.name: one.text for one in whole.outputs}
         keys = [f"({texts.get(key.text, key.text)})" for key in whole.order_by]
-        text = _select(block, [writer.part(part) for part in block.parts], keys)
+        parts = [writer.part(part) for part in block.parts]
+        text = _select(block, parts, writer.asked(block), keys)
     else:
         names = [*[one.name for one in whole.outputs], *[key.text for key in whole.order_by]]
-        text = f"SELECT {', '.join(names)} FROM ({writer.timed(whole)})"
+        text = f"SELECT {', '.join(names)} FROM ({writer.rows(replace(whole, limit=None))})"
     place = len(whole.outputs) + 1
     order = ", ".join(key.sql_of(str(place + n)) for n, key in enumerate(whole.order_by))
     return f"{text} ORDER BY {order}" if order else text
@@ -174,7 +234,7 @@ class _Duck:
         if isinstance(part, Reference):
             self.legs += 1
             return f"leg{self.legs - 1} AS {part.alias}"
-        inner = self.timed(part.query)
+        inner = self.rows(part.query)
         if part.over is not None:
             assert isinstance(part.over.window, TimeWindow)
             begin, end = part.over.window.at(self.now)
@@ -182,15 +242,25 @@ class _Duck:
             inner = f"SELECT * FROM ({inner}) WHERE {after}epoch_us(ts) < {end}"
         return f"({inner}) AS {part.alias}"
 
-    def timed(self, whole: Whole) -> str:
-        """The rows of an inner query, with their ts."""
-        return " UNION ALL ".join(self._block(block) for block in whole.blocks)
+    def rows(self, whole: Whole) -> str:
+        """The rows of an inner query, with their ts where they have one."""
+        text = whole.joined([self._block(block, whole.timed) for block in whole.blocks])
+        return text if whole.limit is None else " ".join([text, *_cut(whole)])
 
-    def _block(self, block: Block) -> str:
+    def _block(self, block: Block, timed: bool) -> str:
         parts = [self.part(part) for part in block.parts]
         ts = ", ".join(f"{part.alias}.ts" for part in block.parts)
-        grouped = block.group_by or block.distinct
-        return _select(block, parts, [] if grouped else [f"greatest({ts}) AS ts"])
+        extra = [f"greatest({ts}) AS ts"] if timed else []
+        return _select(block, parts, self.asked(block), extra)
+
+    def asked(self, block: Block) -> list[str]:
+        """The conditions with queries inside."""
+        return [one.text.format(self.untimed(one.query)) for one in block.asked]
+
+    def untimed(self, whole: Whole) -> str:
+        """The rows of a query inside an expression."""
+        text = whole.joined([self._block(block, False) for block in whole.blocks])
+        return text if whole.limit is None else " ".join([text, *_cut(whole)])
 
 
 # ---- what windows the references have
@@ -219,5 +289,7 @@ def placed(whole: Whole, below: bool = False) -> Iterator[Placed]:
                 over = part.over is not None and depends_on_now(part.over.window)
                 yield from placed(part.query, below or over)
                 continue
-            chosen = part.window or common
+            chosen = None if part.of else part.window or common
             yield Placed(part, UNBOUNDED if chosen is None else chosen.window, below)
+        for one in block.asked:
+            yield from placed(one.query, below)

@@ -28,7 +28,17 @@ from querystem.language import (
     window_text,
 )
 from querystem.language.names import write_name
-from querystem.query import Item, LeftJoin, Leg, Query, SetOperation, SortKey
+from querystem.query import (
+    Item,
+    LeftJoin,
+    Leg,
+    Query,
+    SetOperation,
+    SortKey,
+    Source,
+    SubQuery,
+    subquery_column,
+)
 from results.window import UNBOUNDED
 
 TRADES_SQL = (
@@ -54,7 +64,12 @@ QUOTES = schema_of(
     "CREATE STREAM quotes (symbol TEXT, bid DOUBLE, size DECIMAL(8,2), at TIMESTAMP) ORDERED BY at"
 )
 COMPANIES = schema_of("CREATE STREAM companies (symbol TEXT, name TEXT, size BIGINT) KEY (symbol)")
-STREAMS = {schema.name: schema for schema in (TRADES, ALARMS, DOORS, QUOTES, COMPANIES)}
+LISTINGS = schema_of(
+    "CREATE STREAM listings (symbol TEXT, venue TEXT, lot BIGINT, at TIMESTAMP)"
+    " KEY (symbol, venue) ORDERED BY at RETAIN 7 DAYS"
+)
+_ALL = (TRADES, ALARMS, DOORS, QUOTES, COMPANIES, LISTINGS)
+STREAMS = {schema.name: schema for schema in _ALL}
 
 
 def lookup(name: str) -> StreamSchema | None:
@@ -118,14 +133,7 @@ def show_tree(query: Query) -> str:
     names = NAMES if query.grouping is None else _group_names(query.grouping)
     outputs = [f"{show(o.expression, names)} AS {o.name}" for o in query.outputs]
     lines = [f"SELECT {'DISTINCT ' if query.distinct else ''}{', '.join(outputs)}"]
-    if isinstance(query.source, Leg):
-        lines.append(f"FROM {_show_leg(query.source)}")
-    else:
-        for number, item in enumerate(query.source.items):
-            first, *others = _show_item(item)
-            lines += [f"FROM {number}: {first}", *[f"    {line}" for line in others]]
-        if query.source.on != TRUE:
-            lines.append(f"ON {show(query.source.on)}")
+    lines += _show_source(query.source)
     if query.grouping is not None and query.grouping.keys:
         lines.append(f"GROUP BY {', '.join(show(key) for key in query.grouping.keys)}")
     if query.having != TRUE:
@@ -142,8 +150,36 @@ def show_tree(query: Query) -> str:
     return "\n".join(lines)
 
 
+def _show_source(source: Source) -> list[str]:
+    if isinstance(source, Leg):
+        return [f"FROM {_show_leg(source)}"]
+    lines = []
+    for number, item in enumerate(source.items):
+        first, *others = _show_item(item)
+        lines += [f"FROM {number}: {first}", *[f"    {line}" for line in others]]
+    if source.on != TRUE:
+        lines.append(f"ON {show(source.on)}")
+    for number, subquery in enumerate(source.subqueries):
+        lines += [f"{subquery_column(number)}: {_show_asked(subquery)}"]
+        lines += [f"    {line}" for line in show_tree(subquery.query).splitlines()]
+    if source.where != TRUE:
+        lines.append(f"WHERE {show(source.where)}")
+    return lines
+
+
+def _show_asked(subquery: SubQuery) -> str:
+    parts = [subquery.kind.value]
+    if subquery.operand is not None and subquery.op is not None:
+        parts = [show(subquery.operand), subquery.op.value, *parts]
+    return " ".join(parts) if subquery.on == TRUE else f"{' '.join(parts)} ON {show(subquery.on)}"
+
+
 def _show_item(item: Item) -> list[str]:
     match item:
+        case LeftJoin(left, right, on):
+            first, *others = _show_item(right)
+            of_right = [f"RIGHT {first}", *[f"    {line}" for line in others]]
+            return ["left join", *_show_source(left), *of_right, f"LEFT ON {show(on)}"]
         case Leg():
             return [_show_leg(item)]
         case Query():
@@ -158,6 +194,10 @@ def _show_item(item: Item) -> list[str]:
 
 def _show_leg(leg: Leg) -> str:
     where = "" if leg.where == TRUE else f" WHERE {show(leg.where)}"
+    if (as_of := leg.as_of) is not None:
+        keys = ", ".join(map(show, as_of.keys))
+        known = "" if as_of.row is None else f" known at {as_of.stream} {show(as_of.row)}"
+        return f"{leg.stream}{where} as of {show(as_of.instant)}{known} by {keys}"
     return f"{leg.stream}{where} {'own ' if leg.own else ''}{window_text(leg.window)}"
 
 

@@ -309,14 +309,7 @@ def test_text_has_a_limit() -> None:
     "text",
     [
         "SELECT * FROM trades WINDOW (UNBOUNDED REFRESH EVERY 2 SECONDS) AS t",
-        "SELECT price FROM trades WHERE EXISTS (SELECT 1 FROM trades)",
-        "SELECT price FROM trades AS OF t.ts AS u",
-        "SELECT x FROM (SELECT count(*) AS x FROM trades) AS t",
         "SELECT sum(price) OVER (PARTITION BY symbol ORDER BY at) FROM trades",
-        "SELECT price FROM trades LEFT JOIN quotes ON trades.symbol = quotes.symbol",
-        "SELECT price FROM trades EXCEPT ALL SELECT price FROM trades",
-        "SELECT price FROM trades INTERSECT SELECT price FROM trades",
-        "SELECT price FROM trades WHERE price >= ALL (SELECT price FROM trades)",
     ],
 )
 def test_what_comes_later_says_so(text: str) -> None:
