@@ -242,11 +242,14 @@ def test_laws_of_set_operations(known: Known, data: Any) -> None:
     world, schema = World({"a": known}, LAST_TS), known.schema
     kept = data.draw(st.lists(st.sampled_from([*schema.types]), min_size=1, unique=True))
     outputs = tuple(Output(name, ColumnRef(name, schema.types[name])) for name in kept)
-    one, other = (Query(data.draw(drawn_legs(schema)), outputs) for _ in range(2))
+    one = Query(data.draw(drawn_legs(schema)), outputs)
+    renamed = tuple(Output(f"x{n}", output.expression) for n, output in enumerate(outputs))
+    other = Query(data.draw(drawn_legs(schema)), renamed)
 
     def asked(operator: SetOperator, left: Query, right: Query) -> Any:
         source = From((SetOperation(operator, (left, right)),))
-        query = Query(source, shown({item_column(0, name): schema.types[name] for name in kept}))
+        names = {item_column(0, column.name): column.type for column in left.columns}
+        query = Query(source, shown(names))
         answer = pure_answer(query, world)
         assert bag(answer) == bag(world.answer(query))
         return bag(answer)
