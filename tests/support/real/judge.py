@@ -32,8 +32,10 @@ class StreamsJudge:
     def answer(self, sql: str, now: datetime) -> list[Values]:
         """The rows of a text; it sees of each stream what its window can hold at NOW."""
         moment = f"TIMESTAMP '{now.replace(tzinfo=None)}'"
-        shown = ", ".join(f"{one.name} AS ({_shown(one, moment)})" for one in self._streams)
-        found = self._connection.execute(f"WITH {shown} " + sql.replace("{now}", moment)).fetchall()
+        for one in self._streams:
+            view = f"CREATE OR REPLACE TEMP VIEW {one.name} AS {_shown(one, moment)}"
+            self._connection.execute(view)
+        found = self._connection.execute(sql.replace("{now}", moment)).fetchall()
         return [tuple(map(_aware, row)) for row in found]
 
 

@@ -35,6 +35,12 @@ class RealStream:
     ts: str | None = None
     key: str | None = None
 
+    @property
+    def last(self) -> datetime:
+        """The greatest instant of the rows, which NOW has reached."""
+        found: datetime = pc.max(self.rows[self.ts]).as_py()
+        return found
+
     def until(self, instant: datetime) -> RealStream:
         """The stream without what is dated past an instant."""
         if self.ts is None:
@@ -49,7 +55,7 @@ class RealStream:
 
 def traffic(data: Path) -> RealStream:
     """The readings of one day, 59,616 rows."""
-    rows = _timed(csv.read_csv(data / "traffic" / "speeds_3days.csv.gz"), "ts")
+    rows = timed(csv.read_csv(data / "traffic" / "speeds_3days.csv.gz"), "ts")
     return RealStream(
         "traffic",
         "CREATE STREAM traffic (ts TIMESTAMP, station BIGINT, speed_mph DOUBLE) ORDERED BY ts",
@@ -95,7 +101,7 @@ def _changed(read: pa.Table, chosen: Mask, roads: Int64s, hour: int, op: str) ->
 
 def trades(data: Path) -> RealStream:
     """A day of two shares, 50,644 rows; many have one ts."""
-    rows = _timed(csv.read_csv(data / "ticks" / "trades.csv.gz"), "ts")
+    rows = timed(csv.read_csv(data / "ticks" / "trades.csv.gz"), "ts")
     rows = rows.select(["ts", "symbol", "price", "size", "exchange"])
     return RealStream(
         "trades",
@@ -108,7 +114,7 @@ def trades(data: Path) -> RealStream:
 
 def parking(data: Path) -> RealStream:
     """The changes of a day, 57,030 rows: how many places are free, for each car park."""
-    rows = _timed(csv.read_csv(data / "parking" / "changes_week.csv.gz"), "ts")
+    rows = timed(csv.read_csv(data / "parking" / "changes_week.csv.gz"), "ts")
     return RealStream(
         "parking",
         "CREATE STREAM parking (ts TIMESTAMP, place_id TEXT, free_places BIGINT) "
@@ -142,7 +148,7 @@ def lots(data: Path) -> RealStream:
     )
 
 
-def _timed(rows: pa.Table, name: str) -> pa.Table:
+def timed(rows: pa.Table, name: str) -> pa.Table:
     """The rows with a column of instants as it is published."""
     moments = rows[name]
     if moments.type.tz is None:
