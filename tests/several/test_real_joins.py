@@ -3,6 +3,8 @@ DuckDB as judge."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,20 +17,28 @@ from tests.support.real.streams import RealStream
 from tests.support.system.duck import close
 from tests.support.system.processes import RunningStore
 
-
-@pytest.fixture(scope="module", params=JOINS)
-def filled(
-    request: pytest.FixtureRequest, shared_data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[RealJoin, FilledStore]:
-    join: RealJoin = JOINS[request.param]
-    folder = tmp_path_factory.mktemp(request.param) / "store"
-    return join, FilledStore.of(folder, join.read(shared_data))
+QUERIES = [(name, number) for name, join in JOINS.items() for number in range(len(join.queries))]
 
 
-@pytest.mark.parametrize("number", range(5))
-def test_real_joins_are_duckdb_s(filled: tuple[RealJoin, FilledStore], number: int) -> None:
+@pytest.fixture(scope="module")
+def stores(
+    shared_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], FilledStore]:
+    """A store for each join, filled when it is first asked for."""
+
+    def filled(name: str) -> FilledStore:
+        folder = tmp_path_factory.mktemp(name) / "store"
+        return FilledStore.of(folder, JOINS[name].read(shared_data))
+
+    return functools.cache(filled)
+
+
+@pytest.mark.parametrize(("name", "number"), QUERIES)
+def test_real_joins_are_duckdb_s(
+    stores: Callable[[str], FilledStore], name: str, number: int
+) -> None:
     """Now and as of the middle of the data."""
-    join, store = filled
+    join, store = JOINS[name], stores(name)
     ours, theirs = list(join.queries.items())[number]
     judge = StreamsJudge(store.streams)
     expected = judge.answer(theirs, store.streams[0].last)

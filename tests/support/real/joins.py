@@ -15,7 +15,8 @@ from tests.support.real.streams import RealStream
 class RealJoin:
     """Streams, and queries over them.
 
-    The first query is the one that is copied through a server. NOW is that of the first stream,
+    DuckDB's texts may name all rows that a keyed stream ever had, as `sensors_rows`. The first
+    query is the one that is copied through a server. NOW is that of the first stream,
     which the other streams either have reached or don't hold back. `middle` is an earlier instant.
     """
 
@@ -58,6 +59,21 @@ TRAFFIC = RealJoin(
             "QUALIFY row_number() OVER (PARTITION BY station ORDER BY ts DESC, row_id DESC) = 1) t "
             "JOIN sensors s USING (station) WHERE s.latitude > 34.15 AND s.longitude < -118.3 "
             "ORDER BY greatest(t.ts, s.seen), t.row_id, s.row_id"
+        ),
+        # The road that a station was at when it was read, not the one it is at now.
+        "SELECT s.road, count(*) AS n, avg(t.speed_mph) AS mean "
+        "FROM traffic AS t, sensors AS OF t.ts AS s WHERE t.station = s.station GROUP BY s.road": (
+            "SELECT s.road, count(*), avg(t.speed_mph) FROM traffic t ASOF JOIN sensors_rows s "
+            "ON t.station = s.station AND t.ts >= s.seen WHERE s._op <> 'delete' "
+            "GROUP BY s.road ORDER BY s.road"
+        ),
+        "SELECT t.ts, t.station, s.latitude FROM traffic WINDOW(RANGE 8 HOURS) AS t "
+        "LEFT JOIN sensors AS OF t.ts AS s ON t.station = s.station AND s.road < 4 "
+        "WHERE t.speed_mph < 5": (
+            "SELECT t.ts, t.station, CASE WHEN s.road < 4 AND s._op <> 'delete' THEN s.latitude "
+            "END FROM traffic t ASOF LEFT JOIN sensors_rows s "
+            "ON t.station = s.station AND t.ts >= s.seen "
+            "WHERE t.speed_mph < 5 AND t.ts > {now} - INTERVAL 8 HOUR ORDER BY t.ts, t.row_id"
         ),
         # Neighbours by their coordinates, a band of each; and what both read at the same time.
         "SELECT a.station, b.station AS other, count(*) AS n, avg(y.speed_mph - x.speed_mph) gap "
@@ -121,6 +137,21 @@ TRADES = RealJoin(
             "WHERE a.symbol = b.symbol AND b.price > a.price + 0.3 AND a.exchange = b.exchange "
             "AND b.ts > {now} - INTERVAL 6 HOUR ORDER BY 2, 1"
         ),
+        # Of each share the trades at the highest price of the last hours, and of any exchange the
+        # largest one.
+        "SELECT a.symbol, a.exchange, a.price FROM trades WINDOW(RANGE 8 HOURS) AS a "
+        "WHERE a.price >= (SELECT max(b.price) FROM trades WINDOW(RANGE 8 HOURS) AS b "
+        "WHERE b.symbol = a.symbol)": (
+            "WITH seen AS (SELECT * FROM trades WHERE ts > {now} - INTERVAL 8 HOUR) "
+            "SELECT symbol, exchange, price FROM seen a WHERE price >= "
+            "(SELECT max(b.price) FROM seen b WHERE b.symbol = a.symbol) ORDER BY ts, row_id"
+        ),
+        "SELECT DISTINCT a.exchange, a.size FROM trades AS a WHERE a.symbol = 'IBM' AND a.size >= "
+        "ALL (SELECT b.size FROM trades AS b WHERE b.exchange = a.exchange AND b.symbol = 'IBM' "
+        "AND b.size >= 1000) AND a.size >= 1000 ORDER BY 2 DESC, 1": (
+            "SELECT exchange, max(size) AS most FROM trades WHERE symbol = 'IBM' AND size >= 1000 "
+            "GROUP BY exchange ORDER BY most DESC, exchange"
+        ),
         "SELECT x.symbol, x.price, y.price AS high FROM "
         "(SELECT symbol, price, ts FROM trades WHERE size >= 5000) AS x, "
         "(SELECT symbol, price, ts FROM trades WHERE size >= 10000) AS y "
@@ -167,6 +198,21 @@ PARKING = RealJoin(
             "WHERE p.place_id = c.place_id AND c.ts > {now} - INTERVAL 1 HOUR "
             "AND c.free_places BETWEEN p.free_places - 3 AND p.free_places + 3 "
             "GROUP BY p.place_id HAVING count(*) > 2 ORDER BY n DESC, p.place_id LIMIT 25"
+        ),
+        # Lots that have not told anything in the last hours, with what they told last, if ever.
+        "SELECT l.place_id, l.num_all, p.free_places FROM lots AS l LEFT JOIN parking AS p "
+        "ON p.place_id = l.place_id AND p.free_places > 0 WHERE NOT EXISTS (SELECT c.row_id FROM "
+        "changes AS c WHERE c.place_id = l.place_id AND c.free_places <> 0 RANGE 5 HOURS) "
+        "ORDER BY place_id": (
+            "SELECT l.place_id, l.num_all, p.free_places FROM lots l LEFT JOIN parking p "
+            "ON p.place_id = l.place_id AND p.free_places > 0 WHERE NOT EXISTS (FROM changes c "
+            "WHERE c.place_id = l.place_id AND c.free_places <> 0 "
+            "AND c.ts > {now} - INTERVAL 5 HOUR) ORDER BY l.place_id"
+        ),
+        "SELECT place_id FROM parking WHERE free_places < 5 "
+        "EXCEPT SELECT place_id FROM lots WHERE num_all < 200": (
+            "SELECT place_id FROM parking WHERE free_places < 5 "
+            "EXCEPT SELECT place_id FROM lots WHERE num_all < 200 ORDER BY 1"
         ),
         # Updated in the last quarter of an hour and still so, in the order of the updates.
         "SELECT p.ts, p.place_id, l.city_name FROM parking WINDOW(RANGE 15 MINUTES) AS p, lots l "
