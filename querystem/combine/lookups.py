@@ -45,12 +45,18 @@ def look_up(
 ) -> LookedUp:
     """The row that goes with each combination."""
     ids = _found(as_of, versions, combinations)
-    rows = ItemRows.of_leg(versions.rows(np.unique(ids[ids >= 0]), reads | {"ts", "row_id"}))
+    rows = ItemRows.of_leg(versions.rows(_ascending(ids), reads | {"ts", "row_id"}))
     (held,) = rows.parts
     places = np.searchsorted(held, ids)
     places[places == len(held)] = -1
     missing = (ids < 0) | (np.append(held, -1)[places] != ids)
     return LookedUp(rows, np.where(missing, -1, places))
+
+
+def _ascending(ids: Int64s) -> Int64s:
+    """The ids of rows, each once. `np.unique` hashes, which takes longer than sorting."""
+    found = np.sort(ids[ids >= 0])
+    return found[np.diff(found, prepend=-1) > 0]
 
 
 def _found(as_of: AsOf, versions: Versions, combinations: pa.RecordBatch) -> Int64s:
