@@ -18,7 +18,7 @@ from datastem.instants import SINCE_EVER
 from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold
 from psoup.answers.join_limits import JoinLimits
-from psoup.answers.leg_rows import LegMatchers, LegRows, chosen_rows, gathered
+from psoup.answers.leg_rows import LegMatchers, LegRows, PickedRows, chosen_rows, gathered
 from psoup.answers.plan import Plan
 from psoup.answers.versions import StoredVersions
 from psoup.store import Position
@@ -167,9 +167,9 @@ def joined(
     plan: Plan, inputs: Sequence[LegInput], limits: JoinLimits, parts: bool = False
 ) -> Combined:
     """The combinations of what `leg_inputs` gives. Raises TooMuchWork."""
-    counts = [one.num_rows if isinstance(one, pa.RecordBatch) else None for one in inputs]
+    counts = [len(one) if isinstance(one, PickedRows) else None for one in inputs]
     with limits.joining() as room:
-        room.take(sum(one.nbytes for one in inputs if isinstance(one, pa.RecordBatch)))
+        room.take(sum(one.nbytes for one in inputs if isinstance(one, PickedRows)))
         now = SINCE_EVER if plan.now is None else plan.now
         combining = Combining(now, limits.pairs, [], room)
         found = combining.source_rows(plan.query, inputs, parts)
@@ -186,6 +186,6 @@ def _input(plan: Plan, rows: LegRows, reads: frozenset[str]) -> LegInput:
     """The rows of a leg, or where they are looked up, all versions of its stream's rows."""
     as_of = rows.leg.leg.as_of
     if as_of is None:
-        return rows.gather(rows.picked(), reads)
+        return PickedRows(rows, rows.picked(), reads)
     other = next((leg.stem for leg in plan.legs if leg.leg.stream == as_of.stream), None)
     return StoredVersions(rows.leg, rows.matcher, other)

@@ -6,8 +6,9 @@ of several legs, Explain, and copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -15,15 +16,18 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.blocks import Part, Picked, gather
-from datastem.codec import StemColumns, columns_read
+from datastem.codec import StemColumns, columns_read, columns_shown
 from psoup.answers.caches import Memo
 from psoup.answers.matching import MatchSource, Work
 from psoup.answers.plan import LegPlan
 from psoup.answers.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
+from querystem.combine import LegColumns
 from querystem.pace import spending
 
 # Units (`querystem.pace`) of a value that is copied.
 _VALUE_UNITS = 10
+# All rows of a column are gathered where at least one in so many of them is wanted.
+_MANY_TAKEN = 8
 # Rows that are at hand come out of at most so many blocks and take at most so many bytes.
 _QUICK_BLOCKS, _QUICK_BYTES = 4, 256 << 10
 
@@ -124,3 +128,52 @@ def gathered(picked: Picked, columns: StemColumns) -> pa.RecordBatch:
     rows = sum(len(places) for _, places in picked)
     spending()(rows * len(columns.names) * _VALUE_UNITS)
     return gather(picked, columns.names, columns.schema)
+
+
+@dataclass(frozen=True)
+class PickedRows(LegColumns):
+    """Rows of a leg that are picked but not gathered: a join needs all of few columns, and other
+    columns of few rows."""
+
+    rows: LegRows
+    picked: Picked
+    reads: frozenset[str]
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def row_bytes(self) -> float:
+        if not len(self):
+            return 0.0
+        each = sum(len(places) * part.row_bytes for part, places in self.picked) / len(self)
+        return each * min(1.0, len(self.reads) / len(self.rows.leg.schema.types))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all rows, about, with the columns that are read."""
+        return round(self.row_bytes * len(self))
+
+    def batch(self, names: Collection[str]) -> pa.RecordBatch:
+        return gathered(self.picked, self._columns(names))
+
+    def take(self, places: Int64s, names: Collection[str]) -> pa.RecordBatch:
+        if _MANY_TAKEN * len(places) > len(self):
+            return self.batch(names).take(pa.array(places))
+        wanted, back = np.unique(places, return_inverse=True)
+        cuts = np.searchsorted(wanted, self._starts)
+        some = [
+            (part, chosen[wanted[low:high] - start])
+            for (part, chosen), start, low, high in zip(
+                self.picked, self._starts[:-1], cuts[:-1], cuts[1:], strict=True
+            )
+        ]
+        return gathered(some, self._columns(names)).take(pa.array(back))
+
+    @cached_property
+    def _starts(self) -> Int64s:
+        """The place of the first row of each part, and how many rows there are."""
+        return np.cumsum([0, *(len(places) for _, places in self.picked)])
+
+    def _columns(self, names: Collection[str]) -> StemColumns:
+        return columns_shown(self.rows.leg.schema, tuple((name, name) for name in sorted(names)))

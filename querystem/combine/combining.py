@@ -20,7 +20,14 @@ from datastem.instants import SINCE_EVER
 from datastem.types import TIMESTAMP
 from querystem.combine.lookups import Versions, look_up
 from querystem.combine.reads import from_reads, lookup_reads, side_reads
-from querystem.combine.rows import ItemRows, one_number, side_by_side
+from querystem.combine.rows import (
+    AnyRows,
+    ItemRows,
+    LegColumns,
+    LegItem,
+    one_number,
+    side_by_side,
+)
 from querystem.combine.sets import united
 from querystem.combine.subqueries import value_of
 from querystem.evaluate import kept_rows, project, rows_or_groups
@@ -42,7 +49,7 @@ from querystem.query import (
 )
 
 # Of each leg its rows; or, where they are looked up, all versions of them.
-LegInput: TypeAlias = pa.RecordBatch | Versions
+LegInput: TypeAlias = pa.RecordBatch | LegColumns | Versions
 Legs: TypeAlias = Iterator[LegInput]
 JoiningPart: TypeAlias = From | LeftJoin | SubQuery
 
@@ -83,7 +90,7 @@ class Combining:
 
     def _source(self, query: Query, legs: Legs, parts: bool) -> pa.RecordBatch:
         if isinstance(query.source, Leg):
-            return _leg_batch(legs)
+            return _leg_batch(legs, query.reads | {"ts", "row_id"})
         found = self._from(query.source, query.reads, legs)
         columns = {name: found.columns[name] for name in query.reads - {"ts", "row_id"}}
         if "row_id" in query.reads or parts or not columns:
@@ -106,7 +113,7 @@ class Combining:
     def _combinations(self, source: From, names: frozenset[str], legs: Legs) -> ItemRows:
         """Items are joined; then rows of keyed streams are looked up, for what has been joined."""
         reads = [side_reads(n, source.on, wanted=names) for n in range(len(source.items))]
-        items, versions = list[ItemRows](), dict[int, Versions]()
+        items, versions = list[AnyRows](), dict[int, Versions]()
         for number, item in enumerate(source.items):
             if isinstance(item, Leg) and item.as_of is not None:
                 versions[number] = _versions(legs)
@@ -114,7 +121,7 @@ class Combining:
             else:
                 items.append(self._item(item, reads[number], legs))
         on, later = without_items(source.on, versions)
-        inputs = [rows.batch(n, reads[n]) for n, rows in enumerate(items)]
+        inputs = [rows.batch(n, side_reads(n, on)) for n, rows in enumerate(items)]
         places = self._places(source, inputs, on)
         for number, known in versions.items():
             as_of = _as_of(source.items[number])
@@ -133,17 +140,17 @@ class Combining:
         return joined.places
 
     def _beside(
-        self, items: Sequence[ItemRows], places: Sequence[Int64s], names: Collection[str]
+        self, items: Sequence[AnyRows], places: Sequence[Int64s], names: Collection[str]
     ) -> ItemRows:
         """Combinations of rows, for which there is room."""
         each = sum(item.row_bytes(number, names) for number, item in enumerate(items))
         self.room.take(round(each * len(places[0])))
         return side_by_side(items, places, names)
 
-    def _item(self, item: Item, reads: frozenset[str], legs: Legs) -> ItemRows:
+    def _item(self, item: Item, reads: frozenset[str], legs: Legs) -> AnyRows:
         match item:
             case Leg():
-                return _leg_rows(legs)
+                return _leg_item(legs, reads)
             case Query():
                 return self._query(item, legs)
             case SetOperation(_, queries):
@@ -159,7 +166,8 @@ class Combining:
             looked_up = look_up(
                 item.right.as_of, _versions(legs), left.batch(0, sides[0]), sides[1]
             )
-            right, pairs = looked_up.rows, looked_up.pairs
+            right: AnyRows = looked_up.rows
+            pairs = looked_up.pairs
             both = side_by_side([left, right], pairs, {*columns_of(item.on)})
             true = np.flatnonzero(matches(item.on, both.whole()))
             found: Sequence[Int64s] = [one[true] for one in pairs]
@@ -203,19 +211,25 @@ def _matching(rows: ItemRows, where: Expression) -> ItemRows:
     return rows.take(np.flatnonzero(matches(where, rows.whole())))
 
 
-def _leg_rows(legs: Legs) -> ItemRows:
-    return ItemRows.of_leg(_leg_batch(legs))
-
-
-def _leg_batch(legs: Legs) -> pa.RecordBatch:
+def _leg_item(legs: Legs, reads: frozenset[str]) -> AnyRows:
     rows = next(legs)
+    if isinstance(rows, LegColumns):
+        return LegItem(rows, reads)
+    assert isinstance(rows, pa.RecordBatch), "the leg has a window"
+    return ItemRows.of_leg(rows)
+
+
+def _leg_batch(legs: Legs, reads: frozenset[str]) -> pa.RecordBatch:
+    rows = next(legs)
+    if isinstance(rows, LegColumns):
+        return rows.batch(reads)
     assert isinstance(rows, pa.RecordBatch), "the leg has a window"
     return rows
 
 
 def _versions(legs: Legs) -> Versions:
     versions = next(legs)
-    assert not isinstance(versions, pa.RecordBatch), "the leg's rows are looked up"
+    assert not isinstance(versions, pa.RecordBatch | LegColumns), "the leg's rows are looked up"
     return versions
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,59 @@ from datastem.instants import FOR_EVER, SINCE_EVER
 from querystem.query import item_column
 from results.region import time_region
 from results.window import CountWindow, TimeWindow, Window
+
+
+class LegColumns(ABC):
+    """The rows of a leg, by ascending id, whose columns are put together when they are needed."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def row_bytes(self) -> float:
+        """The bytes of a row, on average, with all the columns that are read."""
+
+    @abstractmethod
+    def batch(self, names: Collection[str]) -> pa.RecordBatch:
+        """All rows with some columns."""
+
+    @abstractmethod
+    def take(self, places: Int64s, names: Collection[str]) -> pa.RecordBatch:
+        """Some rows, in whatever order and with repeats, with some columns."""
+
+
+@dataclass(frozen=True)
+class LegItem:
+    """An item that is a leg: of its rows only what is needed is put together."""
+
+    rows: LegColumns
+    names: frozenset[str]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, places: Int64s, names: Collection[str]) -> ItemRows:
+        """Some rows with some of the columns, as `ItemRows.take` gives them."""
+        wanted = {*names, "ts", "row_id"}
+        found = np.flatnonzero(places >= 0)
+        if len(found) == len(places):
+            return ItemRows.of_leg(self.rows.take(places, wanted)).with_columns(names)
+        back = np.full(len(places), -1)
+        back[found] = np.arange(len(found))
+        return ItemRows.of_leg(self.rows.take(places[found], wanted)).take(back, names)
+
+    def row_bytes(self, number: int, names: Collection[str]) -> float:
+        """The bytes of a row, at most, with those of its columns that are among `names`."""
+        read = sum(item_column(number, name) in names for name in self.names)
+        return 16 + self.rows.row_bytes * read / max(1, len(self.names))
+
+    def batch(self, number: int, reads: Collection[str]) -> pa.RecordBatch:
+        """The columns that are read, by the names they have as those of item `number`."""
+        names = [name for name in self.names if name in reads]
+        rows = self.rows.batch(names) if names else None
+        columns = [] if rows is None else [rows.column(name) for name in names]
+        return _renamed(number, columns, names, len(self))
 
 
 @dataclass(frozen=True)
@@ -42,6 +97,10 @@ class ItemRows:
     def __len__(self) -> int:
         return len(self.ts)
 
+    @property
+    def names(self) -> Collection[str]:
+        return self.columns.keys()
+
     def take(self, places: Int64s, names: Collection[str] | None = None) -> ItemRows:
         """Some rows, with some of the columns or all.
 
@@ -57,6 +116,11 @@ class ItemRows:
         parts = tuple(_taken(part, places, -1) for part in self.parts)
         return ItemRows(columns, _taken(self.ts, places, SINCE_EVER), parts)
 
+    def with_columns(self, names: Collection[str]) -> ItemRows:
+        """These rows with some of their columns."""
+        columns = {name: column for name, column in self.columns.items() if name in names}
+        return ItemRows(columns, self.ts, self.parts)
+
     def row_bytes(self, number: int, names: Collection[str]) -> float:
         """The bytes of a row as item `number`, on average, with those of its columns that are
         among `names`; its instant and what names it counted."""
@@ -67,12 +131,7 @@ class ItemRows:
     def batch(self, number: int, reads: Collection[str]) -> pa.RecordBatch:
         """The columns that are read, by the names they have as those of item `number`."""
         names = [name for name in self.columns if name in reads]
-        if not names:
-            nothing = pa.nulls(len(self))
-            return pa.RecordBatch.from_arrays([nothing], names=[item_column(number, "")])
-        columns = [self.columns[name] for name in names]
-        names = [item_column(number, name) for name in names]
-        return pa.RecordBatch.from_arrays(columns, names=names)
+        return _renamed(number, [self.columns[name] for name in names], names, len(self))
 
     def whole(self) -> pa.RecordBatch:
         """All columns, by the names they have."""
@@ -92,13 +151,26 @@ class ItemRows:
         return self.take(newest)
 
 
+def _renamed(
+    number: int, columns: Sequence[pa.Array], names: Sequence[str], count: int
+) -> pa.RecordBatch:
+    """Columns of an item by the names they have in its From; one of NULLs where there are none."""
+    if not names:
+        return pa.RecordBatch.from_arrays([pa.nulls(count)], names=[item_column(number, "")])
+    renamed = [item_column(number, name) for name in names]
+    return pa.RecordBatch.from_arrays(list(columns), names=renamed)
+
+
 def _taken(numbers: Int64s, places: Int64s, missing: int) -> Int64s:
     """The numbers at some places; `missing` for a place of −1."""
     return np.append(numbers, missing)[places] if (places < 0).any() else numbers[places]
 
 
+AnyRows: TypeAlias = ItemRows | LegItem
+
+
 def side_by_side(
-    items: Sequence[ItemRows], places: Sequence[Int64s], names: Collection[str]
+    items: Sequence[AnyRows], places: Sequence[Int64s], names: Collection[str]
 ) -> ItemRows:
     """Combinations of rows: combination k has row `places[n][k]` of item n, none where that is −1.
 
@@ -106,7 +178,7 @@ def side_by_side(
     """
     taken, columns = [], dict[str, pa.Array]()
     for number, (item, chosen) in enumerate(zip(items, places, strict=True)):
-        wanted = {name for name in item.columns if item_column(number, name) in names}
+        wanted = {name for name in item.names if item_column(number, name) in names}
         one = item.take(chosen, wanted)
         taken.append(one)
         columns |= {item_column(number, name): column for name, column in one.columns.items()}

@@ -16,10 +16,10 @@ from tests.oracle.grouping import identity, naive_aggregate
 Row = Mapping[str, Any]
 
 
-def counted_rows(operator: SetOperator, left: Sequence[Row], right: Sequence[Row]) -> list[Row]:
-    """The rows of a set operation other than UNION ALL, in no order; columns by position, named
-    as the left ones'."""
-    names = list(left[0] if left else right[0] if right else ())
+def counted_rows(
+    operator: SetOperator, names: Sequence[str], left: Sequence[Row], right: Sequence[Row]
+) -> list[Row]:
+    """The rows of a set operation other than UNION ALL, in no order; columns by position."""
     rows = [dict(zip(names, row.values(), strict=True)) for row in (*left, *right)]
     keys = [tuple(identity(value) for value in row.values()) for row in rows]
     first, second = Counter(keys[: len(left)]), Counter(keys[len(left) :])

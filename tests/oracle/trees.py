@@ -132,7 +132,8 @@ class _Snapshot:
                 return self._union_all(queries)
             case SetOperation(operator, queries):
                 left, right = ([one.columns for one in self._query(query)] for query in queries)
-                rows = counted_rows(operator, left, right)
+                names = [column.name for column in item.columns]
+                rows = counted_rows(operator, names, left, right)
                 return [Found(row, None, (rank,)) for rank, row in enumerate(rows)]
             case Query():
                 return self._query(item)
