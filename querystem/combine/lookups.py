@@ -45,7 +45,8 @@ def look_up(
 ) -> LookedUp:
     """The row that goes with each combination."""
     ids = _found(as_of, versions, combinations)
-    rows = ItemRows.of_leg(versions.rows(np.unique(ids[ids >= 0]), reads))
+    found = versions.rows(np.unique(ids[ids >= 0]), reads | {"ts", "row_id"})
+    rows = ItemRows.of_leg(found)
     (held,) = rows.parts
     places = np.searchsorted(held, ids)
     places[places == len(held)] = -1
