@@ -2,8 +2,11 @@
 
     scan ─> statements                                            CREATE STREAM, DROP STREAM
     scan ─> parse ─> select ─> templates                          queries, bound and filled in
-            │        ├─> sources (references, scope)              FROM, joins, inner queries, WITH
-            │        ├─> clauses (bind)                           the other clauses, expressions
+            │        ├─> blocks                                   SELECT, and what stands inside
+            │        │   ├─> sources (references, scope)          FROM, joins, inner queries, WITH
+            │        │   ├─> clauses (bind)                       the other clauses, expressions
+            │        │   ├─> sets, subqueries                     UNION …; queries in expressions
+            │        │   └─> lookups                              AS OF, AS KNOWN AT
             │        └─> tails ─> windows                         BEGIN … END …, RANGE, ROWS, …
             └─> frames, grammar (dialect)                         tokens become a tree
     push ─> templates                                             conditions go down to streams

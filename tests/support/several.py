@@ -68,8 +68,7 @@ class KnownVersions:
         chosen = [row for row in self.known.rows if row["row_id"] in set(ids.tolist())]
         batch = to_batch(self.known.schema, sorted(chosen, key=lambda row: row["row_id"]))
         found = pa.concat_batches(matching_rows(self.leg.where, [batch]))
-        wanted = reads | {"ts", "row_id"}
-        return found.select([name for name in found.schema.names if name in wanted])
+        return found.select([name for name in found.schema.names if name in reads])
 
 
 def _leg_rows(leg: Leg, known: Known, times: Clocks, reads: Collection[str]) -> pa.RecordBatch:
