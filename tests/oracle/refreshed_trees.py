@@ -166,11 +166,11 @@ class TreeHistory:
         stamp, events = known[place].stamp, known[: place + 1]
         if by_clock:
             return _Moment(self._at(times, True, stamp), events, stamp)
-        found = [self._around(stream, place) for stream in self._holding(query)]
+        found = [self.around(stream, place) for stream in self._holding(query)]
         now = None if None in found else min(row["ts"], *(one for one in found if one is not None))
         return _Moment(self._at(times, False, now), events, row["ts"])
 
-    def _around(self, stream: str, place: int) -> int | None:
+    def around(self, stream: str, place: int) -> int | None:
         """NOW of a stream before its first row after an event, and no later than the present."""
         present = self.present(stream) if self.as_of is None else self.as_of
         known = self.known
@@ -227,7 +227,7 @@ class _OwnPoints:
         event = history.schemas[leg.stream].ordered_by is not None
         now = times.event if event else times.arrival
         if event and history.as_of is None:
-            reached = history.reached(leg.stream, self.events)
+            reached = history.around(leg.stream, len(self.events) - 1)
             now = None if reached is None or now is None else min(now, reached)
         return None if now is None else now // refresh.period * refresh.period
 

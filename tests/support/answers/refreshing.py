@@ -19,7 +19,7 @@ from tests.oracle.refreshed_trees import RefreshedTree, TreeHistory
 from tests.support.answers.copies import CopyWorld, Values
 from tests.support.answers.trees import ARRIVAL, EVENT, TreeMaker
 
-_PERIODS = (1, 2, 3, 5, 12)
+_PERIODS = (1, 3, 5, 12, 30)
 
 
 class RefreshWorld(CopyWorld):
@@ -27,13 +27,35 @@ class RefreshWorld(CopyWorld):
 
     events: list[Event]
 
+    def happens(self, names: list[str]) -> None:
+        """Heartbeats and steps of the engine are more frequent here."""
+        match self.chance.randrange(8):
+            case 0:
+                self.step()
+            case 1:
+                self.beat(self.chance.choice(names))
+            case _:
+                super().happens(names)
+
+    def step(self) -> None:
+        """A step of the engine, which one of the servers takes notice of: it goes on, or opens the
+        store anew."""
+        self.engine.step()
+        follower = self.core().follower
+        if self.chance.random() < 0.3:
+            self.run(follower.refresh())
+        else:
+            self.run(follower._look(thorough=True))
+
     def beat(self, name: str) -> None:
         if self.streams[name].timed:
-            at = self.clock + self.chance.randint(-12, 2) * SECOND
-            request = pb.PublishRequest(stream=name)
-            request.heartbeat.FromMicroseconds(at)
-            self.run(publish(self.cores[0], request))
-            self._note(name, 0, at)
+            self.beat_at(name, self.clock + self.chance.randint(-12, 2) * SECOND)
+
+    def beat_at(self, name: str, at: int) -> None:
+        request = pb.PublishRequest(stream=name)
+        request.heartbeat.FromMicroseconds(at)
+        self.run(publish(self.cores[0], request))
+        self._note(name, 0, at)
 
     def publish(self, name: str, rows: list[tuple[int | None, str, int]]) -> None:
         before = len(self.streams[name].rows)

@@ -104,8 +104,12 @@ class HandMadeEngine:
 
     def _publish(self, stamp: int) -> Epoch:
         self._epochs += 1
+        for key, stream in self._state.streams.items():
+            if key not in self._stems and not stream.dropped:
+                self._store.create_stem(key, stream.schema)
+                self._stems[key] = 0
         streams = {
-            key: StreamMark(stream.high, stream.reached, self._stems.get(key, 0))
+            key: StreamMark(stream.high, stream.reached, self._stems[key])
             for key, stream in self._state.streams.items()
             if key in self._stems
         }
