@@ -15,6 +15,7 @@ from querystem.language.bind import Binder, identifier
 from querystem.language.drafts import DraftWindow
 from querystem.language.errors import (
     BindProblem,
+    NotYet,
     Span,
     SyntaxProblem,
     UnknownStream,
@@ -174,7 +175,8 @@ def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> Wi
         return WindowText(schema, tokens, place)
     end, turn = node_span(frame).end, refresh_start(tokens, 0, len(tokens))
     refresh = parse_refresh(tokens[turn:], end, _refuse_rows)
-    return WindowText(schema, tokens[:turn], place, end, refresh.period if refresh else ())
+    period = refresh.period if refresh else ()
+    return WindowText(schema, tokens[:turn], place, end, period=period)
 
 
 def _refuse_rows(tokens: Sequence[Token]) -> exp.Expr:

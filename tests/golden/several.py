@@ -30,10 +30,6 @@ _ORIGIN = to_micros(datetime(2015, 7, 15, tzinfo=UTC))
 # Lines that need what is not there yet: REFRESH over several streams.
 SECOND_HALF = frozenset(
     {
-        "SyncSQL P4",
-        "SyncSQL P5",
-        "SyncSQL P6",
-        "SyncSQL example 9",
         "P5 over a view refreshed every 3: an outer point shows the older inner state",
     }
 )

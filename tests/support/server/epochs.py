@@ -37,7 +37,7 @@ class HandMadeEngine:
     def step(self, upto: int | None = None) -> Epoch:
         """Consumes the log up to a version. Predicates are matched over rows from now on only."""
         goal = self._store.log.latest_version() if upto is None else upto
-        touched, stamp = Touched(), 0
+        touched, stamp = Touched(), self._state.clock
         beats: list[Heartbeat] = []
         marks = {key: stream.high for key, stream in self._state.streams.items()}
         rows: dict[int, list[pa.RecordBatch]] = {}
