@@ -28,7 +28,7 @@ _INSTANT_PAST = "the instant lies before the retention; what is left of it is sh
 _WINDOW_PAST = "the window began before the retention; what is left is shown"
 
 
-class Knowledge(Enum):
+class RowsKnown(Enum):
     """The rows an answer is made of: those there are, at the streams' own NOW; or as of an instant,
     those that were known then, or those known today."""
 
@@ -110,7 +110,7 @@ class Plan:
     crossings: Crossings | None = None
     refreshed_at: int | None = None
     full_at: int | None = None
-    knowledge: Knowledge = Knowledge.PRESENT
+    knowledge: RowsKnown = RowsKnown.PRESENT
     losses: tuple[str, ...] = ()
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from psoup.answers.caches import UnregisteredIds
 from psoup.answers.crossings import Crossing, Crossings
-from psoup.answers.plan import Knowledge, LegPlan, Plan, Triggers, retention
+from psoup.answers.plan import LegPlan, Plan, RowsKnown, Triggers, retention
 from psoup.answers.present import Reached, present_of
 from psoup.answers.question import BoundText, Question, RegisteredQuery
 from psoup.answers.refreshing import (
@@ -184,10 +184,10 @@ def _leg_plan(
     return planned, notes
 
 
-def _knowledge(question: Question) -> Knowledge:
+def _knowledge(question: Question) -> RowsKnown:
     if question.as_of is None:
-        return Knowledge.PRESENT
-    return Knowledge.TODAY if question.known_today else Knowledge.THEN
+        return RowsKnown.PRESENT
+    return RowsKnown.TODAY if question.known_today else RowsKnown.THEN
 
 
 def _refreshing(plan: Plan, view: View, question: Question, source: QuerySource) -> Plan:
@@ -200,7 +200,7 @@ def _refreshing(plan: Plan, view: View, question: Question, source: QuerySource)
     stream, predicate = source.trigger.stream, source.trigger.predicate_id
     current = view.now_of(stream)
     oldest, _ = retention(UNBOUNDED, stream.schema, current, current)
-    until = question.as_of if plan.knowledge is Knowledge.TODAY else None
+    until = question.as_of if plan.knowledge is RowsKnown.TODAY else None
     found = Triggers(refresh.where, stream.id, predicate, view.stem(stream.id), oldest, until)
     return replace(plan, triggers=found)
 

@@ -19,7 +19,7 @@ from datastem.blocks import Part
 from datastem.codec import are_rows
 from datastem.instants import FOR_EVER, MIN_INSTANT
 from psoup.answers.matching import Matcher
-from psoup.answers.plan import Knowledge, LegPlan, Limit, Plan, Triggers, retention
+from psoup.answers.plan import LegPlan, Limit, Plan, RowsKnown, Triggers, retention
 from psoup.answers.present import is_apart, is_by_clock
 from querystem.refresh import RefreshEvery
 
@@ -87,7 +87,7 @@ def awaited_legs(plan: Plan) -> list[LegPlan]:
 def last_instant(refresh: RefreshEvery, plan: Plan) -> int | None:
     """The instant of the last point of REFRESH EVERY; None before there is one."""
     reached = plan.now
-    if plan.knowledge is Knowledge.PRESENT and not goes_by_clock(plan):
+    if plan.knowledge is RowsKnown.PRESENT and not goes_by_clock(plan):
         found = [leg.current for leg in awaited_legs(plan)]
         reached = min((ts for ts in found if ts is not None), default=None)
         reached = None if None in found else reached
@@ -99,7 +99,7 @@ def last_instant(refresh: RefreshEvery, plan: Plan) -> int | None:
 def point_by_instant(plan: Plan, instant: int) -> Point | None:
     """The point of REFRESH EVERY at an instant, where that tells which rows were known: today's,
     those stamped by then, or with one stream those that came before it was there; else None."""
-    if plan.knowledge is Knowledge.TODAY:
+    if plan.knowledge is RowsKnown.TODAY:
         return Point(instant, (), instant)
     if goes_by_clock(plan):
         return Point(instant, (("_stamp", instant),), instant)
@@ -143,7 +143,7 @@ def _own_point(leg: LegPlan, refresh: RefreshEvery, plan: Plan) -> int | None:
     if leg.now is None:
         return None
     reached: int | None = leg.now
-    if plan.knowledge is Knowledge.PRESENT and leg.schema.ordered_by is not None:
+    if plan.knowledge is RowsKnown.PRESENT and leg.schema.ordered_by is not None:
         own = leg.current if not leg.limits else _now_within(leg, leg.current)
         reached = None if own is None else min(leg.now, own)
     if reached is None or refresh.point(reached) < MIN_INSTANT:
@@ -151,13 +151,13 @@ def _own_point(leg: LegPlan, refresh: RefreshEvery, plan: Plan) -> int | None:
     return refresh.point(reached)
 
 
-def _at_own_point(leg: LegPlan, instant: int | None, knowledge: Knowledge) -> LegPlan:
+def _at_own_point(leg: LegPlan, instant: int | None, knowledge: RowsKnown) -> LegPlan:
     if instant is None:
         return replace(leg, now=None)
     known: Limit = (
         ("_stamp", instant) if leg.schema.ordered_by is None else ("_before", instant - 1)
     )
-    limits = leg.limits if knowledge is Knowledge.TODAY else (*leg.limits, known)
+    limits = leg.limits if knowledge is RowsKnown.TODAY else (*leg.limits, known)
     return replace(leg, now=instant, limits=limits)
 
 
@@ -206,7 +206,7 @@ def _now_at(plan: Plan, row: _Row) -> int | None:
     for leg in awaited_legs(plan):
         then = replace(leg, limits=(*leg.limits, ("_position", row.position)))
         present, reached = leg.current, _now_within(then, leg.current)
-        if plan.knowledge is not Knowledge.PRESENT:
+        if plan.knowledge is not RowsKnown.PRESENT:
             present = plan.now
             reached = present if _is_last(then, present) else _now_within(then, present)
         if reached is None or present is None:
