@@ -25,7 +25,7 @@ from datastem.memory import Memory
 from datastem.segments import RowSegment, SegmentIndex, extended, from_id
 
 # A column whose values never fall as row ids rise; NULL counts as before all time.
-SystemColumn = Literal["_stamp", "_before", "_position"]
+SystemColumn = Literal["_stamp", "_before", "_position", "_row_id"]
 
 
 class SegmentReader(Protocol):
@@ -218,6 +218,23 @@ class StemView:
                     if place < len(part.ids):
                         return int(_values(part, column)[place])
         return None
+
+    def last_before(self, instant: int) -> tuple[int | None, bool]:
+        """The position of the last batch that came before the stream had reached an instant, None
+        without one; and whether that batch took it there, or past it."""
+        high, position = self.high_at("_before", instant - 1)
+        if position is None:
+            return None, False
+        low, _ = self.high_at("_position", position - 1)
+        parts = self.probe(instant, FOR_EVER, high, low)
+        return position, any((part.ts[part.ids >= low] >= instant).any() for part in parts)
+
+    def earliest(self) -> int | None:
+        """An instant that no row is earlier than, found without reading files; None: no rows."""
+        stored = (segment for held in self.index.segments.values() for segment in held)
+        lows = [segment.ts_lo for segment in (*stored, *self.tail.values())]
+        lows += [part.bounds[0] for block in self.blocks.values() for part in block.parts]
+        return min(lows, default=None)
 
     def parts(self, number: int, high: int) -> list[Part]:
         """All rows of a block with ids below `high`; reads files where they are not in memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -104,4 +104,4 @@ def base_query(query: Query, schema: StreamSchema) -> Query:
     columns = [column for column in schema.columns if column.name in query.reads - {"ts"}]
     outputs = [Output(column.name, ColumnRef(column.name, column.type)) for column in columns]
     ts = Output("ts", ColumnRef("ts", TIMESTAMP))
-    return Query(query.leg, (ts, *outputs))
+    return Query(replace(query.leg, refresh=None), (ts, *outputs))

@@ -77,7 +77,8 @@ class Leg:
     """A reference to a stream: the rows that its window holds and for which `where` is true.
 
     Where the window is the leg's `own`, it stays when a caller brings another window. A leg with
-    `as_of` has no window: its rows are looked up one by one.
+    `as_of` has no window: its rows are looked up one by one. With `refresh` the rows change at
+    refresh points of the leg's stream only.
     """
 
     stream: str
@@ -85,6 +86,7 @@ class Leg:
     window: Window
     own: bool = False
     as_of: AsOf | None = None
+    refresh: RefreshEvery | None = None
 
     @cached_property
     def predicate_key(self) -> str:
@@ -319,9 +321,14 @@ class Query:
         ]
         return tuple(pairs) if self.plain and len(pairs) == len(self.outputs) else None
 
+    @cached_property
+    def stays(self) -> bool:
+        """Whether the answer, or the rows of a leg, change at refresh points only."""
+        return self.refresh is not None or any(leg.refresh is not None for leg in self.legs)
+
     @property
     def period(self) -> int | None:
-        """The period of REFRESH EVERY; None without it."""
+        """The period of REFRESH EVERY after the query; None without it."""
         return self.refresh.period if isinstance(self.refresh, RefreshEvery) else None
 
     @cached_property
@@ -459,7 +466,9 @@ def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
     where = {"where": to_json(leg.where)} if predicates else {}
     own = {"own": True} if leg.own else {}
     as_of = {} if leg.as_of is None else {"as_of": _as_of_json(leg.as_of)}
-    return {"stream": leg.stream, **where, "window": window_to_json(leg.window), **own, **as_of}
+    period = {} if leg.refresh is None else {"leg_period": leg.refresh.period}
+    window = {"window": window_to_json(leg.window), **own, **as_of, **period}
+    return {"stream": leg.stream, **where, **window}
 
 
 def _as_of_json(as_of: AsOf) -> dict[str, Any]:
@@ -550,7 +559,8 @@ def _leg(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Leg:
     where = form["where"] if "where" in form else next(predicates)
     window, own = window_from_json(form["window"]), form.get("own", False)
     as_of = _as_of(form["as_of"]) if "as_of" in form else None
-    return Leg(form["stream"], from_json(where), window, own, as_of)
+    refresh = RefreshEvery(form["leg_period"]) if "leg_period" in form else None
+    return Leg(form["stream"], from_json(where), window, own, as_of, refresh)
 
 
 def _as_of(form: Mapping[str, Any]) -> AsOf:

@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "e9faae153b3540d7efa6951c95f71b883a0dda03b58979d2bcc105f5948913f3"
+WIRE = "78f1452db3320b9312f5849d8a908f6859f893e58241d90978311ff16aeab251"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

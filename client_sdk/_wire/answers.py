@@ -23,7 +23,8 @@ class AnswerHeader:
 
     Both ends of the window belong to it, and are None where it has none. `computed_rows` were
     evaluated for this answer because the engine (at `epoch`, `behind` by so much) had not matched
-    them yet. `refreshed_at` is the refresh point of the answer, where the query has REFRESH.
+    them yet. `refreshed_at` is the refresh point of the answer, where the query has REFRESH; where
+    streams have points of their own it is the last of these, and `full_at` the last that all had.
     All event-time streams of the query have reached `complete_until`, and one has come to `latest`.
     """
 
@@ -42,6 +43,7 @@ class AnswerHeader:
     refreshed_at: datetime | None
     complete_until: datetime | None
     latest: datetime | None
+    full_at: datetime | None
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,6 +67,7 @@ class AnswerHeader:
             refreshed_at=optional_moment(message, "refreshed_at"),
             complete_until=optional_moment(message, "complete_until"),
             latest=optional_moment(message, "latest"),
+            full_at=optional_moment(message, "full_at"),
         )
 
 

@@ -51,7 +51,8 @@ MatchFiles = Mapping[tuple[int, int], Sequence[DataFile]]
 
 @dataclass(frozen=True, slots=True)
 class EpochView:
-    """A view names the files of an epoch, of rows and of matches, and the rows the matches cover.
+    """A view names the files of an epoch, of rows, of matches and of heartbeats (`reached`), and
+    the rows the matches cover.
 
     Immutable: an answer keeps the view it began with.
     """
@@ -62,6 +63,7 @@ class EpochView:
     matches: Snapshot
     match_files: MatchFiles
     coverage: Mapping[int, StreamCoverage]
+    reached: Snapshot
 
     @property
     def number(self) -> int:
@@ -88,7 +90,7 @@ class EpochView:
         ]
 
 
-EMPTY = EpochView(GENESIS, 0, {}, Snapshot(0), {}, {})
+EMPTY = EpochView(GENESIS, 0, {}, Snapshot(0), {}, {}, Snapshot(0))
 
 
 def open_epoch_view(
@@ -107,6 +109,7 @@ def open_epoch_view(
         matches,
         before.match_files if same else _by_segment(matches.files.values()),
         _coverage(store, epoch, before),
+        _advance(store, before.reached, epoch, "reached", before is EMPTY),
     )
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psoup.answers.caches import Memo, UnregisteredIds
+from psoup.answers.crossings import CrossingFinder
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
 from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import LegPlan, Plan, point_by_rows, refreshed
+from psoup.answers.plan import LegPlan, Plan
 from psoup.answers.planning import make_plan
 from psoup.answers.question import Question
+from psoup.answers.refreshing import known_at, point_by_rows, refreshed, with_legs_refreshed
 from psoup.answers.view import View
 from psoup.store import Store
 from results.match_cache import MatchCache
@@ -42,6 +44,7 @@ class AnswerMaker:
         self.stored = MatchFileCache(root, memory // 8, is_newest)
         self.memo: Memo = Memo(memory // 16, _MEMO_BYTES)
         self.unregistered = UnregisteredIds()
+        self._heartbeats = store.table("reached").root
 
     @property
     def used(self) -> int:
@@ -63,13 +66,18 @@ class AnswerMaker:
         return Work(None if wait_for_engine else self.compute_rows)
 
     def settle(self, plan: Plan, work: Work) -> Plan:
-        """The plan as of the last row that refreshes it, where rows do. It reads files."""
-        triggers = plan.triggers
+        """The plan as of its last refresh point, where rows or events tell which that is. It reads
+        files."""
+        triggers, crossings = plan.triggers, plan.crossings
+        if crossings is not None:
+            finder = CrossingFinder(self._heartbeats, plan.epoch.reached, self.memo)
+            known = known_at(plan, finder.position(crossings))
+            return with_legs_refreshed(replace(known, crossings=None))
         if triggers is None or plan.now is None:
             return plan
         subject = triggers.predicate_id, triggers.stream_id, triggers.where
         matcher = Matcher(*subject, plan.epoch, self.known, self.stored, work)
-        return refreshed(plan, point_by_rows(plan, triggers, plan.now, matcher))
+        return with_legs_refreshed(refreshed(plan, point_by_rows(plan, triggers, matcher)))
 
     def matchers(self, plan: Plan, work: Work) -> PlanMatchers:
         """The matchers that tell which rows match the predicates of a plan's legs."""

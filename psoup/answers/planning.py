@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from psoup.answers.caches import UnregisteredIds
-from psoup.answers.plan import LegPlan, Plan, Triggers, point_of, refreshed, retention
+from psoup.answers.crossings import Crossing, Crossings
+from psoup.answers.plan import LegPlan, Plan, RowsKnown, Triggers, retention
 from psoup.answers.present import Reached, present_of
 from psoup.answers.question import BoundText, Question, RegisteredQuery
+from psoup.answers.refreshing import (
+    Point,
+    awaited_legs,
+    last_instant,
+    point_by_instant,
+    refreshed,
+    with_legs_refreshed,
+)
 from psoup.answers.view import View
 from psoup.errors import BadRequest, RowsLost, StreamDropped
 from psoup.lookup import find_registration
@@ -32,7 +41,7 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds) -> 
     """
     plan = _plan(view, question, find_source(view, question, unregistered))
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
-    if question.base_rows and not (slides(plan.query) and plan.query.refresh is None):
+    if question.base_rows and not (slides(plan.query) and not plan.query.stays):
         return replace(plan, query=_base_query(plan))
     return plan
 
@@ -146,6 +155,7 @@ def _plan(view: View, question: Question, source: QuerySource) -> Plan:
         now,
         tuple(dict.fromkeys(notes)),
         Reached.of(streams),
+        knowledge=_knowledge(question),
     )
     return (
         plan if question.unrefreshed or now is None else _refreshing(plan, view, question, source)
@@ -174,20 +184,51 @@ def _leg_plan(
     return planned, notes
 
 
+def _knowledge(question: Question) -> RowsKnown:
+    if question.as_of is None:
+        return RowsKnown.PRESENT
+    return RowsKnown.TODAY if question.known_today else RowsKnown.THEN
+
+
 def _refreshing(plan: Plan, view: View, question: Question, source: QuerySource) -> Plan:
-    """The plan as of its last refresh point, or with the rows that will tell which that is."""
-    refresh, now = question.query.refresh, plan.now
-    today = question.as_of is not None and question.known_today
-    if isinstance(refresh, RefreshEvery) and now is not None:
-        return refreshed(plan, point_of(refresh, plan.leg.schema, now, today))
+    """The plan as of its last refresh point, or with what will tell which that is."""
+    refresh = question.query.refresh
+    if isinstance(refresh, RefreshEvery):
+        return _refreshing_every(plan, view, refresh)
     if source.trigger is None or not isinstance(refresh, RefreshOn):
-        return plan
+        return with_legs_refreshed(plan)
     stream, predicate = source.trigger.stream, source.trigger.predicate_id
     current = view.now_of(stream)
     oldest, _ = retention(UNBOUNDED, stream.schema, current, current)
-    until = question.as_of if today else None
+    until = question.as_of if plan.knowledge is RowsKnown.TODAY else None
     found = Triggers(refresh.where, stream.id, predicate, view.stem(stream.id), oldest, until)
     return replace(plan, triggers=found)
+
+
+def _refreshing_every(plan: Plan, view: View, refresh: RefreshEvery) -> Plan:
+    instant = last_instant(refresh, plan)
+    if instant is None:
+        return refreshed(plan, None)
+    point = point_by_instant(plan, instant)
+    crossings = _crossings(plan, view, instant) if point is None else None
+    made = refreshed(plan, point or Point(instant, (), instant))
+    if crossings is None:
+        return with_legs_refreshed(made)
+    return replace(made, crossings=crossings)
+
+
+def _crossings(plan: Plan, view: View, instant: int) -> Crossings | None:
+    """The streams that a point waits for; None where one has not come to its instant, which only an
+    answer as of an instant may have."""
+    found = {}
+    for leg in awaited_legs(plan):
+        if leg.current is None or leg.current < instant:
+            return None
+        mark = view.epoch.epoch.streams.get(leg.stream_id)
+        stored = mark is None or mark.reached is None or mark.reached >= instant
+        beat = view.replica.heartbeats.first_to(leg.stream_id, instant)
+        found[leg.stream_id] = Crossing(leg.stream_id, leg.stem, beat, stored)
+    return Crossings(instant, tuple(found.values()))
 
 
 # ---- lost rows
@@ -212,10 +253,13 @@ def _spoils(plan: Plan, hole: Hole, ahead: bool) -> bool:
     """Tells whether an answer may be another than it would be with the rows of the hole.
 
     Which rows of a stream are current, the last, or the ones that refresh, depends on all its rows.
+    Any row of an instant or past it may be the one that first took its stream there.
     """
     legs = [leg for leg in plan.legs if leg.stream_id == hole.stream_id]
     triggers = plan.triggers
     if triggers is not None and (legs or hole.stream_id == triggers.stream_id):
+        return True
+    if plan.crossings is not None and legs and hole.meets(plan.crossings.instant, None):
         return True
     return any(_spoils_leg(leg, hole, ahead) for leg in legs)
 

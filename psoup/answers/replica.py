@@ -32,6 +32,7 @@ from psoup.store import (
     StreamCreated,
     StreamEnded,
 )
+from psoup.store.heartbeats import HeartbeatTail, heartbeats
 from psoup.store.log.decoding import DecodedRows, decode_rows
 
 _MOST_MARKS = 4096
@@ -58,8 +59,8 @@ def read_epoch(store: Store) -> tuple[State, EpochView]:
 class Replica:
     """A store up to the commit `version` of its log, the last one that `state` and `stems` hold.
 
-    `epoch` names the engine's files; `backlog` has the commits after it. A replica is changed by
-    one thread; the views of its stems may be read by any.
+    `epoch` names the engine's files; `backlog` has the commits after it, `heartbeats` those of
+    them. A replica is changed by one thread; the views of its stems may be read by any.
     """
 
     def __init__(self, store: Store, memory: Memory, state: State, version: int) -> None:
@@ -71,6 +72,7 @@ class Replica:
         self.stems: dict[int, DataStem] = {}
         self.keyed: dict[int, KeyedStream] = {}
         self.backlog = Backlog()
+        self.heartbeats = HeartbeatTail()
         # Rows of the log that the view's epoch has not consumed and nobody will.
         self._lost: list[Hole] = []
         self._store = store
@@ -101,6 +103,8 @@ class Replica:
         for entry in entries:
             self.state.apply(entry)
             self._apply_rows(entry, rows)
+        for beat in heartbeats(entries):
+            self.heartbeats.append(beat)
         if entries:
             self.backlog.append(version, entries[0].stamp, nbytes)
         self.version = version
@@ -130,6 +134,7 @@ class Replica:
         self.epoch = view
         self._lost = [hole for hole in self._lost if hole.row_lo >= _high(view, hole.stream_id)]
         self.backlog.consume(view.epoch.log_version)
+        self.heartbeats.consume(view.epoch.position.packed)
 
     @property
     def losses(self) -> Losses:

@@ -203,6 +203,7 @@ def footer(header: AnswerHeader) -> None:
     if header.behind_rows:
         engine += f", {header.behind_rows:,} rows behind"
     point = f" · refreshed at {header.refreshed_at}" if header.refreshed_at else ""
+    point += f", full at {header.full_at}" if header.full_at else ""
     note(
         f"{header.row_count:,} rows at {header.now or 'no instant yet'}{_ends(header)}{point}",
         f"{engine} · {header.computed_rows:,} rows computed on the spot · "

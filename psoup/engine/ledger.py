@@ -24,7 +24,7 @@ from psoup.store.delta.durable import together
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.epochs import Epoch, StreamMark
 from psoup.store.errors import Conflict
-from psoup.store.layout import ENGINE_TABLES
+from psoup.store.layout import ENGINE_TABLES, REACHED_BOUNDS
 from psoup.store.state.state import State
 from psoup.store.store import Store
 
@@ -84,7 +84,9 @@ class Ledger:
         together(partial(self._append, *each) for each in rows.items() if each[1].num_rows)
 
     def _append(self, name: str, table: pa.Table) -> None:
-        written = write_data_file(self.folder(name).root, table, sync=self.store.sync)
+        bounds = REACHED_BOUNDS if name == "reached" else ()
+        root, sync = self.folder(name).root, self.store.sync
+        written = write_data_file(root, table, bounds=bounds, sync=sync)
         self.commit(name, [written], operation="APPEND")
 
     def commit_all(

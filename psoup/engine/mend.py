@@ -54,6 +54,10 @@ def mend(ledger: Ledger, name: str) -> None:
         log.error("%s is damaged; the stream's closures are made again", name)
         _close_again(ledger, int(file.partition["stream_id"]))
         ledger.publish("mend")
+    elif table == "reached":
+        log.error("%s is damaged; refresh points that it told are found by rows alone", name)
+        ledger.commit(table, (), [file], operation="MEND")
+        ledger.publish("mend")
     else:
         log.error("%s is damaged; the table is written anew from memory", name)
         _write_again(ledger, table)

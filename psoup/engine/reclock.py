@@ -42,7 +42,7 @@ from psoup.store import (
 from psoup.store.delta.durable import remove
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
-from psoup.store.layout import CLOSURES, TABLES
+from psoup.store.layout import CLOSURES, REACHED_BOUNDS, TABLES
 from psoup.store.presence import ClockRepair, Occupancy, leave_note, read_note, take_note_away
 from psoup.store.state.leases import outages_until
 from psoup.store.state.state import State, StreamState
@@ -97,6 +97,7 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
             _set_closures(ledger, stream, repair.clock)
     for name, columns in _INSTANTS.items():
         _set_newest(ledger, name, columns, repair.clock)
+    _set_heartbeats(ledger, repair.clock)
     _check_tail(store, tail)
     leave_note(store.root, repair)
     old = list(store.log.folder.snapshot().files.values())
@@ -153,6 +154,17 @@ def _set_newest(ledger: Ledger, name: str, columns: Iterable[str], clock: int) -
     if not fixed.equals(rows):
         written = write_data_file(folder.root, fixed, sync=ledger.store.sync)
         ledger.commit(name, [written], ledger.files(name), operation=_OPERATION)
+
+
+def _set_heartbeats(ledger: Ledger, clock: int) -> None:
+    """Sets stamps of heartbeats back; how far they took their streams is event time, and stays."""
+    name, root = "reached", ledger.folder("reached").root
+    late = [file for file in ledger.files(name) if file.high.get("stamp", clock + 1) > clock]
+    if late:
+        tables = [_until(_read(ledger, name, file), ["stamp"], clock) for file in late]
+        rows, sync = pa.concat_tables(tables), ledger.store.sync
+        written = write_data_file(root, rows, bounds=REACHED_BOUNDS, sync=sync)
+        ledger.commit(name, [written], late, operation=_OPERATION)
 
 
 def _read(ledger: Ledger, name: str, file: DataFile) -> pa.Table:

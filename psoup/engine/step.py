@@ -7,7 +7,7 @@ lies below is back-fill.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from psoup.engine.settings import EngineSettings
 from psoup.engine.worker import CLOSURE_BOUNDS, Intake, LogFile, Task, fresh, write_segments
 from psoup.store.delta import DeltaFolder
 from psoup.store.delta.files import DataFile
+from psoup.store.heartbeats import heartbeat_rows, heartbeats
 from psoup.store.layout import COVERAGE
 from psoup.store.log.events import Data, Entry
 from psoup.store.log.log import read_events
@@ -74,7 +75,9 @@ def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: Engi
     touched = Touched()
     for entry in entries:
         ledger.state.apply(entry, touched)
-    _write_changes(ledger, touched, _start_cohorts(ledger, touched, born, highs))
+    coverage = _start_cohorts(ledger, touched, born, highs)
+    reached = heartbeat_rows(list(heartbeats(entries)))
+    _write_changes(ledger, touched, {"coverage": coverage, "reached": reached})
     if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
         _insert_and_probe(ledger, spark, news, settings)
     ledger.publish("step" if entries else "trim", news.end)
@@ -88,12 +91,12 @@ def _headers(root: Path, news: Stretch) -> list[Entry]:
     ]
 
 
-def _write_changes(ledger: Ledger, touched: Touched, coverage: pa.Table) -> None:
+def _write_changes(ledger: Ledger, touched: Touched, others: Mapping[str, pa.Table]) -> None:
     for stream_id in touched.streams:
         if not ledger.state.streams[stream_id].dropped:
             ledger.create_stem(stream_id)
     changes = changed_rows(ledger.state, touched, ledger.state.position)
-    ledger.append({**changes, "coverage": coverage})
+    ledger.append({**changes, **others})
 
 
 def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int, int]) -> pa.Table:

@@ -140,6 +140,16 @@ CLOSURES = pa.schema(
     ]
 )
 
+REACHED = pa.schema(
+    [
+        ("stream_id", pa.int64()),
+        ("reached", INSTANT),
+        ("position", pa.int64()),
+        ("stamp", INSTANT),
+    ]
+)
+REACHED_BOUNDS = ("stream_id", "reached", "position", "stamp")
+
 EPOCHS = pa.schema(
     [
         ("epoch", pa.int64()),
@@ -225,6 +235,7 @@ ENGINE_TABLES = (
     "coverage",
     "matches",
     "closures",
+    "reached",
 )
 
 # Those that are partitioned, by stream and segment.
@@ -241,5 +252,6 @@ TABLES: dict[str, pa.Schema] = {
     "coverage": COVERAGE,
     "matches": MATCHES,
     "closures": CLOSURES,
+    "reached": REACHED,
     "epochs": EPOCHS,
 }

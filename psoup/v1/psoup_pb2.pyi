@@ -473,7 +473,7 @@ class InvokeResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., arrow: _Optional[bytes] = ...) -> None: ...
 
 class AnswerHeader(_message.Message):
-    __slots__ = ("position", "now", "window_begin", "window_end", "row_count", "columns", "computed_rows", "epoch", "behind_rows", "behind", "elapsed", "notes", "refreshed_at", "complete_until", "latest")
+    __slots__ = ("position", "now", "window_begin", "window_end", "row_count", "columns", "computed_rows", "epoch", "behind_rows", "behind", "elapsed", "notes", "refreshed_at", "complete_until", "latest", "full_at")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BEGIN_FIELD_NUMBER: _ClassVar[int]
@@ -489,6 +489,7 @@ class AnswerHeader(_message.Message):
     REFRESHED_AT_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
+    FULL_AT_FIELD_NUMBER: _ClassVar[int]
     position: bytes
     now: _timestamp_pb2.Timestamp
     window_begin: _timestamp_pb2.Timestamp
@@ -504,7 +505,8 @@ class AnswerHeader(_message.Message):
     refreshed_at: _timestamp_pb2.Timestamp
     complete_until: _timestamp_pb2.Timestamp
     latest: _timestamp_pb2.Timestamp
-    def __init__(self, position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., computed_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., refreshed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., complete_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., latest: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    full_at: _timestamp_pb2.Timestamp
+    def __init__(self, position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., computed_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., refreshed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., complete_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., latest: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., full_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SyncRequest(_message.Message):
     __slots__ = ("tenant", "items", "encoding", "byte_budget", "one_position", "away", "least_position")

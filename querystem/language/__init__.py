@@ -41,7 +41,12 @@ from querystem.language.statements import (
 from querystem.language.template_cache import TemplateCache
 from querystem.language.template_rows import BoundRows, bind_rows
 from querystem.language.templates import Template, bind_query, prepare
-from querystem.language.texts import expression_text, refresh_text, window_text
+from querystem.language.texts import (
+    expression_text,
+    leg_window_text,
+    refresh_text,
+    window_text,
+)
 from querystem.language.windows import bind_window, bring_window
 
 __all__ = [
@@ -70,6 +75,7 @@ __all__ = [
     "bind_window",
     "bring_window",
     "expression_text",
+    "leg_window_text",
     "parse_statement",
     "prepare",
     "refresh_text",

@@ -80,7 +80,7 @@ class _Framing:
 
     def _at_end(self, at: int) -> int:
         end = _end_of_run(self._tokens, at)
-        turn = _refresh_start(self._tokens, at, end)
+        turn = refresh_start(self._tokens, at, end)
         if turn < end:
             if end < len(self._tokens):
                 raise _partial_refresh(self._tokens[turn])
@@ -98,9 +98,6 @@ class _Framing:
                 hint="a window of one stream is written stream WINDOW(RANGE 10 MINUTES)",
             )
         end = _end_of_run(self._tokens, opened + 1, at_set_operators=False)
-        turn = _refresh_start(self._tokens, opened + 1, end)
-        if turn < end:
-            raise _partial_refresh(self._tokens[turn])
         self._stand_in(WINDOW_OF_ITEM, at, end + 1, self._tokens[opened + 1 : end])
         return end + 1
 
@@ -126,7 +123,7 @@ def _end_of_run(tokens: Sequence[Token], start: int, at_set_operators: bool = Tr
 _DEEPER = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
 
-def _refresh_start(tokens: Sequence[Token], start: int, end: int) -> int:
+def refresh_start(tokens: Sequence[Token], start: int, end: int) -> int:
     """The index of REFRESH outside parentheses between the two, or `end`."""
     depth = 0
     for at in range(start, end):

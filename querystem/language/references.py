@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import Token
 
 from datastem.schema import StreamSchema
 from datastem.types import Type
@@ -14,14 +15,18 @@ from querystem.language.bind import Binder, identifier
 from querystem.language.drafts import DraftWindow
 from querystem.language.errors import (
     BindProblem,
+    NotYet,
     Span,
     SyntaxProblem,
     UnknownStream,
     WindowProblem,
 )
+from querystem.language.frames import refresh_start
 from querystem.language.grammar import WindowNode
 from querystem.language.lookups import bind_lookup
 from querystem.language.names import nearest
+from querystem.language.parse import parse_refresh
+from querystem.language.scan import span_of
 from querystem.language.scope import Scope
 from querystem.language.tails import WindowText
 from querystem.language.tree import consume, node_span
@@ -72,8 +77,9 @@ class NamedQuery:
 @dataclass
 class TextBinding:
     """All that the parts of one text share: the streams, the parameters and where they are `used`,
-    the texts of windows by their numbers, how many `references` to streams there are, and the ids
-    of the nodes of windows and of queries of WITH that were `reached`."""
+    the texts of windows by their numbers, how many `references` to streams there are, the ids of
+    the nodes of windows and of queries of WITH that were `reached`, and the stream of REFRESH ON
+    (`trigger`)."""
 
     lookup: Lookup
     names: Names | None
@@ -82,6 +88,7 @@ class TextBinding:
     windows: list[WindowText] = field(default_factory=list)
     references: int = 0
     reached: set[int] = field(default_factory=set)
+    trigger: StreamSchema | None = None
 
     def binder(self, scope: Scope) -> Binder:
         return Binder(scope, self.parameters, used=self.used)
@@ -163,8 +170,21 @@ def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> Wi
     if frame is None:
         return WindowText(schema, (), place)
     assert isinstance(frame, WindowNode)
-    end = node_span(frame).end if frame.args["of_item"] else None
-    return WindowText(schema, frame.args["tokens"], place, end)
+    tokens = frame.args["tokens"]
+    if not frame.args["of_item"]:
+        return WindowText(schema, tokens, place)
+    end, turn = node_span(frame).end, refresh_start(tokens, 0, len(tokens))
+    refresh = parse_refresh(tokens[turn:], end, _refuse_rows)
+    period = refresh.period if refresh else ()
+    return WindowText(schema, tokens[:turn], place, end, period=period)
+
+
+def _refuse_rows(tokens: Sequence[Token]) -> exp.Expr:
+    raise NotYet(
+        "REFRESH ON inside WINDOW()",
+        span_of(tokens[0]).to(span_of(tokens[-1])),
+        hint="write it after the query, or REFRESH EVERY duration inside WINDOW()",
+    )
 
 
 def references(select: exp.Expr) -> list[tuple[exp.Expr, exp.Expr | None]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datastem.types import Type
 from querystem.language.blocks import QueryBinder, stream_item
 from querystem.language.clauses import bind_condition
-from querystem.language.errors import NotYet, RefreshProblem, Span, UnknownParameter
+from querystem.language.errors import Span, UnknownParameter
 from querystem.language.parse import Parsed, ParsedRefresh
 from querystem.language.references import (
     Lookup,
@@ -21,6 +21,7 @@ from querystem.language.references import (
 from querystem.language.scope import Scope
 from querystem.language.tails import Tail
 from querystem.language.tree import consume
+from querystem.language.window_checks import check_trigger
 from querystem.query import Query
 from querystem.refresh import RefreshOn
 
@@ -53,7 +54,7 @@ def bind_select(
         query = replace(query, refresh=_trigger(parsed.refresh, text))
     refresh = parsed.refresh
     period, span = (refresh.period, refresh.span) if refresh else ((), None)
-    tail = Tail.of(text.windows, period, span, end)
+    tail = Tail.of(text.windows, period, span, end, text.trigger)
     base = text.binder(Scope(()))
     for name, spot in tail.names.items():
         base.use(name, spot)
@@ -69,22 +70,14 @@ def _check_used(parameters: Mapping[str, Type | None], used: Mapping[str, Span])
 
 def _trigger(parsed: ParsedRefresh, text: TextBinding) -> RefreshOn | None:
     """The REFRESH ON clause of a text that is bound but for it; None for REFRESH EVERY."""
-    if len(text.windows) > 1:
-        raise NotYet(
-            "REFRESH over several streams", parsed.span, hint="the answer is fresh without it"
-        )
     if parsed.rows is None:
         return None
-    table, schema = references(parsed.rows)[0][0], text.windows[0].schema
+    table = references(parsed.rows)[0][0]
     consume(table, "this", "alias")
     rows = text.stream(table)
-    if schema.ordered_by is not None and rows.ordered_by is None:
-        raise RefreshProblem(
-            f"{schema.name} has event time and {rows.name} arrival time: their clocks can't be"
-            " compared",
-            parsed.span,
-            hint="REFRESH ON a stream with ORDERED BY, or REFRESH EVERY duration",
-        )
+    text.trigger = rows
+    if len(text.windows) == 1:
+        check_trigger(text.windows[0].schema, rows, parsed.span)
     binder = text.binder(Scope((stream_item(item_name(table), rows),)))
     where = bind_condition(parsed.rows.args.get("where"), replace(binder, clause="REFRESH ON"))
     return RefreshOn(rows.name, where)

@@ -45,6 +45,7 @@ from querystem.language.rewrite import (
     moved_name,
     substituted,
 )
+from querystem.language.scan import span_of
 from querystem.language.scope import Scope, ScopeItem, ScopeStream
 from querystem.language.tree import consume, is_query, node_span
 from querystem.query import (
@@ -166,8 +167,14 @@ class Sources:
         if frame is not None:
             _check_timed(query, frame)
             schema = StreamSchema(name, query.columns)
-            over = self._text.window(window_text(frame, schema, node_span(frame)))
-            item = replace(query, over=over)
+            written = window_text(frame, schema, node_span(frame))
+            if written.period:
+                raise NotYet(
+                    "REFRESH of a query in FROM",
+                    span_of(written.period[0]).to(span_of(written.period[-1])),
+                    hint="write it inside the WINDOW() of its streams",
+                )
+            item = replace(query, over=self._text.window(written))
         elif (operation := whole_operation(query)) is not None:
             item = operation
         number = len(self._items)

@@ -22,6 +22,7 @@ from querystem.language.window_checks import (
     check_clocks,
     check_over,
     check_retention,
+    check_trigger,
     check_versions,
 )
 from querystem.language.windows import read_window
@@ -34,14 +35,16 @@ from results.window import UNBOUNDED, Window
 class WindowText:
     """The window of a reference to a stream, or over a query in FROM, as its tokens; there are none
     where it has no window. `place` is that of the reference. A window that is written WINDOW(…)
-    ends at `end`. A reference whose rows are looked up has none: they are for the rows of the one
-    `beside` it, whose window has that number."""
+    ends at `end`, and may have a REFRESH EVERY, whose tokens are its `period`. A reference whose
+    rows are looked up has none: they are for the rows of the one `beside` it, whose window has that
+    number."""
 
     schema: StreamSchema
     tokens: Sequence[Token]
     place: Span
     end: int | None = None
     beside: int | None = None
+    period: Sequence[Token] = ()
 
     def read(self, end: int, literals: Mapping[str, Literal]) -> Window:
         """The window, in a text of length `end`; raises QueryError."""
@@ -52,17 +55,25 @@ class WindowText:
             return UNBOUNDED
         return read_window(_filled(self.tokens, literals), end, self.schema)
 
+    def read_refresh(self, literals: Mapping[str, Literal]) -> RefreshEvery | None:
+        """The REFRESH EVERY inside WINDOW(…), where there is one; raises QueryError."""
+        if not self.period or self.end is None:
+            return None
+        return RefreshEvery(read_period(_filled(self.period, literals), self.end))
+
 
 @dataclass(frozen=True, slots=True)
 class Tail:
     """The windows of a text of length `end`, of its references to streams and over the queries in
-    its FROM, and its REFRESH; `names` says where their parameters stand."""
+    its FROM, and its REFRESH, which rows of the stream `trigger` may do; `names` says where their
+    parameters stand."""
 
     windows: Sequence[WindowText]
     period: Sequence[Token]
     refresh: Span | None
     end: int
     names: Mapping[str, Span]
+    trigger: StreamSchema | None = None
 
     @classmethod
     def of(
@@ -71,13 +82,15 @@ class Tail:
         period: Sequence[Token],
         refresh: Span | None,
         end: int,
+        trigger: StreamSchema | None = None,
     ) -> Tail:
         names: dict[str, Span] = {}
-        for tokens in [*(text.tokens for text in windows), period]:
+        written = [tokens for text in windows for tokens in (text.tokens, text.period)]
+        for tokens in [*written, period]:
             for colon, name in zip(tokens, tokens[1:], strict=False):
                 if _is_parameter(colon, name):
                     names.setdefault(name.text, span_of(colon).to(span_of(name)))
-        return cls(windows, period, refresh, end, names)
+        return cls(windows, period, refresh, end, names, trigger)
 
     def fill(self, query: Query, literals: Mapping[str, Literal]) -> Query:
         """The query with its windows and its period, given values for their parameters; raises
@@ -86,21 +99,37 @@ class Tail:
             period = read_period(_filled(self.period, literals), self.end)
             query = replace(query, refresh=RefreshEvery(period))
         windows = [text.read(self.end, literals) for text in self.windows]
+        points = [text.read_refresh(literals) for text in self.windows]
         legs = [_number(leg.window) for leg in query.legs]
         for number, (text, window) in enumerate(zip(self.windows, windows, strict=True)):
             if number not in legs:
                 check_over(window, text.place)
             elif (span := self._span(text)) is not None:
-                check_retention(window, text.schema, span, query.period)
+                check_retention(window, text.schema, span, _behind(query.period, points[number]))
             if text.beside is not None:
                 check_versions(windows[text.beside], text.schema, text.place)
+        if any(points):
+            query = query.with_legs(lambda leg: replace(leg, refresh=points[_number(leg.window)]))
         query = with_windows(query, lambda draft: windows[_number(draft)])
-        if len(windows) > 1:
-            texts = [self.windows[number] for number in legs]
-            check_clocks(
-                [text.schema for text in texts], query.moving, [one.place for one in texts]
-            )
+        if len(windows) == 1:
+            return _one_refresh(query)
+        texts = [self.windows[number] for number in legs]
+        check_clocks([text.schema for text in texts], query.moving, [one.place for one in texts])
+        self._check_trigger(query, [text.schema for text in texts])
         return query
+
+    def _check_trigger(self, query: Query, schemas: Sequence[StreamSchema]) -> None:
+        """Refuses rows with arrival time that refresh a query whose NOW is event time."""
+        if self.trigger is None or self.refresh is None:
+            return
+        timed = [
+            (moving, schema)
+            for moving, schema in zip(query.moving, schemas, strict=True)
+            if schema.ordered_by is not None
+        ]
+        moved = [schema for moving, schema in timed if moving or len(timed) == len(schemas)]
+        for schema in moved:
+            check_trigger(schema, self.trigger, self.refresh)
 
     def _span(self, text: WindowText) -> Span | None:
         """The place of a window with the REFRESH that sets it back."""
@@ -115,6 +144,19 @@ class Tail:
 def _number(window: Window) -> int:
     assert isinstance(window, DraftWindow), "windows are read once"
     return window.number
+
+
+def _behind(period: int | None, refresh: RefreshEvery | None) -> int | None:
+    """The period that sets a window back as much as the query's and the window's own together."""
+    periods = [one for one in (period, refresh.period if refresh else None) if one is not None]
+    return sum(periods) - len(periods) + 1 if periods else None
+
+
+def _one_refresh(query: Query) -> Query:
+    """The query over one leg with the leg's REFRESH as its own: both are of one stream."""
+    if not isinstance(query.source, Leg) or query.refresh is not None:
+        return query
+    return replace(query, source=replace(query.leg, refresh=None), refresh=query.leg.refresh)
 
 
 def with_windows(query: Query, change: Callable[[Window], Window]) -> Query:

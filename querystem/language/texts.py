@@ -13,6 +13,7 @@ from datastem.types import Kind, Type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op, Parameter, Scalar
 from querystem.language.durations import UNITS, write_duration, write_interval
 from querystem.language.names import write_name
+from querystem.query import Leg
 from querystem.refresh import Refresh, RefreshEvery, RefreshOn
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
 
@@ -109,6 +110,14 @@ def window_text(window: Window) -> str:
             return f"BEGIN {_row_text(begin)} END {_row_text(last)}"
         case CountWindow():
             return _count_text(window)
+
+
+def leg_window_text(leg: Leg) -> str:
+    """The window of a leg as it stands in WINDOW(), with its REFRESH; empty where rows are looked
+    up."""
+    if leg.as_of is not None:
+        return ""
+    return f"{window_text(leg.window)} {refresh_text(leg.refresh)}".rstrip()
 
 
 def _time_text(window: TimeWindow) -> str:

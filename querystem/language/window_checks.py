@@ -1,5 +1,5 @@
 """The windows that a query may not have: past a stream's retention, over rows that have no ids, or
-of two clocks."""
+of two clocks; and rows on another clock that would refresh it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from datastem.schema import StreamSchema
 from querystem.language.durations import write_duration
-from querystem.language.errors import NotYet, Span, WindowProblem
+from querystem.language.errors import NotYet, RefreshProblem, Span, WindowProblem
 from results.window import CountWindow, RowWindow, TimeWindow, Window
 
 
@@ -69,6 +69,17 @@ def check_clocks(
         hint="give the streams of one kind windows that don't: WINDOW(UNBOUNDED), or fixed ones",
         reason="MIXED_CLOCKS",
     )
+
+
+def check_trigger(schema: StreamSchema, trigger: StreamSchema, span: Span) -> None:
+    """Refuses a stream with arrival time whose rows would refresh one with event time."""
+    if schema.ordered_by is not None and trigger.ordered_by is None:
+        raise RefreshProblem(
+            f"{schema.name} has event time and {trigger.name} arrival time: their clocks can't be"
+            " compared",
+            span,
+            hint="REFRESH ON a stream with ORDERED BY, or REFRESH EVERY duration",
+        )
 
 
 def _retention_hint(limit: str) -> str:

@@ -27,13 +27,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
 _ORIGIN = to_micros(datetime(2015, 7, 15, tzinfo=UTC))
 
-# Lines that need what is not there yet: REFRESH over several streams.
+# Lines that need what is not there yet: REFRESH of a query in FROM.
 SECOND_HALF = frozenset(
     {
-        "SyncSQL P4",
-        "SyncSQL P5",
-        "SyncSQL P6",
-        "SyncSQL example 9",
         "P5 over a view refreshed every 3: an outer point shows the older inner state",
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from querystem.expressions import Call, ColumnRef, Expression, Op, Scalar, columns_of
 from querystem.query import (
@@ -44,6 +44,12 @@ class Found:
     parts: tuple[int, ...]
 
 
+class LegPoints(Protocol):
+    """Whoever says as of when a leg with REFRESH is."""
+
+    def of(self, leg: Leg, known: Known, times: Clocks) -> tuple[Known, Clocks]: ...
+
+
 @dataclass(frozen=True)
 class World:
     """Streams at a position, and how they are asked: at NOW, or at an instant (`as_of`)."""
@@ -52,6 +58,7 @@ class World:
     clock: int = 0
     as_of: int | None = None
     latest: bool = False
+    points: LegPoints | None = None
 
     def answer(self, query: Query) -> list[tuple[Scalar, ...]]:
         """For each row of the answer the values of the query's outputs."""
@@ -63,8 +70,17 @@ class World:
 
     def combinations(self, query: Query) -> list[Found]:
         """The rows of the query's source, in order; none without a NOW."""
-        times = self.clocks(query)
-        return [] if times.now is None else _Snapshot(self.streams, times).rows(query.source)
+        return self.combinations_at(query, self.clocks(query))
+
+    def answer_at(self, query: Query, times: Clocks) -> list[tuple[Scalar, ...]]:
+        """The answer at other clocks than the streams' own."""
+        rows = [found.columns for found in self.combinations_at(query, times)]
+        return [naive_outputs(query, row) for row in naive_kept(query, rows)]
+
+    def combinations_at(self, query: Query, times: Clocks) -> list[Found]:
+        if times.now is None:
+            return []
+        return _Snapshot(self.streams, times, self.points).rows(query.source)
 
     def clocks(self, query: Query) -> Clocks:
         return clocks(references(query), self.streams, self.clock, self.as_of, self.latest)
@@ -74,6 +90,7 @@ class World:
 class _Snapshot:
     streams: Mapping[str, Known]
     times: Clocks
+    points: LegPoints | None
 
     def rows(self, source: Source) -> list[Found]:
         found = self._leg(source) if isinstance(source, Leg) else self._from(source)
@@ -81,7 +98,10 @@ class _Snapshot:
 
     def _leg(self, leg: Leg) -> list[Found]:
         """The rows of the stream that the leg's window holds and its predicate lets through."""
-        inside = rows_in_window(leg.window, self.streams[leg.stream], self.times)
+        known, times = self.streams[leg.stream], self.times
+        if leg.refresh is not None and self.points is not None:
+            known, times = self.points.of(leg, known, times)
+        inside = rows_in_window(leg.window, known, times)
         chosen = [row for row in inside if evaluate_row(leg.where, row) is True]
         return [Found(row, row["ts"], (row["row_id"],)) for row in chosen]
 

@@ -120,6 +120,10 @@ def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
             f"{schema.name} has a key: rows that were current at the last refresh point may have "
             "been replaced since"
         )
+    if query.leg.own:
+        raise _refused(
+            "the window is the stream's own, so no wider one is synced; write it after the query"
+        )
     if not isinstance(query.leg.window, TimeWindow):
         raise _refused(
             "the window counts rows: newer ones may have pushed out some that it held at the last "

@@ -18,7 +18,7 @@ from psoup.store import Position
 from querystem.combine.parts import is_selection
 from querystem.identity import slides
 from querystem.query import Leg
-from querystem.refresh import RefreshEvery
+from querystem.refresh import RefreshOn
 from results.checksum import DIGEST_BYTES
 from results.window import TimeWindow, Window
 
@@ -52,11 +52,14 @@ class LegMark:
 
     `current` is the stream's own NOW, which its retention counts from; None where it had none yet,
     and in an answer over one stream, whose NOW it is. No row of the leg has an id below `low`.
+    `now` is the refresh point of a leg that has points of its own, None of any other and before the
+    first point.
     """
 
     high: int
     current: int | None = None
     low: int = 0
+    now: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ def by_rows(plan: Plan) -> bool:
         and leg.window.slide is not None
         for leg in plan.legs
     )
-    if slid or plan.query.refresh is not None:
+    if slid or plan.query.stays:
         return False
     return slides(plan.query) and is_selection(plan.query.source)
 
@@ -231,7 +234,7 @@ def make_job(
 ) -> CopyJob:
     """The job of a plan that was just made. `away` is None where the client did not say."""
     fixed = claim.target is not None
-    moment = None if fixed or plan.query.refresh is None else plan
+    moment = plan if plan.query.stays and not fixed else None
     return CopyJob(question, claim, reason, aim(plan, claim, away), fixed, repair, moment)
 
 
@@ -241,11 +244,12 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
     A plan with REFRESH must be settled, and not on the event loop. The horizon of results is the
     NOW their retention counts from, which a refresh point may lie before.
     """
-    if plan.query.refresh is not None:
-        late = isinstance(plan.query.refresh, RefreshEvery) and (plan.now or 0) < _now(copy)
-        if copy is not None and late:
+    if plan.query.stays:
+        by_rows_of = isinstance(plan.query.refresh, RefreshOn)
+        if copy is not None and not by_rows_of and (plan.now or 0) < _now(copy):
             return replace(copy, position=plan.position)
-        return Mark(plan.position, _leg_marks(plan, None), plan.now, plan.leg.current)
+        horizon = _latest(*(leg.current for leg in plan.legs))
+        return Mark(plan.position, _leg_marks(plan, None), plan.now, horizon)
     now = _latest(plan.now, copy.now if copy else None)
     horizon = _horizon(plan, now, copy, away) if by_rows(plan) else now
     salt = copy.salt if copy else 0
@@ -253,12 +257,13 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
 
 
 def _leg_marks(plan: Plan, copy: Mark | None) -> tuple[LegMark, ...]:
+    own = [None if leg.leg.refresh is None else leg.now for leg in plan.legs]
     if isinstance(plan.query.source, Leg):
-        return (LegMark(plan.leg.known()[0]),)
+        return (LegMark(plan.leg.known()[0], now=own[0]),)
     before = [None] * len(plan.legs) if copy is None else [leg.current for leg in copy.legs]
     return tuple(
-        LegMark(leg.known()[0], _latest(leg.current, current))
-        for leg, current in zip(plan.legs, before, strict=True)
+        LegMark(leg.known()[0], _latest(leg.current, current), now=now)
+        for leg, current, now in zip(plan.legs, before, own, strict=True)
     )
 
 
@@ -269,8 +274,8 @@ def aim(plan: Plan, claim: Claim, away: int | None) -> Mark:
     What an answer with REFRESH is of is found out later: only its position is known here.
     """
     begun = claim.target
-    if begun is None and plan.query.refresh is not None:
-        return Mark(plan.position, (LegMark(0),), None, None)
+    if begun is None and plan.query.stays:
+        return Mark(plan.position, (LegMark(0),) * len(plan.legs), None, None)
     if begun is None:
         return fresh_target(plan, claim.copy, away)
     if not by_rows(plan) or not isinstance(plan.query.source, Leg):

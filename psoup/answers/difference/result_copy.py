@@ -19,6 +19,7 @@ from psoup.answers.difference.job import (
     Claim,
     CopyJob,
     Cursor,
+    LegMark,
     Mark,
     WholeReason,
     fresh_target,
@@ -171,7 +172,7 @@ class ResultCopier:
     @property
     def target(self) -> Mark:
         """The mark of the answer; where REFRESH decides which that is, it is found out here."""
-        if self.job.fixed or self.plan.query.refresh is None:
+        if self.job.fixed or not self.plan.query.stays:
             return self.job.target
         return self._settled(self.job.moment or self.plan)
 
@@ -195,8 +196,10 @@ class ResultCopier:
     def _computed(self, mark: Mark) -> _Answer:
         query = self.plan.query
         legs = [
-            LegRows(_known_at(leg, mark), self._matchers.of(leg), choice)
-            for leg, choice in zip(self.plan.legs, self._choices(mark), strict=True)
+            LegRows(_known_at(leg, known), self._matchers.of(leg), choice)
+            for leg, known, choice in zip(
+                self.plan.legs, mark.legs, self._choices(mark), strict=True
+            )
         ]
         if isinstance(query.source, Leg):
             rows = Selection(query, legs[0], self.maker.memo).matched()
@@ -218,13 +221,18 @@ class ResultCopier:
             return [NO_ROWS] * len(self.plan.legs)
         if isinstance(self.plan.query.source, Leg):
             leg = self.plan.leg
-            oldest = oldest_retained(leg.schema, max(mark.now, mark.horizon or mark.now))
-            return [rows_at(leg, Horizon(mark.now, oldest, mark.high), self.maker.memo)]
+            now = mark.now if leg.leg.refresh is None else mark.legs[0].now
+            if now is None:
+                return [NO_ROWS]
+            oldest = oldest_retained(leg.schema, max(now, mark.horizon or now))
+            return [rows_at(leg, Horizon(now, oldest, mark.high), self.maker.memo)]
         return [self._choice(number, mark) for number in range(len(self.plan.legs))]
 
     def _choice(self, number: int, mark: Mark) -> Choice:
         leg, known = self.plan.legs[number], mark.legs[number]
         now = known.current if legs_apart(self.plan)[number] else mark.now
+        if leg.leg.refresh is not None:
+            now = known.now
         if now is None or leg.leg.as_of is not None:
             return NO_ROWS
         oldest = oldest_retained(leg.schema, max(now, known.current or now))
@@ -247,11 +255,11 @@ class ResultCopier:
         return next_change(self.plan, regions, target, self.maker.memo)
 
 
-def _known_at(leg: LegPlan, mark: Mark) -> LegPlan:
+def _known_at(leg: LegPlan, mark: LegMark) -> LegPlan:
     """A leg whose rows are looked up, with those that were known at a mark; any other as it is."""
     if leg.leg.as_of is None:
         return leg
-    return replace(leg, limits=(*leg.limits, ("_position", mark.position.packed)))
+    return replace(leg, limits=(("_row_id", mark.high - 1),))
 
 
 def _same(rows: CopyChunk, base: CopyChunk) -> Mask:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.ledger import Ledger
 from psoup.engine.maintain.discard import Checkpoint, Trim, Vacuum
+from psoup.engine.maintain.heartbeats import ThinHeartbeats
 from psoup.engine.maintain.merge import Compact, Merge
 from psoup.engine.maintain.retain import Retain, Thin
 from psoup.engine.maintain.scrub import Scrub
@@ -34,6 +35,7 @@ class Maintenance:
                 Thin(spark, settings),
                 Merge(spark, settings),
                 Compact(settings),
+                ThinHeartbeats(settings),
                 Checkpoint(settings),
                 Scrub(settings),
                 Vacuum(settings),

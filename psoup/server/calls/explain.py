@@ -28,7 +28,7 @@ from querystem.expressions import Expression, from_json
 from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
 from querystem.index.formula import Factor
 from querystem.join import JoinMethod, JoinStep
-from querystem.language import expression_text, refresh_text, window_text
+from querystem.language import expression_text, leg_window_text, refresh_text
 from querystem.operators import LOOK_UP, Operator, operators_of
 from querystem.pace import spending
 from results.bitmaps import decode
@@ -85,7 +85,7 @@ def _leg(core: Core, plan: Plan, leg: LegPlan, stream: StreamState) -> _Explaine
     covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
     message = pb.ExplainedLeg(
         stream=stream.schema.name,
-        window=window_text(leg.window) if leg.leg.as_of is None else "",
+        window=leg_window_text(leg.leg),
         predicate_id=found.id,
         registration_count=found.registrations,
         other_predicates=len(ids) - 1,

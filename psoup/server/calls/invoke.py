@@ -317,6 +317,8 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
         header.now.CopyFrom(from_instant(plan.now))
     if plan.refreshed_at is not None:
         header.refreshed_at.CopyFrom(from_instant(plan.refreshed_at))
+    if plan.full_at is not None:
+        header.full_at.CopyFrom(from_instant(plan.full_at))
     if plan.reached.least is not None:
         header.complete_until.CopyFrom(from_instant(plan.reached.least))
     if plan.reached.greatest is not None:
@@ -330,7 +332,8 @@ def _common_region(plan: Plan) -> Region | None:
     """The region of the window that all legs have; None where they have several, or none of
     time."""
     first, *others = plan.legs
-    if any(other.window != first.window for other in others):
+    own = first.window, first.leg.refresh
+    if any((other.window, other.leg.refresh) != own for other in others):
         return None
     if first.now is None or not isinstance(first.window, TimeWindow):
         return None

@@ -183,7 +183,7 @@ class SyncCall:
             return job
         plan = self._core.maker.plan(self._core.follower.view, job.question)
         anew = job.restarted(aim(plan, Claim(job.claim.copy), self._away))
-        return anew if plan.query.refresh is None else replace(anew, moment=plan)
+        return replace(anew, moment=plan) if plan.query.stays else anew
 
 
 def _staying(job: CopyJob) -> CopyJob:

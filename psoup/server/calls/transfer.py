@@ -74,7 +74,7 @@ class Transfer:
         self.core.leases.contact(self.item.handle)
         plan, (copier, found, first) = await self._compute(lambda plan: self._open(plan, budget))
         self.found, self.job = found, found.job
-        self.refreshed = plan.query.refresh is not None
+        self.refreshed = plan.query.stays
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         yield pb.SyncPart(begin=_begin(plan, found))
         for part in self._removals(found, budget):

@@ -45,7 +45,7 @@ _PLAIN_MARK = struct.Struct(">qqqq")
 _NEXT = struct.Struct(">q")
 # Of marks over several legs: how many rows the copy has, their salt, how many legs; then each leg.
 _LEG_COUNT = struct.Struct(">qBB")
-_LEG = struct.Struct(">qqq")
+_LEG = struct.Struct(">qqqq")
 _PART_COUNT = struct.Struct(">B")
 _SIGNATURE = 16
 _COPY, _TARGET, _DIGESTS, _LEGS = 1, 2, 4, 8
@@ -166,10 +166,12 @@ def _pack(mark: Mark, digest: bool, legs: bool) -> bytes:
     if not legs:
         return content
     content += _LEG_COUNT.pack(mark.rows, mark.salt, len(mark.legs))
-    return content + b"".join(
-        _LEG.pack(leg.high, SINCE_EVER if leg.current is None else leg.current, leg.low)
-        for leg in mark.legs
-    )
+    return content + b"".join(map(_pack_leg, mark.legs))
+
+
+def _pack_leg(leg: LegMark) -> bytes:
+    current, now = (SINCE_EVER if one is None else one for one in (leg.current, leg.now))
+    return _LEG.pack(leg.high, current, leg.low, now)
 
 
 def _pack_cursor(cursor: Cursor, legs: bool) -> bytes:
@@ -207,7 +209,8 @@ class _TokenReader:
         rows, salt, count = self._take(_LEG_COUNT)
         legs = [self._take(_LEG) for _ in range(count)]
         found = tuple(
-            LegMark(high, _known(current, SINCE_EVER), low) for high, current, low in legs
+            LegMark(high, _known(current, SINCE_EVER), low, _known(now, SINCE_EVER))
+            for high, current, low, now in legs
         )
         return replace(mark, legs=found, rows=rows, salt=salt)
 

@@ -23,7 +23,7 @@ from psoup.store.presence import GONE_AFTER, PulseWatch
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ClockGuard
 from psoup.write.leases import LeaseKeeper
-from querystem.language import refresh_text, stream_sql, window_text
+from querystem.language import leg_window_text, refresh_text, stream_sql
 from querystem.query import Leg, Query
 from results.id_sets import intersect, size
 
@@ -111,7 +111,7 @@ def _leg_message(
     covered = core.follower.epoch.covering(stream.id).ranges(predicate_id)
     return pb.RegistrationLeg(
         stream=stream.schema.name,
-        window=window_text(leg.window) if leg.as_of is None else "",
+        window=leg_window_text(leg),
         predicate_id=predicate_id,
         matched_rows=size(intersect(0, stream.high, covered)),
         stream_rows=stream.high,

@@ -308,7 +308,7 @@ def test_text_has_a_limit() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT * FROM trades WINDOW (UNBOUNDED REFRESH EVERY 2 SECONDS) AS t",
+        "SELECT * FROM trades WINDOW (UNBOUNDED REFRESH ON quotes) AS t",
         "SELECT sum(price) OVER (PARTITION BY symbol ORDER BY at) FROM trades",
     ],
 )

@@ -12,6 +12,7 @@ from datastem.blocks import BLOCK_BITS, BLOCK_MASK
 from datastem.codec import are_rows, query_view
 from psoup.store import DataFile, Epoch, Position, State, Store, StreamMark, Touched
 from psoup.store.delta.files import write_data_file
+from psoup.store.heartbeats import Heartbeat, heartbeat_rows, heartbeats
 from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES
 from psoup.store.log.decoding import decode_rows
 from psoup.store.tables import changed_rows
@@ -36,12 +37,14 @@ class HandMadeEngine:
     def step(self, upto: int | None = None) -> Epoch:
         """Consumes the log up to a version. Predicates are matched over rows from now on only."""
         goal = self._store.log.latest_version() if upto is None else upto
-        touched, stamp = Touched(), 0
+        touched, stamp = Touched(), self._state.clock
+        beats: list[Heartbeat] = []
         marks = {key: stream.high for key, stream in self._state.streams.items()}
         rows: dict[int, list[pa.RecordBatch]] = {}
         for version in range(self._log + 1, goal + 1):
             entries = self._store.log.read(version)
             decoded = decode_rows(entries, self._state)
+            beats += heartbeats(entries)
             for entry in entries:
                 self._state.apply(entry, touched)
                 stamp = entry.stamp
@@ -56,6 +59,8 @@ class HandMadeEngine:
             self._write_rows(stream_id, pa.concat_batches(parts))
         for name, table in changed_rows(self._state, touched, self._state.position).items():
             self._append(name, table)
+        if beats:
+            self._append("reached", heartbeat_rows(beats))
         return self._publish(stamp)
 
     def _cover_new(self, marks: dict[int, int]) -> None:
@@ -99,8 +104,12 @@ class HandMadeEngine:
 
     def _publish(self, stamp: int) -> Epoch:
         self._epochs += 1
+        for key, stream in self._state.streams.items():
+            if key not in self._stems and not stream.dropped:
+                self._store.create_stem(key, stream.schema)
+                self._stems[key] = 0
         streams = {
-            key: StreamMark(stream.high, stream.reached, self._stems.get(key, 0))
+            key: StreamMark(stream.high, stream.reached, self._stems[key])
             for key, stream in self._state.streams.items()
             if key in self._stems
         }

@@ -1,0 +1,103 @@
+"""The events that first took streams to an instant: what a refresh point over several streams is
+known by.
+
+A batch is found by its rows, which say how far their stream had come before them. A heartbeat is
+found among those of the log's tail or, where the engine has consumed it, in the table `reached`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.stem import StemView
+from psoup.answers.caches import Memo
+from psoup.store import DataFile, Snapshot
+from psoup.store.delta.reading import reader
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A stream that has reached an instant.
+
+    `beat` is the position of the first heartbeat in the log's tail that took it there, if any did.
+    With `stored` the table may have one that did so before.
+    """
+
+    stream_id: int
+    stem: StemView
+    beat: int | None
+    stored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Crossings:
+    """The streams of a query that a refresh point waits for, and the point's instant."""
+
+    instant: int
+    streams: tuple[Crossing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingFinder:
+    """Finds events. The heartbeats of an epoch (`files` of the table at `root`) are read only where
+    rows don't tell, and remembered."""
+
+    root: Path
+    files: Snapshot
+    memo: Memo
+
+    def position(self, crossings: Crossings) -> int:
+        """The position of the event that took the last of the streams to the instant."""
+        return max(self._first(one, crossings.instant) for one in crossings.streams)
+
+    def _first(self, crossing: Crossing, instant: int) -> int:
+        """The event that first took a stream to an instant.
+
+        Where it is not known any more, its row being gone or its heartbeat older than the table,
+        the last batch before it stands for it: whoever asks again finds the same.
+        """
+        batch, reaches = crossing.stem.last_before(instant)
+        if batch is not None and reaches:
+            return batch
+        found = self._stored(crossing, instant) if crossing.stored else None
+        beat = crossing.beat if found is None else found
+        if beat is not None and not self._came_later(crossing, batch, beat):
+            return beat
+        return 0 if batch is None else batch
+
+    def _came_later(self, crossing: Crossing, batch: int | None, beat: int) -> bool:
+        """Tells whether a batch came between the last one before the instant and a heartbeat."""
+        high = 0 if batch is None else crossing.stem.high_at("_position", batch)[0]
+        following = crossing.stem.first_from(high, "_position")
+        return following is not None and following < beat
+
+    def _stored(self, crossing: Crossing, instant: int) -> int | None:
+        """The position of the first heartbeat in the table that took a stream to an instant."""
+        stream_id, found = crossing.stream_id, []
+        for file in self.files.files.values():
+            if _may_have(file, stream_id, instant):
+                streams, reached, positions = self._columns(file)
+                chosen = positions[(streams == stream_id) & (reached >= instant)]
+                found += [int(chosen.min())] if len(chosen) else []
+        return min(found, default=None)
+
+    def _columns(self, file: DataFile) -> tuple[Int64s, Int64s, Int64s]:
+        key = "reached", file.path
+        held = self.memo.get(key)
+        if not isinstance(held, tuple):
+            table = reader(self.root, file).whole()
+            names = ("stream_id", "reached", "position")
+            held = tuple(table.column(name).cast(pa.int64()).to_numpy() for name in names)
+            self.memo.put(key, held, sum(column.nbytes for column in held))
+        streams, reached, positions = (np.asarray(column, np.int64) for column in held)
+        return streams, reached, positions
+
+
+def _may_have(file: DataFile, stream_id: int, instant: int) -> bool:
+    first, last = (side.get("stream_id", stream_id) for side in (file.low, file.high))
+    return first <= stream_id <= last and file.high.get("reached", instant) >= instant

@@ -1,0 +1,83 @@
+"""Heartbeats: events that took a stream's NOW further without a row of their own.
+
+Rows say for themselves how far their stream had come before them. Heartbeats leave no row, so
+whoever must know which event first took a stream to an instant looks here too.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from psoup.store.layout import REACHED
+from psoup.store.log.events import Data, Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """An event without rows that took a stream to `reached`; `position` is a packed one."""
+
+    stream_id: int
+    reached: int
+    position: int
+    stamp: int
+
+
+def heartbeats(entries: Iterable[Entry]) -> Iterator[Heartbeat]:
+    """The heartbeats among entries that take their stream further."""
+    for entry in entries:
+        event = entry.event
+        if not isinstance(event, Data) or event.rows or event.max_ts is None:
+            continue
+        if event.before is None or event.max_ts > event.before:
+            yield Heartbeat(event.stream_id, event.max_ts, entry.position.packed, entry.stamp)
+
+
+def heartbeat_rows(beats: Sequence[Heartbeat]) -> pa.Table:
+    """Heartbeats as rows of the table `reached`."""
+    columns = [[getattr(beat, one.name) for beat in beats] for one in REACHED]
+    return pa.Table.from_arrays(
+        [pa.array(values, one.type) for values, one in zip(columns, REACHED, strict=True)],
+        schema=REACHED,
+    )
+
+
+@dataclass(slots=True)
+class _Beats:
+    """The heartbeats of one stream: both columns rise."""
+
+    reached: array[int] = field(default_factory=lambda: array("q"))
+    positions: array[int] = field(default_factory=lambda: array("q"))
+
+
+class HeartbeatTail:
+    """The heartbeats of the log after an epoch: 16 bytes each."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, _Beats] = {}
+
+    def append(self, beat: Heartbeat) -> None:
+        beats = self._streams.setdefault(beat.stream_id, _Beats())
+        beats.reached.append(beat.reached)
+        beats.positions.append(beat.position)
+
+    def consume(self, position: int) -> None:
+        """Forgets the heartbeats up to a position, which the table has."""
+        for stream_id, beats in list(self._streams.items()):
+            count = bisect_right(beats.positions, position)
+            del beats.reached[:count], beats.positions[:count]
+            if not beats.positions:
+                del self._streams[stream_id]
+
+    def first_to(self, stream_id: int, instant: int) -> int | None:
+        """The position of the first heartbeat that took a stream to an instant or past it; None
+        where none did."""
+        beats = self._streams.get(stream_id)
+        if beats is None:
+            return None
+        place = bisect_left(beats.reached, instant)
+        return beats.positions[place] if place < len(beats.positions) else None

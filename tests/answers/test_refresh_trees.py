@@ -1,0 +1,136 @@
+"""REFRESH over several streams, of the whole query and of single streams in it: whatever comes in
+which order, late or by a heartbeat, and whoever has it, the answer is the naive one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from datastem.instants import SECOND, to_micros
+from datastem.types import TIMESTAMP
+from querystem.expressions import TRUE, ColumnRef
+from querystem.query import From, Leg, Output, Query, SetOperation, SetOperator, item_column
+from querystem.refresh import RefreshEvery
+from results.window import UNBOUNDED
+from tests.support.answers.copies import TreeCopy
+from tests.support.answers.refreshing import RefreshMaker, RefreshWorld
+from tests.support.answers.trees import START
+
+
+@pytest.fixture
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RefreshWorld]:
+    seed = request.node.callspec.params.get("seed", 0) if hasattr(request.node, "callspec") else 0
+    found = RefreshWorld(tmp_path / "store", random.Random(seed))
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_oracle_answers_with_refresh(world: RefreshWorld, seed: int) -> None:
+    maker = RefreshMaker(world.chance)
+    for _ in range(14):
+        query = maker.query()
+        names = [leg.stream for leg in query.legs]
+        for _ in range(8):
+            for _ in range(world.chance.choice((1, 2, 5))):
+                world.happens(names)
+            _check(world, query)
+
+
+def _check(world: RefreshWorld, query: Query) -> None:
+    instant = world.clock - world.chance.randint(0, 30) * SECOND
+    for as_of, today in ((None, False), (instant, False), (instant, True)):
+        question = world.asked(query, as_of, today)
+        assert world.found(question) == world.told(question), (query, as_of, today)
+    fresh = world.asked(query, None, False)
+    plain = replace(query, refresh=None).with_legs(lambda leg: replace(leg, refresh=None))
+    shown = world.found(replace(fresh, unrefreshed=True))
+    assert shown == world.found(replace(fresh, query=plain)) and shown.instant is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_oracle_copies_with_refresh(world: RefreshWorld, seed: int) -> None:
+    """A copy is the answer as of its last point; its mark tells the old one of every leg again."""
+    maker = RefreshMaker(world.chance)
+    for _ in range(10):
+        query = maker.query()
+        question = world.asked(query, None, False)
+        copy = TreeCopy(world, question)
+        for _ in range(8):
+            for _ in range(world.chance.choice((0, 1, 2, 5))):
+                world.happens([leg.stream for leg in query.legs])
+            copy.sync(world.chance.choice((0.0, 0.3)), world.chance.choice((60, 400, 1 << 20)))
+            told = world.told(question)
+            assert (copy.mark.now, copy.answer(copy.mark.now)) == (told.now, told.answer)
+
+
+# ---- one by one
+
+
+def _union(period: int) -> Query:
+    """The rows of two streams, each as its second from the start on."""
+    branches = tuple(
+        Query(Leg(name, TRUE, UNBOUNDED), (Output("ts", ColumnRef("ts", TIMESTAMP)),))
+        for name in ("early", "late")
+    )
+    union = SetOperation(SetOperator.UNION_ALL, branches)
+    shown = Output("ts", ColumnRef(item_column(0, "ts"), TIMESTAMP))
+    return Query(From((union,)), (shown,), refresh=RefreshEvery(period * SECOND))
+
+
+def _seconds(world: RefreshWorld, query: Query) -> tuple[int | None, list[int]]:
+    question = world.asked(query, None, False)
+    found = world.found(question)
+    assert found == world.told(question)
+    assert world.found(replace(question, latest=True)) == found, "points wait for all"
+    point = None if found.instant is None else (found.instant - START) // SECOND
+    shown = [ts for (ts,) in found.answer if isinstance(ts, datetime)]
+    return point, [(to_micros(ts) - START) // SECOND for ts in shown]
+
+
+@pytest.mark.parametrize("engine", [False, True], ids=["tail", "stored"])
+def test_a_heartbeat_makes_the_point(world: RefreshWorld, engine: bool) -> None:
+    def row(name: str, second: int) -> None:
+        world.publish(name, [(1, "x", second - (world.clock - START) // SECOND)])
+        if engine:
+            world.step()
+
+    world.clock = START + 40 * SECOND
+    query = _union(10)
+    row("early", 1)
+    assert _seconds(world, query) == (None, []), "the other stream has no NOW yet"
+    row("late", 12)
+    row("late", 3)
+    assert _seconds(world, query) == (0, []), "the first point was passed with its second stream"
+    row("late", 4)
+    world.beat_at("early", START + 10 * SECOND)
+    row("late", 5)
+    row("early", 6)
+    assert _seconds(world, query) == (10, [1, 3, 4]), "known when the heartbeat came"
+    world.beat_at("late", START + 30 * SECOND)
+    row("early", 25)
+    assert _seconds(world, query) == (20, [1, 3, 4, 5, 6, 12])
+
+
+def test_all_streams_have_passed_the_point_by_batches(world: RefreshWorld) -> None:
+    """A batch counts as a whole, whichever of its rows takes the stream to the point."""
+    world.clock = START + 40 * SECOND
+    query = _union(10)
+    world.publish("late", [(1, "x", -10), (1, "x", -37)])
+    world.publish("early", [(1, "x", -38), (1, "x", -30), (1, "x", -35)])
+    world.publish("early", [(1, "x", -36)])
+    assert _seconds(world, query) == (10, [2, 3, 5, 10])
+
+
+def test_one_stream_twice_needs_no_heartbeats(world: RefreshWorld) -> None:
+    world.fill("early", 2)
+    leg = Leg("early", TRUE, UNBOUNDED)
+    outputs = (Output("ts", ColumnRef(item_column(0, "ts"), TIMESTAMP)),)
+    query = Query(From((leg, leg)), outputs, refresh=RefreshEvery(SECOND))
+    plan = world.cores[0].maker.plan(world.cores[0].follower.view, world.asked(query, None, False))
+    assert plan.crossings is None and plan.legs[0].limits[0][0] == "_before"
