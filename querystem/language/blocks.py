@@ -25,7 +25,7 @@ from querystem.language.literals import Typed
 from querystem.language.references import Place, TextBinding, item_name, references
 from querystem.language.rewrite import all_of, asks, conjuncts, mapped
 from querystem.language.scope import Scope, ScopeItem
-from querystem.language.sets import Block, Branch, combined, in_order_of_values, operator_of
+from querystem.language.sets import BoundBlock, Branch, combined, in_order_of_values, operator_of
 from querystem.language.sources import CLAUSES, Sources, check_bracketed
 from querystem.language.subqueries import SubQueries, is_correlated, of_groups, over_groups
 from querystem.language.tree import consume, is_query, node_span
@@ -46,7 +46,7 @@ class QueryBinder:
         """A query inside another."""
         return unordered(self._part(node, place.within(node)).query)
 
-    def _part(self, node: exp.Expr, place: Place, branch: bool = False) -> Block:
+    def _part(self, node: exp.Expr, place: Place, branch: bool = False) -> BoundBlock:
         """A query, or a branch of a set operation: that takes the types of its outputs from the
         others."""
         if isinstance(node, exp.Select):
@@ -61,7 +61,7 @@ class QueryBinder:
 
     # ---- one block
 
-    def _block(self, select: exp.Expr, place: Place, branch: bool) -> Block:
+    def _block(self, select: exp.Expr, place: Place, branch: bool) -> BoundBlock:
         consume(select, "expressions", "distinct", "from_", "joins", "where", *CLAUSES)
         items = references(select)
         table = items[0][0]
@@ -74,14 +74,14 @@ class QueryBinder:
         base = replace(self._text.binder(scope), outer=place.outer)
         return self._clauses(select, base, lambda where: replace(leg, where=where), branch)
 
-    def _over_several(self, select: exp.Expr, place: Place, branch: bool) -> Block:
+    def _over_several(self, select: exp.Expr, place: Place, branch: bool) -> BoundBlock:
         sources = Sources(self._text, self.inner)
         scope = sources.scope(select, place)
 
         def resolved(expression: Expression) -> Expression:
             return sources.resolved(expression, node_span(select))
 
-        def asked(node: exp.Expr, binder: Binder) -> Block:
+        def asked(node: exp.Expr, binder: Binder) -> BoundBlock:
             block = self._part(node, Place(None, True, place.named, binder).within(node))
             return replace(block, query=unordered(block.query))
 
@@ -97,7 +97,7 @@ class QueryBinder:
         block = self._clauses(select, base, source, branch, groups)
         values = [replace(one, node=resolved(one.node)) for one in block.values]
         correlated = [resolved(condition) for condition in block.correlated]
-        block = Block(mapped(block.query, resolved), values, correlated)
+        block = BoundBlock(mapped(block.query, resolved), values, correlated)
         return over_groups(block, groups.found) if groups.found else block
 
     def _clauses(
@@ -107,7 +107,7 @@ class QueryBinder:
         source: Callable[[Expression], Source],
         branch: bool,
         asking: Asking | None = None,
-    ) -> Block:
+    ) -> BoundBlock:
         """All but the FROM of a SELECT; `source` takes its WHERE. Queries in expressions over
         groups are bound by `asking`."""
         items = read_items(select, base.scope)
@@ -130,7 +130,7 @@ class QueryBinder:
         if correlated:
             where = all_of([one for one in conjuncts(where) if not is_correlated(one)])
         query = Query(source(where), outputs, grouping, having, distinct, order_by)
-        return Block(self._limited(select, query), values, correlated)
+        return BoundBlock(self._limited(select, query), values, correlated)
 
     def _limited(self, node: exp.Expr, query: Query) -> Query:
         """The query with the LIMIT and OFFSET of a node."""
@@ -141,7 +141,7 @@ class QueryBinder:
 
     # ---- set operations
 
-    def _set_operation(self, node: exp.Expr, place: Place) -> Block:
+    def _set_operation(self, node: exp.Expr, place: Place) -> BoundBlock:
         """A set operation as one item, with the ORDER BY and LIMIT of the whole over it."""
         consume(node, "this", "expression", "distinct", *CLAUSES)
         operator = operator_of(node)

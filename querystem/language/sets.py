@@ -36,7 +36,7 @@ _OPERATORS: Mapping[tuple[type[exp.Expr], bool], SetOperator] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BoundBlock:
     """A bound query; `values` are its outputs while their types may still be settled. Conditions
     that are `correlated`, with columns of the query around it, are no part of it."""
 
@@ -50,7 +50,7 @@ class Branch:
     """A part of a set operation, and where it stands."""
 
     node: exp.Expr
-    block: Block
+    block: BoundBlock
 
 
 def operator_of(node: exp.Expr) -> SetOperator | None:
@@ -60,7 +60,7 @@ def operator_of(node: exp.Expr) -> SetOperator | None:
 
 def combined(
     operator: SetOperator, branches: Sequence[Branch], node: exp.Expr
-) -> tuple[Block, ScopeItem, list[OutputItem]]:
+) -> tuple[BoundBlock, ScopeItem, list[OutputItem]]:
     """A set operation as the one item of a query; that item, and its outputs, for ORDER BY."""
     for branch in branches:
         if branch.block.correlated:
@@ -78,7 +78,7 @@ def combined(
     outputs = tuple(Output(name, item.column(name)) for name in types)
     values = [Typed(output.expression, span) for output in outputs]
     items = [OutputItem(name, placed(name, span)) for name in types]
-    return Block(replace(query, outputs=outputs), values), item, items
+    return BoundBlock(replace(query, outputs=outputs), values), item, items
 
 
 def in_order_of_values(query: Query) -> Query:
@@ -108,7 +108,7 @@ def _unified(branches: Sequence[Branch]) -> tuple[Query, ...]:
     return tuple(_with_outputs(block, names, row) for block, row in zip(blocks, rows, strict=True))
 
 
-def _with_outputs(block: Block, names: Sequence[str], values: Sequence[Typed]) -> Query:
+def _with_outputs(block: BoundBlock, names: Sequence[str], values: Sequence[Typed]) -> Query:
     """A branch with the types that the whole has. DISTINCT compares values as they are before."""
     query = block.query
     pairs = list(zip(block.values, values, strict=True))

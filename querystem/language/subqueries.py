@@ -22,7 +22,7 @@ from querystem.language.errors import BindProblem, NotYet, Span, TypeProblem
 from querystem.language.literals import Typed
 from querystem.language.normal import call
 from querystem.language.rewrite import all_of, as_item, asks, conjuncts, mapped, substituted
-from querystem.language.sets import Block
+from querystem.language.sets import BoundBlock
 from querystem.language.tree import node_span
 from querystem.query import (
     From,
@@ -48,7 +48,7 @@ class SubQueries:
 
     def __init__(
         self,
-        bind: Callable[[exp.Expr, Binder], Block],
+        bind: Callable[[exp.Expr, Binder], BoundBlock],
         resolved: Callable[[Expression], Expression],
     ) -> None:
         self._bind = bind
@@ -66,7 +66,7 @@ class SubQueries:
             known = self._known[id(asked.node)] = Typed(column, node_span(asked.node))
         return known
 
-    def _made(self, asked: Asked, block: Block, span: Span) -> SubQuery:
+    def _made(self, asked: Asked, block: BoundBlock, span: Span) -> SubQuery:
         query = block.query
         if asked.kind is not SubQueryKind.EXISTS and len(query.outputs) != 1:
             raise TypeProblem(
@@ -200,7 +200,7 @@ def of_groups(expression: Expression) -> Expression:
     return substituted(expression, columns)
 
 
-def over_groups(block: Block, subqueries: Sequence[SubQuery]) -> Block:
+def over_groups(block: BoundBlock, subqueries: Sequence[SubQuery]) -> BoundBlock:
     """A query whose expressions over groups have queries inside, as one over a query that has its
     groups as rows. They come in the order of groups: by their keys."""
     query = block.query
