@@ -20,7 +20,7 @@ from querystem.combine.rows import ItemRows
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op, references_of
 from querystem.grouping import Grouping
 from querystem.kernel import values_of
-from querystem.ordering import ascending, descending, first
+from querystem.ordering import ascending, descending, leaders
 from querystem.query import Query, SubQuery, SubQueryKind, item_column
 
 # Which rows of two batches go together.
@@ -92,27 +92,39 @@ def _any(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
     value = ColumnRef(item_column(1, output.name), output.expression.type)
     known = pairs.inner.columns[output.name].is_valid().to_numpy(zero_copy_only=False)
     deciding = pairs.among(np.flatnonzero(known))
-    if on == TRUE:
-        deciding = deciding.among(_deciding(deciding.inner, output.name, value, op))
+    others = side_reads(1, on)
+    if output.name not in others and len(deciding.inner):
+        deciding = deciding.among(_deciding(deciding.inner, value, output.name, op, others))
     true = deciding.have(_and(on, Call(op, (operand, value), BOOLEAN)))
     unknown = pairs.values(operand).is_null().to_numpy(zero_copy_only=False) & pairs.have(on)
     unknown |= pairs.among(np.flatnonzero(~known)).have(on)
     return pa.array(true, mask=unknown & ~true)
 
 
-def _deciding(inner: ItemRows, name: str, value: ColumnRef, op: Op) -> Int64s:
-    """The rows that decide whether any satisfies a comparison, where nothing else chooses among
-    them: the greatest, the least, or for <> any two that differ."""
+def _deciding(
+    inner: ItemRows, value: ColumnRef, name: str, op: Op, others: frozenset[str]
+) -> Int64s:
+    """The rows that decide whether any satisfies a comparison of its value.
+
+    Of rows that are alike in the `others`, which choose among them, it is the greatest or the
+    least; for <> both, which differ where any do.
+    """
     column = inner.columns[name]
     every = np.arange(len(column))
-    rankers = ascending(column, value.type)
+    least = ascending(column, value.type)
+    greatest = descending(least)
+    code, firsts = np.zeros(len(column), np.int64), every[:1]
+    if others:
+        alike = [canonical(inner.columns[one]) for one in sorted(others)]
+        code, firsts = codes(alike, len(column))
     match op:
         case Op.LT | Op.LE:
-            return first(descending(rankers), every, 1)
+            return leaders(greatest, every, code, len(firsts))
         case Op.GT | Op.GE:
-            return first(rankers, every, 1)
+            return leaders(least, every, code, len(firsts))
         case Op.NE:
-            return codes([canonical(column)], len(column))[1][:2]
+            ends = [leaders(one, every, code, len(firsts)) for one in (least, greatest)]
+            return np.unique(np.concatenate(ends))
     return every
 
 
