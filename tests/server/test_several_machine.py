@@ -120,7 +120,7 @@ class SeveralSoup(SeveralWorld):
 
 
 TestSeveralSoup = SeveralSoup.TestCase
-TestSeveralSoup.settings = machine_settings(15, 30)
+TestSeveralSoup.settings = machine_settings(12, 25)
 
 
 @pytest.mark.soak

@@ -53,7 +53,7 @@ class SeveralRecharge(Recharge, SeveralWorld):
 
 
 TestSeveralRecharge = SeveralRecharge.TestCase
-TestSeveralRecharge.settings = machine_settings(12, 30)
+TestSeveralRecharge.settings = machine_settings(10, 20)
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from tests.oracle.several.texts import (
     Shown,
     Sorted,
     Whole,
+    our_text,
 )
 from tests.oracle.several.windows import any_window, range_window
 from tests.oracle.written import WrittenWindow
@@ -39,6 +41,24 @@ _BY_VALUE = (
 def written(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) -> Whole:
     """A query over some streams, whose rows are at `origin` and somewhat later."""
     return _Writer(chance, schemas, origin).whole()
+
+
+def written_joins(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) -> Whole:
+    """A query of joins and UNION ALL, with groups at the top at most: its answer has one order, and
+    can be compared row by row."""
+    whole = written(chance, schemas, origin)
+    while not whole.settled or _MORE.search(our_text(whole)):
+        whole = written(chance, schemas, origin)
+    return whole
+
+
+# Whatever makes a text more than joins: outer joins, other set operations, queries in expressions
+# or with clauses of their own, and rows that are looked up.
+_MORE = re.compile(
+    r"LEFT|EXCEPT|INTERSECT|UNION (?!ALL)|EXISTS|\b(ANY|ALL|SOME) \(|IN \(SELECT|[=<>(,] ?\(SELECT"
+    r"|AS OF|KNOWN AT|SELECT DISTINCT.*SELECT|GROUP BY.*SELECT|SELECT.*\(SELECT.*(GROUP BY|LIMIT)",
+    re.DOTALL,
+)
 
 
 class _Writer:

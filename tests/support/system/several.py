@@ -19,7 +19,7 @@ from querystem.query import Query
 from tests.oracle.clocks import Known
 from tests.oracle.comparing import Values, difference
 from tests.oracle.several.chance import Seeded
-from tests.oracle.several.drawing import written
+from tests.oracle.several.drawing import written_joins
 from tests.oracle.several.texts import our_text
 from tests.oracle.several.worlds import random_row, random_schema
 from tests.oracle.trees import World
@@ -161,7 +161,7 @@ class SeveralLife:
 
     def _write(self) -> tuple[str, Query]:
         schemas = {name: table.schema for name, table in self.tables.items()}
-        sql = our_text(written(self.chance, list(schemas.values())))
+        sql = our_text(written_joins(self.chance, list(schemas.values())))
         return sql, bind_query(sql, schemas.get)
 
     # ---- answers
