@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from datastem.types import BIGINT
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, columns_of
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.join.factors import items_of
 from querystem.language.bind import identifier
 from querystem.language.drafts import DraftAsOf
 from querystem.language.errors import BindProblem, NotYet, Span, WindowProblem
@@ -116,17 +117,13 @@ def with_keys(leg: Leg, number: int, on: Expression) -> Leg:
 
 
 def _equated(column: ColumnRef, conditions: Sequence[Expression], number: int) -> list[Expression]:
-    """What conditions equate a column with that items before its own have."""
+    """The expressions over items before a column's own that conditions equate the column with."""
     found = []
     for one in conditions:
         if isinstance(one, Call) and one.op is Op.EQ and column in one.args:
             left, right = one.args
             found.append(right if left == column else left)
-    return [
-        one
-        for one in found
-        if all(int(name.partition(".")[0]) < number for name in columns_of(one))
-    ]
+    return [one for one in found if all(item < number for item in items_of(one))]
 
 
 def _constants(column: ColumnRef, where: Expression) -> list[Expression]:
