@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ def time_order(ts: Int64s, ids: Int64s) -> Int64s | None:
     """The permutation that sorts rows by (ts, row_id), or None where they are sorted already."""
     if len(ts) < 2 or _rising(ts, ids):
         return None
-    number = _one_number(ts, ids) if len(ts) > _FEW else None
+    number = one_number((ts, ids)) if len(ts) > _FEW else None
     return np.lexsort((ids, ts)) if number is None else _by_digits(number)
 
 
@@ -79,13 +80,17 @@ def _rising(ts: Int64s, ids: Int64s) -> bool:
     return bool(after.all())
 
 
-def _one_number(ts: Int64s, ids: Int64s) -> Int64s | None:
-    """One number for each row, from 0, in the order of (ts, row_id); None where it has no room."""
-    first, least = int(ts.min()), int(ids.min())
-    room = int(ids.max()) - least + 1
-    if (int(ts.max()) - first + 1) * room > 1 << _MOST_BITS:
+def one_number(parts: Sequence[Int64s]) -> Int64s | None:
+    """One number for each row, from 0, in the order that several numbers of it give, the first the
+    most significant; None where it has no room. There is at least one row."""
+    lows = [int(part.min()) for part in parts]
+    spans = [int(part.max()) - low + 1 for part, low in zip(parts, lows, strict=True)]
+    if math.prod(spans) > 1 << _MOST_BITS:
         return None
-    return (ts - first) * room + (ids - least)
+    number = parts[0] - lows[0]
+    for part, low, span in zip(parts[1:], lows[1:], spans[1:], strict=True):
+        number = number * span + (part - low)
+    return number
 
 
 def _by_digits(numbers: Int64s) -> Int64s:

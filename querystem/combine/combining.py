@@ -25,7 +25,7 @@ from querystem.combine.rows import (
     ItemRows,
     LegColumns,
     LegItem,
-    one_number,
+    place_of,
     side_by_side,
 )
 from querystem.combine.sets import united
@@ -95,7 +95,7 @@ class Combining:
         columns = {name: found.columns[name] for name in query.reads - {"ts", "row_id"}}
         if "row_id" in query.reads or parts or not columns:
             columns["ts"] = pa.array(found.ts).view(TIMESTAMP.arrow)
-            columns["row_id"] = pa.array(one_number(found.parts, len(found)))
+            columns["row_id"] = pa.array(place_of(found.parts, len(found)))
         if parts:
             columns |= {part_name(n): pa.array(one) for n, one in enumerate(found.parts)}
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from datastem.arrays import Int64s
 from datastem.instants import FOR_EVER, SINCE_EVER
 from querystem.query import item_column
 from results.region import time_region
+from results.row_order import one_number
 from results.window import CountWindow, TimeWindow, Window
 
 
@@ -141,7 +141,7 @@ class ItemRows:
 
     def within(self, window: Window, now: int) -> ItemRows:
         """The rows that a window over a query holds."""
-        place = one_number(self.parts, len(self))
+        place = place_of(self.parts, len(self))
         if isinstance(window, TimeWindow):
             held = time_region(window, now, None, FOR_EVER).holds(self.ts, place)
             return self.take(np.flatnonzero(held))
@@ -186,20 +186,13 @@ def side_by_side(
     return ItemRows(columns, ts, tuple(part for one in taken for part in one.parts))
 
 
-def one_number(parts: Sequence[Int64s], count: int) -> Int64s:
-    """A number for each row, in the order that its parts give.
-
-    The parts are the digits of one number, where that has room; else rows are sorted.
-    """
+def place_of(parts: Sequence[Int64s], count: int) -> Int64s:
+    """A number for each row, in the order that its parts give; rows are sorted only where one
+    number for all parts has no room."""
     if not count:
         return np.empty(0, np.int64)
-    lows = [int(part.min()) for part in parts]
-    spans = [int(part.max()) - low + 1 for part, low in zip(parts, lows, strict=True)]
-    if math.prod(spans) < FOR_EVER:
-        number = np.zeros(count, np.int64)
-        for part, low, span in zip(parts, lows, spans, strict=True):
-            number = number * span + (part - low)
-        return number
-    number = np.empty(count, np.int64)
-    number[np.lexsort(tuple(reversed(parts)))] = np.arange(count)
+    number = one_number(parts)
+    if number is None:
+        number = np.empty(count, np.int64)
+        number[np.lexsort(tuple(reversed(parts)))] = np.arange(count)
     return number
