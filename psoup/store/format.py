@@ -26,7 +26,7 @@ from psoup.store.delta.durable import remove
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.epochs import Epochs
 from psoup.store.errors import Conflict, NotAStore, UnsupportedFormat
-from psoup.store.layout import EPOCHS, FORMAT, LOG, REGISTRATIONS, TABLES
+from psoup.store.layout import EPOCHS, FORMAT, LOG, TABLES
 from psoup.store.log.events import Entry, Upgrade, to_table
 from psoup.store.log.log import Log
 from psoup.store.log.position import Position
@@ -36,6 +36,8 @@ log = logging.getLogger("psoup.store")
 
 # The first format whose files and commits have checksums.
 _CHECKED = 2
+# The tables that gained columns after an earlier format, besides the epochs.
+_GREW = ("catalog", "registrations")
 # No version: of a table of format 1 nothing need have a checksum.
 NEVER = sys.maxsize
 
@@ -96,9 +98,9 @@ def _upgrade(root: Path, sync: bool) -> None:
     if identity["psoup"] == FORMAT:
         return
     unchecked = identity["psoup"] < _CHECKED
-    if unchecked:
-        _redefine_epochs(root, sync)
-    _redefine_registrations(root, identity, sync)
+    _redefine_epochs(root, identity, sync)
+    for name in _GREW:
+        _redefine(root, identity, name, sync)
     checked = _ends(root) | {"log": version} if unchecked else identity.get("checked", {})
     folder = _folder(root, identity, "log")
     _, epoch = Epochs(_folder(root, identity, "epochs")).latest()
@@ -159,9 +161,9 @@ def _ends(root: Path) -> dict[str, int]:
     return {name: one.latest_version() + 1 for name, one in folders.items() if one.exists}
 
 
-def _redefine_epochs(root: Path, sync: bool) -> None:
+def _redefine_epochs(root: Path, identity: dict[str, Any], sync: bool) -> None:
     """Gives the epochs table its new columns, with the newest epoch once more."""
-    folder = DeltaFolder(root / "epochs", NEVER)
+    folder = _folder(root, identity, "epochs")
     version = folder.latest_version()
     commit = folder.read_commit(version) if version else None
     if commit is not None and commit.added:
@@ -169,8 +171,8 @@ def _redefine_epochs(root: Path, sync: bool) -> None:
         folder.redefine(version + 1, EPOCHS, "", [again], sync=sync)
 
 
-def _redefine_registrations(root: Path, identity: dict[str, Any], sync: bool) -> None:
-    """Gives the registrations table its new column. The commit holds no files, so it stands above
-    what the newest epoch names without saying anything else."""
-    folder = _folder(root, identity, "registrations")
-    folder.redefine(folder.latest_version() + 1, REGISTRATIONS, "", (), sync=sync)
+def _redefine(root: Path, identity: dict[str, Any], name: str, sync: bool) -> None:
+    """Gives a table its new columns. The commit holds no files, so it stands above what the newest
+    epoch names without saying anything else."""
+    folder = _folder(root, identity, name)
+    folder.redefine(folder.latest_version() + 1, TABLES[name], "", (), sync=sync)

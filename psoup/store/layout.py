@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 3
+FORMAT = 4
 
 LOG = pa.schema(
     [

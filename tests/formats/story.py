@@ -58,12 +58,17 @@ QUERIES = {
     "notes": "SELECT name, amount, day FROM notes WHERE amount >= 2.50 ORDER BY amount",
     "free": "SELECT place, free FROM places WHERE free > 1 ORDER BY place",
     "spots": "SELECT count(*) AS n FROM places",
+    "joined": "SELECT t.row_id, p.place FROM trips t JOIN places p ON t.lane = p.free "
+    "WHERE t.speed > 60",
+    "without": "SELECT lane FROM trips WHERE lane > 1 EXCEPT SELECT free FROM places",
+    "then": "SELECT t.row_id, p.free FROM trips t LEFT JOIN places AS OF t.ts p ON p.place = 'a'",
 }
 # Registered when the engine has gone: only the log knows them.
 LATER = {
     "slow": "SELECT row_id, speed FROM trips WHERE speed < 40",
     "bad": "SELECT name FROM notes WHERE NOT good",
     "full": "SELECT place FROM places WHERE free = 0",
+    "paired": "SELECT n.name, p.place FROM notes n JOIN places p ON n.good = (p.free > 1)",
 }
 LANES = "SELECT row_id FROM trips WHERE lane = :lane"
 

@@ -44,6 +44,7 @@ def test_a_stored_sample_answers_as_it_did_and_goes_on(name: str, tmp_path: Path
             running.wait_until_matched(client)
             running.start_server()
             with running.client(1) as other:
-                for sql in (QUERIES | LATER).items():
-                    handle = bytes.fromhex(told["handles"][sql[0]])
-                    assert client.invoke(handle).rows == other.ask(sql[1]).rows, sql
+                for name, sql in (QUERIES | LATER).items():
+                    if name in told["handles"]:  # what the language of its time could say
+                        handle = bytes.fromhex(told["handles"][name])
+                        assert client.invoke(handle).rows == other.ask(sql).rows, sql

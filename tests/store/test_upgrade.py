@@ -96,7 +96,7 @@ def test_the_upgrade_itself_can_not_be_overlooked(old: Path) -> None:
     store = Store.open(old)
     commit = store.log.folder.log / f"{store.checked['log']:020d}.json"
     content = bytearray(commit.read_bytes())
-    content[content.index(b'psoup\\": 3') + 9] ^= 1
+    content[content.index(f'psoup\\": {FORMAT}'.encode()) + 9] ^= 1
     commit.write_bytes(content)
     with pytest.raises(CorruptStore, match=commit.name):
         Store.open(old)
