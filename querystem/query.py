@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from datastem.schema import Column
 from datastem.types import BOOLEAN, Type
@@ -31,14 +31,12 @@ from querystem.expressions import (
     Expression,
     Op,
     columns_of,
-    from_json,
     predicate_key,
-    to_json,
     weight_of,
 )
-from querystem.grouping import Function, Grouping, grouping_from_json, grouping_to_json
-from querystem.refresh import Refresh, RefreshEvery, refresh_from_json, refresh_to_json
-from results.window import Window, depends_on_now, window_from_json, window_to_json
+from querystem.grouping import Function, Grouping, grouping_to_json
+from querystem.refresh import Refresh, RefreshEvery
+from results.window import Window, depends_on_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,25 +335,6 @@ class Query:
         form = None if self.grouping is None else grouping_to_json(self.grouping)
         return json.dumps(form, separators=(",", ":"))
 
-    # ---- as text
-
-    @cached_property
-    def form(self) -> str:
-        """The query without the predicates of its legs, as text."""
-        return json.dumps(_query_json(self, predicates=False), separators=(",", ":"))
-
-    @classmethod
-    def read(cls, form: str, predicate_keys: Sequence[str]) -> Query:
-        """The query whose `form` and `predicate_keys` these are."""
-        return _query(json.loads(form), iter([json.loads(key) for key in predicate_keys]))
-
-    def to_json(self) -> dict[str, Any]:
-        return _query_json(self, predicates=True)
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Query:
-        return _query(form, iter(()))
-
 
 Source: TypeAlias = Leg | From
 Item: TypeAlias = Leg | Query | SetOperation | LeftJoin
@@ -435,148 +414,3 @@ def _changed_item(item: Item, change: Callable[[Leg], Leg]) -> Item:
             return replace(item, left=left, right=_changed_item(right, change))
         case SetOperation(_, queries):
             return replace(item, queries=tuple(query.with_legs(change) for query in queries))
-
-
-# ---- as JSON. A leg that is a query's whole source is written beside its other parts.
-
-
-def _query_json(query: Query, predicates: bool) -> dict[str, Any]:
-    source = query.source
-    if isinstance(source, Leg):
-        form = _leg_json(source, predicates)
-    else:
-        form = _from_json(source, predicates)
-    grouping = None if query.grouping is None else grouping_to_json(query.grouping)
-    form |= {
-        "outputs": [[output.name, to_json(output.expression)] for output in query.outputs],
-        "grouping": grouping,
-        "having": to_json(query.having),
-        "distinct": query.distinct,
-        "order_by": [
-            [to_json(key.expression), key.descending, key.nulls_first] for key in query.order_by
-        ],
-        "limit": query.limit,
-        "offset": query.offset,
-        "refresh": refresh_to_json(query.refresh),
-    }
-    return form if query.over is None else form | {"over": window_to_json(query.over)}
-
-
-def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
-    where = {"where": to_json(leg.where)} if predicates else {}
-    own = {"own": True} if leg.own else {}
-    as_of = {} if leg.as_of is None else {"as_of": _as_of_json(leg.as_of)}
-    period = {} if leg.refresh is None else {"leg_period": leg.refresh.period}
-    window = {"window": window_to_json(leg.window), **own, **as_of, **period}
-    return {"stream": leg.stream, **where, **window}
-
-
-def _as_of_json(as_of: AsOf) -> dict[str, Any]:
-    return {
-        "instant": to_json(as_of.instant),
-        "keys": [to_json(key) for key in as_of.keys],
-        "row": None if as_of.row is None else to_json(as_of.row),
-        "stream": as_of.stream,
-    }
-
-
-def _from_json(source: From, predicates: bool) -> dict[str, Any]:
-    items = [_item_json(item, predicates) for item in source.items]
-    form = {"from": items, "on": to_json(source.on)}
-    if source.subqueries:
-        form["subqueries"] = [_subquery_json(one, predicates) for one in source.subqueries]
-        form["where_all"] = to_json(source.where)
-    return form
-
-
-def _subquery_json(subquery: SubQuery, predicates: bool) -> dict[str, Any]:
-    operand, op = subquery.operand, subquery.op
-    return {
-        "kind": subquery.kind.value,
-        "query": _query_json(subquery.query, predicates),
-        "on": to_json(subquery.on),
-        "operand": None if operand is None else to_json(operand),
-        "op": None if op is None else op.value,
-    }
-
-
-def _item_json(item: Item, predicates: bool) -> dict[str, Any]:
-    match item:
-        case Leg():
-            return {"leg": _leg_json(item, predicates)}
-        case LeftJoin(left, right, on):
-            sides = {"left": _from_json(left, predicates), "right": _item_json(right, predicates)}
-            return {**sides, "left_on": to_json(on)}
-        case Query():
-            return {"query": _query_json(item, predicates)}
-        case SetOperation(operator, queries):
-            forms = [_query_json(query, predicates) for query in queries]
-            return {"set": operator.value, "queries": forms}
-
-
-def _query(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Query:
-    """Reads a query; `predicates` are those of its legs that the form leaves out."""
-    grouping, over = form["grouping"], form.get("over")
-    return Query(
-        source=_source(form, predicates),
-        outputs=tuple(Output(name, from_json(expr)) for name, expr in form["outputs"]),
-        grouping=None if grouping is None else grouping_from_json(grouping),
-        having=from_json(form["having"]),
-        distinct=form["distinct"],
-        order_by=tuple(SortKey(from_json(key[0]), key[1], key[2]) for key in form["order_by"]),
-        limit=form["limit"],
-        offset=form["offset"],
-        refresh=refresh_from_json(form["refresh"]),
-        over=None if over is None else window_from_json(over),
-    )
-
-
-def _source(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Source:
-    return _leg(form, predicates) if "stream" in form else _from(form, predicates)
-
-
-def _from(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> From:
-    items = tuple(_item(item, predicates) for item in form["from"])
-    on = from_json(form["on"])
-    if "subqueries" not in form:
-        return From(items, on)
-    subqueries = tuple(_subquery(one, predicates) for one in form["subqueries"])
-    return From(items, on, subqueries, from_json(form["where_all"]))
-
-
-def _subquery(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> SubQuery:
-    operand, op = form["operand"], form["op"]
-    return SubQuery(
-        SubQueryKind(form["kind"]),
-        _query(form["query"], predicates),
-        from_json(form["on"]),
-        None if operand is None else from_json(operand),
-        None if op is None else Op(op),
-    )
-
-
-def _leg(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Leg:
-    where = form["where"] if "where" in form else next(predicates)
-    window, own = window_from_json(form["window"]), form.get("own", False)
-    as_of = _as_of(form["as_of"]) if "as_of" in form else None
-    refresh = RefreshEvery(form["leg_period"]) if "leg_period" in form else None
-    return Leg(form["stream"], from_json(where), window, own, as_of, refresh)
-
-
-def _as_of(form: Mapping[str, Any]) -> AsOf:
-    row = form["row"]
-    keys = tuple(from_json(key) for key in form["keys"])
-    known = None if row is None else from_json(row)
-    return AsOf(from_json(form["instant"]), keys, known, form["stream"])
-
-
-def _item(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Item:
-    if "leg" in form:
-        return _leg(form["leg"], predicates)
-    if "query" in form:
-        return _query(form["query"], predicates)
-    if "left" in form:
-        left, right = _from(form["left"], predicates), _item(form["right"], predicates)
-        return LeftJoin(left, right, from_json(form["left_on"]))
-    queries = tuple(_query(query, predicates) for query in form["queries"])
-    return SetOperation(SetOperator(form["set"]), queries)

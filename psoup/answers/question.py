@@ -15,6 +15,7 @@ from psoup.store import State
 from querystem.language import bind_query, bring_window
 from querystem.pace import spending
 from querystem.query import Query
+from querystem.query_json import read_form
 from querystem.refresh import RefreshOn
 
 # Bytes that are held for each character of a text that was read; units (`querystem.pace`) to read.
@@ -137,7 +138,7 @@ def read_query(memo: Memo, form: str, predicate_keys: tuple[str, ...]) -> Query:
         return held
     size = len(form) + sum(map(len, predicate_keys))
     spending()(size * _UNITS)
-    query = Query.read(form, predicate_keys)
+    query = read_form(form, predicate_keys)
     memo.put(key, query, size * _HELD)
     return query
 

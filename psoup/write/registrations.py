@@ -27,6 +27,7 @@ from psoup.store.log.events import MANY
 from psoup.store.state.columns import HANDLE_BYTES
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
 from querystem.query import Leg, Query
+from querystem.query_json import query_form
 from querystem.refresh import RefreshOn
 
 
@@ -110,7 +111,7 @@ class RegisterAll:
             legs=tuple(self._leg(leg, ids) for leg in one.query.legs),
             text=self.text,
             parameters=one.parameters,
-            query=one.query.form,
+            query=query_form(one.query),
             lease=self.lease,
             trigger=self._trigger(one.query, ids),
         )

@@ -21,6 +21,7 @@ from querystem.language.references import Lookup, Names
 from querystem.language.scan import MAX_TEXT
 from querystem.language.templates import Template, bind_template
 from querystem.query import Query
+from querystem.query_json import query_form
 from querystem.refresh import RefreshOn
 
 ValueColumns = Mapping[str, Sequence[Scalar]]
@@ -100,7 +101,7 @@ class _TypedRows:
         return len(self._template.query.legs) > 1
 
     def forms(self) -> set[str]:
-        return {self._at_once[0]} if self._at_once else {query.form for query in self.queries()}
+        return {self._at_once[0]} if self._at_once else {query_form(q) for q in self.queries()}
 
     def keys(self) -> Sequence[str]:
         return self._at_once[1] if self._at_once else [q.predicate_keys[0] for q in self.queries()]

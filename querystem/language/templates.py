@@ -24,6 +24,7 @@ from querystem.language.references import Lookup, Names
 from querystem.language.scan import MAX_TEXT
 from querystem.language.select import BoundSelect, bind_select
 from querystem.query import Leg, Query
+from querystem.query_json import query_form
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Template:
                 keys = predicate_texts(self.query.leg.where, columns, self._literal, count)
             except Unfit:
                 return None
-        return self._beside_where.form, keys
+        return query_form(self._beside_where), keys
 
     def for_any_decimal(self) -> Template | None:
         """The template for DECIMALs of every precision and scale.
@@ -178,7 +179,7 @@ def _beside_where(draft: BoundSelect) -> Query | None:
     if draft.tail.names or isinstance(draft.query, LimitedQuery):
         return None
     query = draft.tail.fill(draft.query, {})
-    return None if '["par",' in query.form else query
+    return None if '["par",' in query_form(query) else query
 
 
 def _where_filler(query: Query) -> Filler[Query]:

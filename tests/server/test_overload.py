@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from psoup.answers import question
 from psoup.server import turns
 from psoup.server.main import Server
 from psoup.server.settings import Settings
@@ -27,6 +28,7 @@ from psoup.v1.psoup_pb2_grpc import PsoupStub
 from querystem.kernel import evaluation, text
 from querystem.language import scan
 from querystem.query import Query
+from querystem.query_json import read_form
 from tests.support.server.process import detail, ipc, rows_of
 
 _ROWS = 100
@@ -210,18 +212,18 @@ async def test_a_server_that_stops_cuts_what_runs(tmp_path: Path, gate: Gate) ->
 def watched_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The names of the threads that read a text or a stored query."""
     threads: list[str] = []
-    tokens, read = scan._tokens, Query.read
+    tokens = scan._tokens
 
     def scanned(text: str) -> Any:
         threads.append(threading.current_thread().name)
         return tokens(text)
 
-    def stored(*args: str) -> Query:
+    def stored(form: str, predicate_keys: Sequence[str]) -> Query:
         threads.append(threading.current_thread().name)
-        return read(*args)
+        return read_form(form, predicate_keys)
 
     monkeypatch.setattr(scan, "_tokens", scanned)
-    monkeypatch.setattr(Query, "read", stored)
+    monkeypatch.setattr(question, "read_form", stored)
     yield threads
 
 

@@ -33,6 +33,7 @@ from psoup.write.draft import CommitDraft, Moment, RecentBatches, Stale
 from psoup.write.registrations import Prepared, RegisterAll
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from querystem.query import From, Leg, Output, Query
+from querystem.query_json import read_form
 from querystem.refresh import RefreshOn
 from results.window import UNBOUNDED
 from tests.support.tables import epoch_of, write_changes
@@ -157,7 +158,7 @@ class World:
             predicates = [state.predicates[leg.predicate_id] for leg in found.legs]
             assert [(one.stream_id, one.key) for one in predicates] == [p.key for p in asked.parts]
             assert [leg.stream_id for leg in found.legs] == [one.stream_id for one in predicates]
-            assert Query.read(found.query, [one.key for one in predicates]) == asked.query
+            assert read_form(found.query, [one.key for one in predicates]) == asked.query
             if asked.trigger is None:
                 assert not found.trigger_id
             else:

@@ -36,6 +36,7 @@ from psoup.v1 import psoup_pb2 as pb
 from querystem.language import TemplateCache, bind_query
 from querystem.pace import spending
 from querystem.query import Query
+from querystem.query_json import query_form
 from results.region import Region, time_region
 from results.window import TimeWindow
 
@@ -217,7 +218,7 @@ def _bind(
 def written_out(query: Query) -> Query:
     """The query, with its stored texts written already, so that nobody writes them on the event
     loop."""
-    spending()(sum(map(len, query.predicate_keys)) + len(query.form))
+    spending()(sum(map(len, query.predicate_keys)) + len(query_form(query)))
     return query
 
 

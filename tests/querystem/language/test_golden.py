@@ -20,7 +20,7 @@ from querystem.language import (
     refresh_text,
     window_text,
 )
-from querystem.query import Query
+from querystem.query_json import query_form, query_from_json, query_to_json, read_form
 from tests.querystem.language.support import TRADES, bind, show, show_query, show_tree, where
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -64,7 +64,7 @@ def test_refreshes():
         clauses = f"{window_text(query.leg.window)} {refresh_text(query.refresh)}"
         again = bind(f"SELECT * FROM {query.leg.stream} {clauses}")
         assert (again.leg.window, again.refresh) == (query.leg.window, query.refresh)
-        assert Query.from_json(query.to_json()) == query
+        assert query_from_json(query_to_json(query)) == query
         return clauses
 
     check("refreshes.txt", written)
@@ -79,8 +79,8 @@ def test_trees():
 
     def written(text: str) -> str:
         query = bind(text)
-        assert Query.read(query.form, query.predicate_keys) == query
-        assert Query.from_json(query.to_json()) == query
+        assert read_form(query_form(query), query.predicate_keys) == query
+        assert query_from_json(query_to_json(query)) == query
         return show_tree(query)
 
     check("trees.txt", written)

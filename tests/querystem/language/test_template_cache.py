@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from datastem.schema import StreamSchema
 from querystem.language import QueryError, TemplateCache, bind_query
+from querystem.query_json import query_form
 from tests.querystem.language.support import TRADES, lookup, schema_of
 from tests.querystem.language.test_golden import GOLDEN, texts_of
 from tests.querystem.language.test_queries import selects
@@ -45,7 +46,7 @@ def outcome(bind, text: str):
         query = bind(text)
     except QueryError as problem:
         return type(problem), problem.reason, problem.span, str(problem)
-    return query, query.form, query.predicate_keys, query.columns, query.reads
+    return query, query_form(query), query.predicate_keys, query.columns, query.reads
 
 
 def check(texts: list[str], shapes: TemplateCache) -> None:

@@ -21,7 +21,7 @@ from datastem.types import (
 )
 from querystem.expressions import Call, Expression, Literal, Scalar
 from querystem.language import QueryError, Template, bind_query, prepare
-from querystem.query import Query
+from querystem.query_json import query_from_json, query_to_json
 from tests.querystem.language.support import bind, lookup, where
 
 UTC = datetime.UTC
@@ -98,7 +98,7 @@ def test_windows_take_parameters_too(window: str, values: dict[str, Scalar], wri
     text = "SELECT symbol FROM trades WHERE size > 1"
     query = bind(f"{text} {window}", **values)
     assert query == bind(f"{text} {written}")
-    assert Query.from_json(query.to_json()) == query
+    assert query_from_json(query_to_json(query)) == query
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_any_value_survives_the_bound_form(size, price, symbol, at, amount) -> N
     }
     values = {"size": size, "price": price, "symbol": symbol, "at": at, "amount": amount}
     query = template(text, **types).fill(values)
-    assert Query.from_json(query.to_json()) == query
+    assert query_from_json(query_to_json(query)) == query
     stored = {constant.value for constant in constants_of(query.leg.where)}
     assert stored == {*values.values()}
 

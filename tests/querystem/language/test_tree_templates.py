@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from querystem.expressions import Scalar
 from querystem.language import QueryError, bind_query, bind_rows
-from querystem.query import Query
+from querystem.query_json import query_form, read_form
 from tests.querystem.language.support import bind, lookup, show_tree
 
 JOIN = "SELECT t.price FROM trades AS t, alarms AS a WHERE"
@@ -93,7 +93,7 @@ def test_filled_is_the_same_as_written(text: str, values: dict[str, Scalar], wri
     filled = bind(text, **values)
     assert show_tree(filled) == show_tree(bind(written))
     assert filled == bind(written)
-    assert Query.read(filled.form, filled.predicate_keys) == filled
+    assert read_form(query_form(filled), filled.predicate_keys) == filled
 
 
 @pytest.mark.parametrize(
@@ -143,5 +143,5 @@ def test_each_row_is_bound_as_it_would_be_alone(text: str, table: list[dict[str,
     if bound.form is None:
         assert list(bound.queries) == each
     else:
-        assert {query.form for query in each} == {bound.form}
+        assert {query_form(query) for query in each} == {bound.form}
         assert [(key,) for key in bound.keys] == [query.predicate_keys for query in each]

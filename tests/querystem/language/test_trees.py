@@ -18,7 +18,7 @@ from querystem.language import (
     bind_window,
     window_text,
 )
-from querystem.query import Query
+from querystem.query_json import query_form, read_form
 from results.window import UNBOUNDED, depends_on_now
 from tests.golden.several import SECOND_HALF
 from tests.querystem.language.support import (
@@ -78,7 +78,7 @@ def test_texts_of_the_papers_are_bound_or_come_later(paper: dict[str, Any]) -> N
     except NotYet:
         assert paper["name"] in SECOND_HALF
         return
-    assert Query.read(query.form, query.predicate_keys) == query
+    assert read_form(query_form(query), query.predicate_keys) == query
 
 
 # ---- windows that a caller brings

@@ -15,6 +15,7 @@ from querystem.kernel.cast import CASTS
 from querystem.language import QueryError, TypeProblem
 from querystem.language.coerce import can_cast
 from querystem.language.functions import EXTRACT_UNITS, FUNCTIONS, TRUNC_UNITS
+from querystem.query_json import query_to_json
 from tests.querystem.language.support import TRADES, bind, value, where
 
 COLUMNS = {"symbol": "TEXT", "price": "DOUBLE", "size": "BIGINT", "at": "TIMESTAMP",
@@ -187,7 +188,7 @@ def test_every_operation_of_the_kernel_can_be_written() -> None:
             size IS DISTINCT FROM 7 AND NOT size IS NULL AND size IN (1, 2) AND symbol LIKE 'a'
             OR ok
     """
-    made = json.dumps(bind(text).to_json())
+    made = json.dumps(query_to_json(bind(text)))
     functions = {Op(name) for name in FUNCTIONS}
     missing = [op for op in Op if f'"{op.value}"' not in made and op not in functions]
     assert missing == []

@@ -29,6 +29,7 @@ from psoup.store import (
 )
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from querystem.query import Leg, Query
+from querystem.query_json import query_to_json
 from results.window import UNBOUNDED
 
 READINGS = StreamSchema("readings", (Column("sensor", BIGINT), Column("value", DOUBLE)))
@@ -80,7 +81,7 @@ class Author:
         known = self.state.predicates.find(stream_id, query.leg.predicate_key)
         predicate = self.state.next_predicate_id if known is None else known
         handle = secrets.token_bytes(16)
-        form = json.dumps(query.to_json())
+        form = json.dumps(query_to_json(query))
         key = query.leg.predicate_key
         leg = LegPredicate(stream_id, predicate, key)
         self.append(Register(handle, "", (leg,), "", "{}", form, 0, trigger))
