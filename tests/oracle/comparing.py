@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 Values = tuple[Any, ...]
@@ -16,8 +17,10 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-def difference(expected: Sequence[Values], got: Sequence[Values]) -> str:
-    """Empty where both are the same rows in the same order."""
+def difference(expected: Sequence[Values], got: Sequence[Values], ordered: bool = True) -> str:
+    """Empty where both are the same rows in the same order, or in any without `ordered`."""
+    if not ordered:
+        expected, got = in_any_order(expected), in_any_order(got)
     if len(expected) != len(got):
         return f"{len(got)} rows instead of {len(expected)}: {got[:5]} instead of {expected[:5]}"
     for place, (wanted, found) in enumerate(zip(expected, got, strict=True)):
@@ -32,4 +35,10 @@ def in_any_order(rows: Sequence[Values]) -> list[Values]:
 
 
 def _plain(value: Any) -> Any:
-    return value + 0.0 if isinstance(value, float) else value
+    """Written in one way for equal values."""
+    match value:
+        case float():
+            return value + 0.0
+        case Decimal():
+            return value.normalize() + 0
+    return value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -228,7 +230,14 @@ def _typed(row: pb.SyncRow) -> Kept:
 
 
 def _value(value: pb.Value) -> Any:
-    kind = value.WhichOneof("kind")
-    if kind == "timestamp":
-        return from_micros(value.timestamp.seconds * 10**6 + value.timestamp.nanos // 1000)
-    return None if kind is None else getattr(value, kind)
+    match value.WhichOneof("kind"):
+        case None:
+            return None
+        case "timestamp":
+            return from_micros(value.timestamp.seconds * 10**6 + value.timestamp.nanos // 1000)
+        case "decimal":
+            return Decimal(value.decimal)
+        case "date":
+            return date.fromisoformat(value.date)
+        case kind:
+            return getattr(value, kind)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, consumes, multiple, rule
-from hypothesis.strategies import DataObject
 
 from datastem.instants import SECOND
 from psoup.server.calls.invoke import ask, invoke
@@ -16,61 +16,61 @@ from psoup.server.calls.register import register
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne
 from querystem.language import QueryError
-from querystem.query import Query
 from tests.oracle.clocks import MixedClocks
-from tests.oracle.several.chance import Drawn
+from tests.oracle.several.chance import Seeded
 from tests.oracle.several.windows import range_window
-from tests.oracle.trees import World
 from tests.server.test_machine import _answer
-from tests.support.server.several_world import SeveralWorld
+from tests.support.server.several_world import SEEDS, Mixed, SeveralAsked, SeveralWorld
 from tests.support.server.sync_world import START, machine_settings
 
 
 @dataclass(frozen=True)
 class SeveralStanding:
     handle: bytes
-    text: str
-    query: Query
+    asked: SeveralAsked
 
 
 class SeveralSoup(SeveralWorld):
     standing = Bundle("standing")
 
-    @rule(target=standing, server=st.integers(0, 1), data=st.data())
-    def register(
-        self, server: int, data: DataObject
-    ) -> SeveralStanding | MultipleResults[SeveralStanding]:
-        asked = self.write(data.draw)
-        call = register(self.cores[server], pb.RegisterRequest(sql=asked.text))
-        if asked.query is None:
-            with pytest.raises(QueryError):
-                self.run(call)
-            return multiple()
-        registered, *_ = self.run(call)
-        return SeveralStanding(registered.handles[0], asked.text, asked.query)
+    @rule(target=standing, server=st.integers(0, 1), seed=SEEDS)
+    def register(self, server: int, seed: int) -> MultipleResults[SeveralStanding]:
+        standing = []
+        for asked in self.write(seed):
+            call = register(self.cores[server], pb.RegisterRequest(sql=asked.text))
+            if isinstance(asked, Mixed):
+                with pytest.raises(QueryError):
+                    self.run(call)
+                continue
+            registered, *_ = self.run(call)
+            standing.append(SeveralStanding(registered.handles[0], asked))
+        return multiple(*standing)
 
     @rule(server=st.integers(0, 1), gone=consumes(standing))
     def unregister(self, server: int, gone: SeveralStanding) -> None:
         self.run(self.cores[server].appender.submit(UnregisterOne("main", gone.handle)))
 
-    @rule(server=st.integers(0, 1), asked=standing)
-    def invoke(self, server: int, asked: SeveralStanding) -> None:
+    @rule(server=st.integers(0, 1), some=st.lists(standing, min_size=1, max_size=8, unique_by=id))
+    def invoke(self, server: int, some: list[SeveralStanding]) -> None:
         core = self.cores[server]
         self.run(core.follower.catch_up())
-        request = pb.InvokeRequest(handle=asked.handle, encoding=pb.ENCODING_ARROW)
-        self._compare(asked, self.run(_answer(invoke(core, request, None))), self.world(None))
+        for one in some:
+            request = pb.InvokeRequest(handle=one.handle, encoding=pb.ENCODING_ARROW)
+            answer = self.run(_answer(invoke(core, request, None)))
+            one.asked.check(self.history().ask(one.asked.query).answer, answer)
 
-    @rule(server=st.integers(0, 1), asked=standing, data=st.data())
-    def invoke_with_window(self, server: int, asked: SeveralStanding, data: DataObject) -> None:
+    @rule(server=st.integers(0, 1), one=standing, seed=SEEDS)
+    def invoke_with_window(self, server: int, one: SeveralStanding, seed: int) -> None:
         """A window that is brought is that of all legs without one of their own."""
-        core, window = self.cores[server], range_window(Drawn(data.draw), 30 * SECOND)
+        core, chance = self.cores[server], Seeded(Random(seed))
+        window = range_window(chance, 30 * SECOND)
         self.run(core.follower.catch_up())
-        query, world = asked.query.with_window(window.window), self.world(None)
+        query = one.asked.query.with_window(window.window)
         request = pb.InvokeRequest(
-            handle=asked.handle, window=window.text, encoding=pb.ENCODING_ARROW
+            handle=one.handle, window=window.text, encoding=pb.ENCODING_ARROW
         )
         try:
-            world.now(query)
+            told = self.history().ask(query)
             refused = all(leg.own for leg in query.legs)
         except MixedClocks:
             refused = True
@@ -79,44 +79,40 @@ class SeveralSoup(SeveralWorld):
                 self.run(_answer(invoke(core, request, None)))
             return
         answer = self.run(_answer(invoke(core, request, None)))
-        assert answer == world.answer(query), (asked.text, window.text)
+        one.asked.check(told.answer, answer, window.text)
 
     @rule(
         server=st.integers(0, 1),
-        asked=standing,
+        one=standing,
         seconds=st.integers(-5, 80),
         then=st.booleans(),
     )
-    def invoke_as_of(self, server: int, asked: SeveralStanding, seconds: int, then: bool) -> None:
+    def invoke_as_of(self, server: int, one: SeveralStanding, seconds: int, then: bool) -> None:
         """As of an instant that is past, by what was known then or is known today."""
         core, instant = self.cores[server], START + seconds * SECOND
         if instant > self.clock:
             return
         self.run(core.follower.catch_up())
         request = pb.InvokeRequest(
-            handle=asked.handle,
+            handle=one.handle,
             encoding=pb.ENCODING_ARROW,
             as_of=Timestamp(seconds=instant // SECOND),
             knowledge=pb.KNOWLEDGE_UNSPECIFIED if then else pb.KNOWLEDGE_TODAY,
         )
         answer = self.run(_answer(invoke(core, request, None)))
-        self._compare(asked, answer, self.world(None, as_of=instant, then=then))
+        told = self.history(as_of=instant, then=then).ask(one.asked.query)
+        one.asked.check(told.answer, answer, seconds, then)
 
-    @rule(server=st.integers(0, 1), data=st.data())
-    def ask_several(self, server: int, data: DataObject) -> None:
-        asked = self.write(data.draw)
-        if asked.query is None:
-            return
+    @rule(server=st.integers(0, 1), seed=SEEDS)
+    def ask_several(self, server: int, seed: int) -> None:
         core = self.cores[server]
         self.run(core.follower.catch_up())
-        request = pb.AskRequest(sql=asked.text, encoding=pb.ENCODING_ARROW)
-        answer = self.run(_answer(ask(core, request, None)))
-        assert answer == self.world(None).answer(asked.query), asked.text
-
-    def _compare(
-        self, asked: SeveralStanding, answer: list[tuple[object, ...]], world: World
-    ) -> None:
-        assert answer == world.answer(asked.query), asked.text
+        for asked in self.write(seed):
+            if isinstance(asked, Mixed):
+                continue
+            request = pb.AskRequest(sql=asked.text, encoding=pb.ENCODING_ARROW)
+            answer = self.run(_answer(ask(core, request, None)))
+            asked.check(self.history().ask(asked.query).answer, answer)
 
 
 TestSeveralSoup = SeveralSoup.TestCase
@@ -124,8 +120,20 @@ TestSeveralSoup.settings = machine_settings(12, 25)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
-class TestSeveralForLong(SeveralSoup.TestCase):  # type: ignore[misc, valid-type]
-    """Hundreds of runs."""
-
-    settings = machine_settings(400, 50)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(20))
+def test_oracle_several_for_long(seed: int) -> None:
+    """Two hundred texts in the life of one store."""
+    dice, soup, standing = Random(seed), SeveralSoup(), list[SeveralStanding]()
+    soup.open(seed, dice.randint(0, 3))
+    try:
+        for _ in range(50):
+            server = dice.randrange(2)
+            standing += soup.register(server, dice.getrandbits(32)).values
+            soup.happens(dice)
+            soup.invoke(server, dice.sample(standing, min(8, len(standing))))
+            for one in dice.sample(standing, min(4, len(standing))):
+                soup.invoke_with_window(server, one, dice.getrandbits(32))
+                soup.invoke_as_of(server, one, dice.randint(-5, 80), dice.random() < 0.5)
+    finally:
+        soup.teardown()

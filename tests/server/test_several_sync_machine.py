@@ -3,53 +3,63 @@ its key or by newer rows, leaves every copy that joined it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from random import Random
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, multiple, rule
-from hypothesis.strategies import DataObject
 
 from datastem.instants import SECOND
 from psoup.server.calls.register import register
 from psoup.v1 import psoup_pb2 as pb
-from querystem.query import Query
-from tests.oracle.trees import World
 from tests.server.test_sync_machine import Recharge, Standing
-from tests.support.server.several_world import SeveralWorld
+from tests.support.server.several_world import SEEDS, SeveralAsked, SeveralWorld
 from tests.support.server.sync_world import Asked, Seen, machine_settings
 
 _LATER = (0, 1, *(seconds * SECOND for seconds in (2, 5, 7, 31, 70)))
 
 
+@dataclass
+class _AskedSeveral(Asked):
+    written: SeveralAsked | None = None
+
+
 class SeveralRecharge(Recharge, SeveralWorld):
-    @rule(target=Recharge.standing, server=st.integers(0, 1), data=st.data())
-    def register(self, server: int, data: DataObject) -> Standing | MultipleResults[Standing]:
-        written = self.write(data.draw)
-        if written.query is None:
-            return multiple()
-        request = pb.RegisterRequest(sql=written.text)
+    @rule(target=Recharge.standing, server=st.integers(0, 1), seed=SEEDS)
+    def register(self, server: int, seed: int) -> MultipleResults[Standing]:
+        asked = [one for one in self.write(seed) if isinstance(one, SeveralAsked)]
+        return multiple(*[self._registered(server, one) for one in asked])
+
+    def _registered(self, server: int, one: SeveralAsked) -> Standing:
+        request = pb.RegisterRequest(sql=one.text)
         registered, *_ = self.run(register(self.cores[server], request))
-        asked = Asked(written.text, written.query, self.tables["kept"], "", base_rows=False)
+        asked = _AskedSeveral(one.text, one.query, self.tables["kept"], "", False, written=one)
         return Standing(registered.handles[0], asked)
 
-    def check(self, asked: Asked, seen: Seen) -> None:
-        """It is the naive answer at its position and NOW; and later, where it goes by the clock."""
-        position = self.cores[0].store.positions.decode(seen.position)
-        by_clock = self._goes_by_clock(asked.query)
-        clock = seen.now if by_clock and seen.now is not None else asked.clock
-        world = self.world(position, clock)
-        assert seen.now == world.now(asked.query), asked.text
-        assert seen.answer(seen.now) == world.answer(asked.query), asked.text
-        if not by_clock or seen.now is None:
-            return
-        for later in (seen.now + step for step in _LATER):
-            if seen.good_until is None or later < seen.good_until:
-                shown = seen.answer(later if seen.slides else seen.now)
-                assert shown == self.world(position, later).answer(asked.query), asked.text
+    @rule(
+        server=st.integers(0, 1),
+        some=st.lists(Recharge.standing, min_size=1, max_size=12, unique_by=id),
+    )
+    def recharge_some(self, server: int, some: list[Standing]) -> None:
+        for one in some:
+            self.recharge(server, one)
 
-    def _goes_by_clock(self, query: Query) -> bool:
-        """Whether NOW of a query is the clock."""
-        now = [World(self.world(None).streams, clock).now(query) for clock in (0, 1)]
-        return now[0] != now[1]
+    def check(self, asked: Asked, seen: Seen) -> None:
+        """It is the naive answer at its position and NOW, and stays it until time changes it."""
+        assert isinstance(asked, _AskedSeveral) and asked.written is not None
+        position = self.cores[0].store.positions.decode(seen.position)
+        clock = seen.now if seen.slides and seen.now is not None else asked.clock
+        told = self.history(position, clock).ask(asked.query)
+        assert seen.now == told.now, asked.text
+        asked.written.check(told.answer, seen.answer(seen.now))
+        if seen.now is None:
+            return
+        for step in _LATER:
+            if seen.good_until is None or clock + step < seen.good_until:
+                later = self.history(position, clock + step).ask(asked.query)
+                shown = seen.answer(clock + step if seen.slides else seen.now)
+                asked.written.check(later.answer, shown, f"{step} later")
 
 
 TestSeveralRecharge = SeveralRecharge.TestCase
@@ -57,8 +67,25 @@ TestSeveralRecharge.settings = machine_settings(10, 20)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
-class TestSeveralRechargeForLong(SeveralRecharge.TestCase):  # type: ignore[misc, valid-type]
-    """Hundreds of runs."""
-
-    settings = machine_settings(600, 50)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(20))
+def test_oracle_several_recharged_for_long(seed: int) -> None:
+    """Copies of two hundred texts in the life of one store, some of them at any time."""
+    dice, machine, standing = Random(seed), SeveralRecharge(), list[Standing]()
+    machine.open(seed, dice.randint(0, 3))
+    try:
+        for _ in range(50):
+            server = dice.randrange(2)
+            standing += machine.register(server, dice.getrandbits(32)).values
+            standing = dice.sample(standing, min(12, len(standing)))
+            machine.recharge_some(server, standing)
+            machine.happens(dice)
+            some, budget = dice.sample(standing, min(3, len(standing))), dice.choice((0, 1, 300))
+            away = dice.choice((None, 5, 100))
+            machine.sync(1 - server, some, dice.randint(0, 12), budget, True, away, False, 1)
+            machine.happens(dice)
+            for one in dice.sample(standing, min(2, len(standing))):
+                machine.damage(server, one)
+                machine.nothing_new(server, one)
+    finally:
+        machine.teardown()

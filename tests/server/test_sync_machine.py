@@ -152,7 +152,8 @@ class Recharge(World):
                 one.copy.take(part)
         parts = self._parts(self.cores[server], self._request(one), None)
         assert [part.WhichOneof("part") for part in parts] == ["begin", "end"]
-        more = 40 * (len(one.asked.query.legs) - 1)
+        legs = len(one.asked.query.legs)
+        more = 40 * legs if legs > 1 else 0
         assert sum(part.ByteSize() + 5 for part in parts) <= 200 + more
         for part in parts:
             self._note_clock(one, part)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from datastem.instants import SECOND
 from datastem.schema import StreamSchema
 from datastem.types import BIGINT, TIMESTAMP, Type
 from tests.oracle.several.chance import Chance
@@ -19,12 +19,15 @@ from tests.oracle.several.texts import (
     Shown,
     Sorted,
     Whole,
-    our_text,
+    placed,
 )
 from tests.oracle.several.windows import any_window, range_window
 from tests.oracle.written import WrittenWindow
 
 _MOST_REFERENCES = 6
+# In seconds. A window is set back by its own REFRESH and by that of the whole.
+_LONGEST_PERIOD = 5
+_SET_BACK = 2 * _LONGEST_PERIOD * SECOND
 _SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 _BY_VALUE = (
     "UNION",
@@ -43,29 +46,51 @@ def written(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) ->
     return _Writer(chance, schemas, origin).whole()
 
 
-def written_joins(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) -> Whole:
-    """A query of joins and UNION ALL, with groups at the top at most: its answer has one order, and
-    can be compared row by row."""
-    whole = written(chance, schemas, origin)
-    while not whole.settled or _MORE.search(our_text(whole)):
-        whole = written(chance, schemas, origin)
-    return whole
+def written_refreshed(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) -> Whole:
+    """A query of which some have REFRESH: of the whole, of references, or both."""
+    if not chance.one_in(3):
+        return written(chance, schemas, origin)
+    narrow = [
+        stream if stream.retain is None else replace(stream, retain=stream.retain - _SET_BACK)
+        for stream in schemas
+    ]
+    inside = chance.one_in(2)
+    whole = _Writer(chance, narrow, origin, refreshed=inside).whole()
+    if inside and chance.one_in(2):
+        return whole
+    return replace(whole, refresh=_refresh(chance, whole, narrow))
 
 
-# Whatever makes a text more than joins: outer joins, other set operations, queries in expressions
-# or with clauses of their own, and rows that are looked up.
-_MORE = re.compile(
-    r"LEFT|EXCEPT|INTERSECT|UNION (?!ALL)|EXISTS|\b(ANY|ALL|SOME) \(|IN \(SELECT|[=<>(,] ?\(SELECT"
-    r"|AS OF|KNOWN AT|SELECT DISTINCT.*SELECT|GROUP BY.*SELECT|SELECT.*\(SELECT.*(GROUP BY|LIMIT)",
-    re.DOTALL,
-)
+def _refresh(chance: Chance, whole: Whole, schemas: Sequence[StreamSchema]) -> str:
+    """REFRESH of a whole query. Rows of event time are refreshed by such."""
+    timed = any(one.reference.stream.ordered_by is not None for one in placed(whole))
+    triggers = [one for one in schemas if not timed or one.ordered_by is not None]
+    if chance.one_in(2):
+        return _every(chance)
+    trigger = chance.pick(triggers)
+    condition = Expressions(chance, origin=0).local(
+        {name: type_ for name, type_ in trigger.types.items() if type_ != TIMESTAMP}
+    )
+    where = f" WHERE {condition}" if chance.one_in(2) else ""
+    return f"REFRESH ON {trigger.name}{where}"
+
+
+def _every(chance: Chance) -> str:
+    return f"REFRESH EVERY {chance.number(1, _LONGEST_PERIOD)} SECONDS"
 
 
 class _Writer:
-    def __init__(self, chance: Chance, schemas: Sequence[StreamSchema], origin: int) -> None:
+    def __init__(
+        self,
+        chance: Chance,
+        schemas: Sequence[StreamSchema],
+        origin: int,
+        refreshed: bool = False,
+    ) -> None:
         self._chance = chance
         self._schemas = schemas
         self._origin = origin
+        self._refreshed = refreshed
         self._say = Expressions(chance, origin)
         self._aliases = 0
         self._references = 0
@@ -102,9 +127,13 @@ class _Writer:
         if not pairs:
             return query, columns
         other, stream = self._chance.pick(pairs)
-        part = Reference(stream, self._alias(), None, of=other.alias)
+        lookup = self._chance.pick([f"AS OF {other.alias}.ts", f"AS KNOWN AT {other.alias}"])
+        part = Reference(stream, self._alias(), None, lookup=lookup)
         own = _columns(part)
-        condition = f"{part.alias}.k = {self._say.value(columns, BIGINT)}"
+        condition = " AND ".join(
+            f"{part.alias}.{name} = {self._say.value(columns, stream.types[name])}"
+            for name in stream.key
+        )
         while self._chance.one_in(3):
             condition = f"{condition} AND {self._say.between(columns, own)}"
         link = self._chance.pick([" JOIN", " LEFT JOIN"]), f"ON {condition}"
@@ -240,8 +269,11 @@ class _Writer:
             return Inner(query, self._alias(), self._over() if query.timed else None)
         self._references += 1
         schema = self._chance.pick(self._schemas)
-        window = any_window(self._chance, schema, self._origin) if self._chance.one_in(2) else None
-        return Reference(schema, self._alias(), window, self._chance.one_in(2))
+        refresh = _every(self._chance) if self._refreshed and self._chance.one_in(2) else ""
+        windowed = self._chance.one_in(2) or refresh
+        window = any_window(self._chance, schema, self._origin) if windowed else None
+        alias_first = self._chance.one_in(2)
+        return Reference(schema, self._alias(), window, alias_first, refresh=refresh)
 
     def _link(self, before: Columns, own: Columns) -> tuple[str, str]:
         if self._chance.one_in(6):

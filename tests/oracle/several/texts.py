@@ -19,14 +19,21 @@ from tests.oracle.written import WrittenWindow
 
 @dataclass(frozen=True)
 class Reference:
-    """A stream in FROM. `alias_first`: the alias stands before WINDOW(). With `of`, the alias of
-    another stream, its rows are looked up as of those."""
+    """A stream in FROM. `alias_first`: the alias stands before WINDOW(). With `lookup`, AS OF or AS
+    KNOWN AT another reference, its rows are looked up. `refresh` stands in its WINDOW()."""
 
     stream: StreamSchema
     alias: str
     window: WrittenWindow | None
     alias_first: bool = False
-    of: str = ""
+    lookup: str = ""
+    refresh: str = ""
+
+    @property
+    def over(self) -> str:
+        if self.window is None:
+            return ""
+        return f"WINDOW({self.window.text or 'UNBOUNDED'}{self.refresh and ' '}{self.refresh})"
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,7 @@ class Whole:
     offset: int = 0
     names: tuple[tuple[str, Whole], ...] = field(default=())
     exact: bool = True
+    refresh: str = ""
 
     @property
     def outputs(self) -> tuple[Shown, ...]:
@@ -133,6 +141,12 @@ class Whole:
             return replace(self, limit=None).timed
         return self.blocks[0].parts_timed or self.blocks[0].grouped
 
+    @property
+    def ordered(self) -> bool:
+        """Whether the rows of its answer have one order: where it is not told, a limit has it
+        written out."""
+        return self.settled or self.limit is not None
+
     def joined(self, blocks: Sequence[str]) -> str:
         """The texts of the blocks with the operators between them."""
         text = blocks[0]
@@ -151,6 +165,7 @@ def our_text(whole: Whole) -> str:
     parts += _cut(whole)
     if whole.window is not None:
         parts.append(whole.window.text)
+    parts.append(whole.refresh)
     return " ".join(part for part in parts if part)
 
 
@@ -175,11 +190,10 @@ def _our_block(block: Block) -> str:
 
 
 def _our_part(part: Part) -> str:
-    if isinstance(part, Reference) and part.of:
-        return f"{part.stream.name} AS OF {part.of}.ts AS {part.alias}"
+    if isinstance(part, Reference) and part.lookup:
+        return f"{part.stream.name} {part.lookup} AS {part.alias}"
     if isinstance(part, Reference):
-        over = "" if part.window is None else f"WINDOW({part.window.text or 'UNBOUNDED'})"
-        named = [part.alias, over] if part.alias_first else [over, "AS", part.alias]
+        named = [part.alias, part.over] if part.alias_first else [part.over, "AS", part.alias]
         return " ".join(word for word in [part.stream.name, *named] if word)
     over = "" if part.over is None else f" WINDOW({part.over.text or 'UNBOUNDED'})"
     source = part.name or f"({our_text(part.query)})"
@@ -289,7 +303,7 @@ def placed(whole: Whole, below: bool = False) -> Iterator[Placed]:
                 over = part.over is not None and depends_on_now(part.over.window)
                 yield from placed(part.query, below or over)
                 continue
-            chosen = None if part.of else part.window or common
+            chosen = None if part.lookup else part.window or common
             yield Placed(part, UNBOUNDED if chosen is None else chosen.window, below)
         for one in block.asked:
             yield from placed(one.query, below)

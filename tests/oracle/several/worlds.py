@@ -46,11 +46,11 @@ def _stream(chance: Chance, name: str, by_event: bool, most: int) -> Known:
     ]
     if not by_event:
         made.sort(key=lambda row: row["ts"])
-        return Known(schema, _numbered(made), CLOCK)
+        return Known(schema, _numbered(chance, made), CLOCK)
     moments = [row["ts"] for row in made]
     if chance.one_in(3):
         moments.append(_moment(chance))
-    return Known(schema, _numbered(made), max(moments, default=None))
+    return Known(schema, _numbered(chance, made), max(moments, default=None))
 
 
 def random_schema(chance: Chance, name: str, by_event: bool) -> StreamSchema:
@@ -81,5 +81,10 @@ def _moment(chance: Chance) -> int:
     return chance.number(0, LAST) * SECOND
 
 
-def _numbered(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**row, "row_id": place} for place, row in enumerate(rows)]
+def _numbered(chance: Chance, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With ids, and positions in a log that other streams are in too."""
+    steps = [chance.number(0, 3) for _ in rows]
+    return [
+        {**row, "row_id": place, "position": sum(steps[: place + 1])}
+        for place, row in enumerate(rows)
+    ]

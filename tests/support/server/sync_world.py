@@ -219,6 +219,7 @@ class World(RuleBasedStateMachine):
         position = self.cores[server].store.positions.decode(response.position)
         for (a, b, _), at in zip(batch, stamps, strict=True):
             known = {"a": a, "b": b, "at": from_micros(at), "ts": at, "row_id": len(table.rows)}
+            known["position"] = position
             if table.keyed and a is None:
                 known["_op"] = "delete"
             table.rows.append(known)
