@@ -62,6 +62,7 @@ def joins(scale: int) -> list[Join]:
     hot = sparse(np.where(np.arange(large) % 2, 7, np.arange(large)))
     dense = {name: rows_of(random.permutation(block)) for name in "lr"}
     text = {name: rows_of(keys(block).astype(str)) for name in "lr"}
+    many = {"l": rows_of(keys(middle)), "r": rows_of(sparse(np.arange(large) % middle))}
     permuted = {name: rows_of(keys(block)) for name in "lr"}
     return [
         Join(f"{block:,} × {block:,} by equal keys", permuted, equal),
@@ -70,10 +71,12 @@ def joins(scale: int) -> list[Join]:
             {"l": rows_of(sparse(np.arange(small) * 7)), "r": rows_of(keys(large))},
             equal,
         ),
+        Join(f"{middle:,} × {large:,} by equal keys", many, equal),
         Join(
-            f"{middle:,} × {large:,} by equal keys",
-            {"l": rows_of(keys(middle)), "r": rows_of(sparse(np.arange(large) % middle))},
+            f"{middle:,} × {large:,} by equal keys, DuckDB in order too",
+            many,
             equal,
+            theirs=equal + " ORDER BY x.rowid, y.rowid",
         ),
         Join(f"{block:,} × {block:,} by dense keys", dense, equal, OTHER_AIM),
         Join(f"{block:,} × {block:,} by texts", text, equal, OTHER_AIM),

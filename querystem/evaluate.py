@@ -31,8 +31,9 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.equality import canonical, codes
+from datastem.types import Kind
 from querystem.aggregate import finish, merge, partial
-from querystem.expressions import TRUE, Expression
+from querystem.expressions import TRUE, Expression, columns_of
 from querystem.kernel import matches, values_of
 from querystem.ordering import (
     Ranker,
@@ -83,7 +84,7 @@ def matching_rows(where: Expression, rows: Sequence[pa.RecordBatch]) -> list[pa.
 def rows_or_groups(query: Query, matching: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows that HAVING, SELECT and ORDER BY are about: the matching rows, or their groups."""
     if query.grouping is None:
-        return pa.concat_batches(matching)
+        return matching[0] if len(matching) == 1 else pa.concat_batches(matching)
     return finish(query.grouping, merge([partial(query.grouping, part) for part in matching]))
 
 
@@ -146,25 +147,50 @@ def arrange(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     by their keys. DISTINCT keeps the first of equal rows in that order. With a LIMIT only the rows
     it keeps are sorted.
     """
-    return project(query, kept_rows(query, rows))
+    kept, places = _kept(query, rows, ties=not _is_decided(query))
+    return project(query, kept if places is None else _taken(_shown(query, kept), places))
 
 
 def kept_rows(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows, or groups, that make the rows of the answer, in its order but not projected."""
+    return _taken(*_kept(query, rows, ties=True))
+
+
+def _kept(query: Query, rows: pa.RecordBatch, ties: bool) -> tuple[pa.RecordBatch, Int64s | None]:
+    """Rows, and the places of those that make the answer, in its order; None for all as they are.
+
+    Without `ties` rows that ORDER BY leaves equal are in any order.
+    """
     if query.plain:
-        places = time_order(*_moments(rows))
-        return rows if places is None else rows.take(pa.array(places))
+        return rows, time_order(*_moments(rows))
     if query.having != TRUE:
         rows = rows.filter(pa.array(matches(query.having, rows)))
     if rows.num_rows < 2 and not query.offset and query.limit != 0:
-        return rows
+        return rows, None
     spending()(rows.num_rows * _SORT_UNITS)
     default = _default_order(query, rows)
     places = np.arange(rows.num_rows)
     if query.distinct:
         places = _distinct(project(query, rows), default, places)
-    rankers = [*(one for key in query.order_by for one in _rankers(key, rows)), *default]
-    return _taken(rows, _cut(query, rankers, places))
+    rankers = [one for key in query.order_by for one in _rankers(key, rows)]
+    return rows, _cut(query, [*rankers, *default] if ties else rankers, places)
+
+
+def _is_decided(query: Query) -> bool:
+    """Tells whether rows that ORDER BY leaves equal look the same, and all of them are kept. Zeros
+    are equal and may look different."""
+    if query.limit is not None or query.offset:
+        return False
+    ordered = {key.expression for key in query.order_by}
+    shown = [output.expression for output in query.outputs]
+    return all(one in ordered and one.type.kind is not Kind.DOUBLE for one in shown)
+
+
+def _shown(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with the columns that the outputs are computed from; with any, where that is none."""
+    read = {name for output in query.outputs for name in columns_of(output.expression)}
+    names = [name for name in rows.schema.names if name in read]
+    return rows.select(names or rows.schema.names[:1])
 
 
 def project(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -200,7 +226,9 @@ def _cut(query: Query, rankers: Sequence[Ranker], places: Int64s) -> Int64s:
     return first(rankers, places, query.offset + query.limit)[query.offset :]
 
 
-def _taken(rows: pa.RecordBatch, places: Int64s) -> pa.RecordBatch:
+def _taken(rows: pa.RecordBatch, places: Int64s | None) -> pa.RecordBatch:
+    if places is None:
+        return rows
     if len(places) == rows.num_rows and (places == np.arange(len(places))).all():
         return rows
     return rows.take(pa.array(places))

@@ -25,6 +25,7 @@ from datastem.types import BIGINT, TIMESTAMP, Kind, Type
 from querystem.grouping import key_name
 from querystem.kernel import values_of
 from querystem.query import Query, SortKey, part_names
+from results.row_order import number_order
 
 Ranker = Callable[[Int64s], Int64s]
 
@@ -86,7 +87,7 @@ def sort(rankers: Sequence[Ranker], places: Int64s) -> Int64s:
     """The places in order; places whose rows are equal stay as they were."""
     if not rankers or len(places) < 2:
         return places
-    return places[np.lexsort([ranker(places) for ranker in reversed(rankers)])]
+    return places[number_order([ranker(places) for ranker in rankers])]
 
 
 def first(rankers: Sequence[Ranker], places: Int64s, count: int) -> Int64s:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from datastem.arrays import Int64s
+from datastem.arrays import Int64s, UInt64s
 
 # A point in the order of rows: (ts, row_id), compared in that order.
 Moment = tuple[int, int]
 
 # numpy sorts 16 bits by their digits, many times faster than it compares: even four times over that
-# is faster than to compare pairs of numbers, unless rows are few.
-_DIGIT, _MOST_BITS = 0xFFFF, 62
+# is faster than to compare numbers, unless rows are few.
+_DIGIT_BITS, _DIGITS = 16, 4
+_ROOM = 1 << 62
 _FEW = 4096
 
 
@@ -33,8 +33,18 @@ def time_order(ts: Int64s, ids: Int64s) -> Int64s | None:
     """The permutation that sorts rows by (ts, row_id), or None where they are sorted already."""
     if len(ts) < 2 or _rising(ts, ids):
         return None
-    number = one_number((ts, ids)) if len(ts) > _FEW else None
-    return np.lexsort((ids, ts)) if number is None else _by_digits(number)
+    return number_order((_narrowed(ts), ids))
+
+
+def number_order(parts: Sequence[Int64s]) -> Int64s:
+    """The permutation that sorts rows by several numbers, the first the most significant; equal
+    rows keep their order."""
+    if len(parts[0]) <= _FEW:
+        return np.lexsort(tuple(reversed(parts)))
+    order: Int64s | None = None
+    for packed in reversed(_packed(parts)):
+        order = _by_digits(packed, order)
+    return np.arange(len(parts[0])) if order is None else order
 
 
 def nth_newest(rows: Sequence[TimedRows], count: int) -> Moment | None:
@@ -83,23 +93,61 @@ def _rising(ts: Int64s, ids: Int64s) -> bool:
 def one_number(parts: Sequence[Int64s]) -> Int64s | None:
     """One number for each row, from 0, in the order that several numbers of it give, the first the
     most significant; None where it has no room. There is at least one row."""
-    lows = [int(part.min()) for part in parts]
-    spans = [int(part.max()) - low + 1 for part, low in zip(parts, lows, strict=True)]
-    if math.prod(spans) > 1 << _MOST_BITS:
+    packed = _packed(parts)
+    if not packed:
+        return np.zeros(len(parts[0]), np.int64)
+    if len(packed) > 1 or packed[0].span > _ROOM:
         return None
-    number = parts[0] - lows[0]
-    for part, low, span in zip(parts[1:], lows[1:], spans[1:], strict=True):
-        number = number * span + (part - low)
-    return number
+    return packed[0].numbers.view(np.int64)
 
 
-def _by_digits(numbers: Int64s) -> Int64s:
-    """The permutation that sorts numbers, none of them below 0; equal ones keep their order."""
-    order = np.argsort((numbers & _DIGIT).astype(np.uint16), kind="stable")
-    for shift in range(16, int(numbers.max()).bit_length(), 16):
-        digits = ((numbers[order] >> shift) & _DIGIT).astype(np.uint16)
-        order = order[np.argsort(digits, kind="stable")]
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Numbers of rows from 0 up to `span`, in the order of one or several numbers of the rows."""
+
+    numbers: UInt64s
+    span: int
+
+
+def _packed(parts: Sequence[Int64s]) -> list[_Packed]:
+    """Numbers that give rows the order that `parts` do, the first the most significant: as few as
+    have room. None is there of a part that is equal for all rows."""
+    found: list[_Packed] = []
+    for part in parts:
+        low, high = int(part.min()), int(part.max())
+        span = high - low + 1
+        if span == 1:
+            continue
+        # What wraps around in the difference is right without a sign.
+        numbers = (part - np.int64(low)).view(np.uint64)
+        if found and found[-1].span * span <= _ROOM:
+            before = found.pop()
+            numbers += before.numbers * np.uint64(span)
+            span *= before.span
+        found.append(_Packed(numbers, span))
+    return found
+
+
+def _by_digits(packed: _Packed, order: Int64s | None) -> Int64s:
+    """The permutation that sorts numbers; equal ones are in the given order, or as they are."""
+    digits = packed.numbers.astype("<u8", copy=False).view("<u2").reshape(-1, _DIGITS)
+    for column in range(-(-(packed.span - 1).bit_length() // _DIGIT_BITS)):
+        digit = np.ascontiguousarray(digits[:, column])
+        if order is None:
+            order = np.argsort(digit, kind="stable")
+        else:
+            order = order[np.argsort(digit[order], kind="stable")]
+    assert order is not None, "a span has at least one digit"
     return order
+
+
+def _narrowed(ts: Int64s) -> Int64s:
+    """Numbers in the order of some instants; where those never fall, small ones."""
+    if (ts[1:] < ts[:-1]).any():
+        return ts
+    numbers = np.zeros(len(ts), np.int64)
+    np.cumsum(ts[1:] > ts[:-1], out=numbers[1:])
+    return numbers
 
 
 def _by_code(codes: Int64s) -> Int64s:

@@ -6,7 +6,7 @@ all take it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -177,9 +177,17 @@ def joined(
 
 
 def leg_inputs(plan: Plan, legs: Sequence[LegRows]) -> list[LegInput]:
-    """The rows of each leg with the columns that the query reads of them."""
-    reads = leg_reads(plan.query)
-    return [_input(plan, rows, names) for rows, names in zip(legs, reads, strict=True)]
+    """The rows of each leg with the columns that the query reads of them; legs that have the same
+    rows and are read alike have one input."""
+    made = dict[tuple[Hashable, ...], LegInput]()
+    inputs = []
+    for rows, names in zip(legs, leg_reads(plan.query), strict=True):
+        leg = rows.leg
+        key = leg.leg, leg.stream_id, leg.now, leg.oldest, leg.limits, names
+        if key not in made:
+            made[key] = _input(plan, rows, names)
+        inputs.append(made[key])
+    return inputs
 
 
 def _input(plan: Plan, rows: LegRows, reads: frozenset[str]) -> LegInput:

@@ -21,7 +21,7 @@ from psoup.answers.caches import Memo
 from psoup.answers.matching import MatchSource, Work
 from psoup.answers.plan import LegPlan
 from psoup.answers.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
-from querystem.combine import LegColumns
+from querystem.combine import LegColumns, is_every
 from querystem.pace import spending
 
 # Units (`querystem.pace`) of a value that is copied.
@@ -158,6 +158,8 @@ class PickedRows(LegColumns):
         return gathered(self.picked, self._columns(names))
 
     def take(self, places: Int64s, names: Collection[str]) -> pa.RecordBatch:
+        if is_every(places, len(self)):
+            return self.batch(names)
         if _MANY_TAKEN * len(places) > len(self):
             return self.batch(names).take(pa.array(places))
         wanted, back = np.unique(places, return_inverse=True)

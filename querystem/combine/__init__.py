@@ -14,6 +14,14 @@ are joined, set operations done, queries inside queries answered.
 
 from querystem.combine.combining import Combining, JoiningPart, JoinRun, LegInput
 from querystem.combine.reads import leg_reads
-from querystem.combine.rows import LegColumns
+from querystem.combine.rows import LegColumns, is_every
 
-__all__ = ["Combining", "JoinRun", "JoiningPart", "LegColumns", "LegInput", "leg_reads"]
+__all__ = [
+    "Combining",
+    "JoinRun",
+    "JoiningPart",
+    "LegColumns",
+    "LegInput",
+    "is_every",
+    "leg_reads",
+]

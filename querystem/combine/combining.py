@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Int64s
+from datastem.arrays import Int64s, Mask
 from datastem.instants import SINCE_EVER
 from datastem.types import TIMESTAMP
 from querystem.combine.lookups import Versions, look_up
@@ -33,7 +32,7 @@ from querystem.combine.subqueries import value_of
 from querystem.evaluate import kept_rows, project, rows_or_groups
 from querystem.expressions import TRUE, Expression, columns_of
 from querystem.identity import parts_of, row_ids
-from querystem.join import JoinRoom, JoinStep, join, without_items
+from querystem.join import JoinRoom, JoinStep, join, semi_join, without_items
 from querystem.kernel import matches
 from querystem.query import (
     AsOf,
@@ -64,18 +63,30 @@ class JoinRun:
     steps: tuple[JoinStep, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """A query over one stream, what it was answered from, and its answer."""
+
+    query: Query
+    rows: LegInput
+    answer: ItemRows
+
+
 @dataclass(frozen=True)
 class Combining:
     """Makes the rows of sources, at one NOW.
 
     `most_pairs` bounds the pairs of rows that are looked at for one join, `room` the memory that
-    all of them take. `runs` collects how inputs were joined.
+    all of them take. `runs` collects how inputs were joined. A query over one stream that is there
+    twice, over one input, is answered once.
     """
 
     now: int
     most_pairs: int
     runs: list[JoinRun]
     room: JoinRoom = field(default_factory=JoinRoom)
+    _repeated: list[LegInput] = field(default_factory=list)
+    _answered: list[_Answered] = field(default_factory=list)
 
     def source_rows(
         self, query: Query, legs: Iterable[LegInput], parts: bool = False
@@ -86,7 +97,9 @@ class Combining:
         With `parts` combinations have the numbers that name them, as columns `part_name(n)`. Raises
         TooManyPairs, TooManyBytes.
         """
-        return self._source(query, iter(legs), parts)
+        inputs = list(legs)
+        self._repeated[:] = [one for n, one in enumerate(inputs) if _is_among(one, inputs[:n])]
+        return self._source(query, iter(inputs), parts)
 
     def _source(self, query: Query, legs: Legs, parts: bool) -> pa.RecordBatch:
         if isinstance(query.source, Leg):
@@ -108,7 +121,7 @@ class Combining:
         for number, subquery in enumerate(source.subqueries):
             column = {subquery_column(number): self._value(subquery, found, legs)}
             found = ItemRows({**found.columns, **column}, found.ts, found.parts)
-        return _matching(found, source.where)
+        return _matching(found, source.where, wanted)
 
     def _combinations(self, source: From, names: frozenset[str], legs: Legs) -> ItemRows:
         """Items are joined; then rows of keyed streams are looked up, for what has been joined."""
@@ -122,7 +135,7 @@ class Combining:
                 items.append(self._item(item, reads[number], legs))
         on, later = without_items(source.on, versions)
         inputs = [rows.batch(n, side_reads(n, on)) for n, rows in enumerate(items)]
-        places = self._places(source, inputs, on)
+        places = self.places(source, inputs, on)
         for number, known in versions.items():
             as_of = _as_of(source.items[number])
             joined = side_by_side(items, places, lookup_reads(source.items))
@@ -130,11 +143,13 @@ class Combining:
             kept = np.flatnonzero(found.places >= 0)
             items[number], places = found.rows, [one[kept] for one in places]
             places[number] = found.places[kept]
-        return _matching(self._beside(items, places, {*names, *columns_of(later)}), later)
+        together = self._beside(items, places, {*names, *columns_of(later)})
+        return _matching(together, later, names)
 
-    def _places(
+    def places(
         self, part: JoiningPart, inputs: Sequence[pa.RecordBatch], on: Expression
     ) -> Sequence[Int64s]:
+        """The places of the rows of the combinations for which `on` is true."""
         joined = join(inputs, on, self.most_pairs, self.room)
         self.runs.append(JoinRun(part, joined.first, joined.steps))
         return joined.places
@@ -174,7 +189,7 @@ class Combining:
         else:
             right = self._item(item.right, sides[1], legs)
             inputs = [left.batch(0, sides[0]), right.batch(1, sides[1])]
-            found = self._places(item, inputs, item.on)
+            found = self.places(item, inputs, item.on)
         alone = np.setdiff1d(np.arange(len(left)), found[0])
         nobody = np.full(len(alone), -1)
         places = np.concatenate([found[0], alone]), np.concatenate([found[1], nobody])
@@ -184,6 +199,18 @@ class Combining:
 
     def _query(self, query: Query, legs: Legs) -> ItemRows:
         """The rows of a query that is an item, or stands in an expression."""
+        if not isinstance(query.source, Leg):
+            return self._rows(query, legs)
+        rows = next(legs)
+        for known in self._answered:
+            if known.rows is rows and known.query == query:
+                return known.answer
+        found = self._rows(query, iter((rows,)))
+        if _is_among(rows, self._repeated):
+            self._answered.append(_Answered(query, rows, found))
+        return found
+
+    def _rows(self, query: Query, legs: Legs) -> ItemRows:
         rows = self._source(query, legs, parts=True)
         if not query.timed:
             kept = kept_rows(query, rows_or_groups(query, [rows]))
@@ -198,17 +225,39 @@ class Combining:
     def _value(self, subquery: SubQuery, outer: ItemRows, legs: Legs) -> pa.Array:
         """The value of a query inside an expression, for each combination."""
         inner = self._query(subquery.query, legs)
-        return value_of(subquery, outer, inner, partial(self._places, subquery))
+        return value_of(subquery, outer, inner, _SubQueryJoins(self, subquery))
+
+
+@dataclass(frozen=True, slots=True)
+class _SubQueryJoins:
+    """The joins of a query inside an expression with the combinations it is asked about."""
+
+    combining: Combining
+    subquery: SubQuery
+
+    def pairs(self, sides: Sequence[pa.RecordBatch], on: Expression) -> Sequence[Int64s]:
+        return self.combining.places(self.subquery, sides, on)
+
+    def partnered(self, sides: Sequence[pa.RecordBatch], on: Expression) -> Mask:
+        combining = self.combining
+        found = semi_join(sides, on, combining.most_pairs, combining.room)
+        combining.runs.append(JoinRun(self.subquery, 0, found.steps))
+        return found.mask
+
+
+def _is_among(one: LegInput, others: Sequence[LegInput]) -> bool:
+    return any(one is other for other in others)
 
 
 def _columns(outputs: pa.RecordBatch) -> dict[str, pa.Array]:
     return dict(zip(outputs.schema.names, outputs.columns, strict=True))
 
 
-def _matching(rows: ItemRows, where: Expression) -> ItemRows:
+def _matching(rows: ItemRows, where: Expression, names: Collection[str]) -> ItemRows:
+    """The rows for which a condition is true, with some of their columns."""
     if where == TRUE:
         return rows
-    return rows.take(np.flatnonzero(matches(where, rows.whole())))
+    return rows.take(np.flatnonzero(matches(where, rows.whole())), names)
 
 
 def _leg_item(legs: Legs, reads: frozenset[str]) -> AnyRows:

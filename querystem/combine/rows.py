@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Int64s
+from datastem.arrays import Int64s, Mask
 from datastem.instants import FOR_EVER, SINCE_EVER
 from querystem.query import item_column
 from results.region import time_region
-from results.row_order import one_number
+from results.row_order import number_order, one_number
 from results.window import CountWindow, TimeWindow, Window
 
 
@@ -106,15 +107,18 @@ class ItemRows:
 
         A place of −1 is that of no row: NULLs, no instant, and −1 for its parts.
         """
+        if is_every(places, len(self)):
+            return self if names is None else self.with_columns(names)
         missing = places < 0
-        chosen = pa.array(places, mask=missing) if missing.any() else pa.array(places)
+        mask = missing if missing.any() else None
+        chosen = pa.array(places, mask=mask)
         columns = {
             name: column.take(chosen)
             for name, column in self.columns.items()
             if names is None or name in names
         }
-        parts = tuple(_taken(part, places, -1) for part in self.parts)
-        return ItemRows(columns, _taken(self.ts, places, SINCE_EVER), parts)
+        parts = tuple(_taken(part, places, mask, -1) for part in self.parts)
+        return ItemRows(columns, _taken(self.ts, places, mask, SINCE_EVER), parts)
 
     def with_columns(self, names: Collection[str]) -> ItemRows:
         """These rows with some of their columns."""
@@ -161,9 +165,16 @@ def _renamed(
     return pa.RecordBatch.from_arrays(list(columns), names=renamed)
 
 
-def _taken(numbers: Int64s, places: Int64s, missing: int) -> Int64s:
-    """The numbers at some places; `missing` for a place of −1."""
-    return np.append(numbers, missing)[places] if (places < 0).any() else numbers[places]
+def _taken(numbers: Int64s, places: Int64s, missing: Mask | None, none: int) -> Int64s:
+    """The numbers at some places; `none` where they are missing."""
+    return numbers[places] if missing is None else np.append(numbers, none)[places]
+
+
+def is_every(places: Int64s, count: int) -> bool:
+    """Tells whether places are those of all of `count` rows, in order."""
+    if len(places) != count or not count or places[0] or places[-1] != count - 1:
+        return False
+    return bool((places == np.arange(count)).all())
 
 
 AnyRows: TypeAlias = ItemRows | LegItem
@@ -182,7 +193,7 @@ def side_by_side(
         one = item.take(chosen, wanted)
         taken.append(one)
         columns |= {item_column(number, name): column for name, column in one.columns.items()}
-    ts = np.maximum.reduce([one.ts for one in taken])
+    ts = reduce(np.maximum, [one.ts for one in taken])
     return ItemRows(columns, ts, tuple(part for one in taken for part in one.parts))
 
 
@@ -191,8 +202,10 @@ def place_of(parts: Sequence[Int64s], count: int) -> Int64s:
     number for all parts has no room."""
     if not count:
         return np.empty(0, np.int64)
+    if len(parts) == 1:
+        return parts[0]
     number = one_number(parts)
     if number is None:
         number = np.empty(count, np.int64)
-        number[np.lexsort(tuple(reversed(parts)))] = np.arange(count)
+        number[number_order(parts)] = np.arange(count)
     return number

@@ -6,7 +6,8 @@ are asked about: those that find a partner exist, or have a value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +24,20 @@ from querystem.kernel import values_of
 from querystem.ordering import ascending, descending, leaders
 from querystem.query import Query, SubQuery, SubQueryKind, item_column
 
-# Which rows of two batches go together.
-Join = Callable[[Sequence[pa.RecordBatch], Expression], Sequence[Int64s]]
+
+class TwoSided(Protocol):
+    """Whoever joins two batches, an outer and an inner one."""
+
+    def pairs(self, sides: Sequence[pa.RecordBatch], on: Expression) -> Sequence[Int64s]:
+        """The places of the rows of all pairs for which `on` is true."""
+
+    def partnered(self, sides: Sequence[pa.RecordBatch], on: Expression) -> Mask:
+        """A mask of the outer rows: true for those that are in such a pair."""
 
 
-def value_of(subquery: SubQuery, outer: ItemRows, inner: ItemRows, join: Join) -> pa.Array:
+def value_of(subquery: SubQuery, outer: ItemRows, inner: ItemRows, joins: TwoSided) -> pa.Array:
     """The value of a query inside an expression for each row of `outer`; `inner` are its rows."""
-    pairs = _Pairs(outer, inner, join)
+    pairs = _Pairs(outer, inner, joins)
     match subquery.kind:
         case SubQueryKind.EXISTS:
             return pa.array(pairs.have(subquery.on))
@@ -42,40 +50,34 @@ def value_of(subquery: SubQuery, outer: ItemRows, inner: ItemRows, join: Join) -
 class _Pairs:
     """Pairs of an outer and an inner row."""
 
-    def __init__(self, outer: ItemRows, inner: ItemRows, join: Join) -> None:
+    def __init__(self, outer: ItemRows, inner: ItemRows, joins: TwoSided) -> None:
         self.outer, self.inner = outer, inner
-        self._join = join
+        self._joins = joins
 
     def places(self, on: Expression) -> Sequence[Int64s]:
         """The places of the rows of all pairs for which `on` is true."""
-        sides = [
-            rows.batch(number, side_reads(number, on))
-            for number, rows in enumerate((self.outer, self.inner))
-        ]
-        return self._join(sides, on)
+        return self._joins.pairs(self._sides(on), on)
 
     def have(self, on: Expression) -> Mask:
         """A mask of the outer rows: true for those that are in a pair."""
         if on == TRUE or not len(self.inner):
             return np.full(len(self.outer), bool(len(self.inner)))
-        found = np.zeros(len(self.outer), np.bool_)
-        distinct = self._distinct(side_reads(1, on))
-        found[_Pairs(self.outer, distinct, self._join).places(on)[0]] = True
-        return found
+        return self._joins.partnered(self._sides(on), on)
 
     def among(self, places: Int64s) -> _Pairs:
         """The pairs with some of the inner rows."""
-        return _Pairs(self.outer, self.inner.take(places), self._join)
+        return _Pairs(self.outer, self.inner.take(places), self._joins)
+
+    def _sides(self, on: Expression) -> list[pa.RecordBatch]:
+        """The columns of both sides that a condition reads."""
+        return [
+            rows.batch(number, side_reads(number, on))
+            for number, rows in enumerate((self.outer, self.inner))
+        ]
 
     def values(self, expression: Expression) -> pa.Array:
         """The values of an expression over the outer rows."""
         return values_of(expression, self.outer.batch(0, side_reads(0, expression)))
-
-    def _distinct(self, names: frozenset[str]) -> ItemRows:
-        """One of the inner rows for all that are equal in the named columns."""
-        columns = [canonical(self.inner.columns[name]) for name in sorted(names)]
-        _, firsts = codes(columns, len(self.inner))
-        return self.inner.take(firsts)
 
 
 # ---- ANY

@@ -7,6 +7,8 @@ items and a condition
     │  keys          values as arrays that compare plainly
     ▼
 places of the rows of each combination
+
+`semi` tells only which rows of an item have a partner.
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ from querystem.join.factors import without_items
 from querystem.join.joining import Joined, JoinStep, TooManyPairs, join
 from querystem.join.methods import JoinMethod
 from querystem.join.room import JoinRoom, TooManyBytes
+from querystem.join.semi import Partnered, semi_join
 
 __all__ = [
     "JoinMethod",
     "JoinRoom",
     "JoinStep",
     "Joined",
+    "Partnered",
     "TooManyBytes",
     "TooManyPairs",
     "join",
+    "semi_join",
     "without_items",
 ]

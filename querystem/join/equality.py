@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -75,7 +76,7 @@ class HashJoin:
             return 0
         keys = self.keys
         if small * _FEW_PROBES > large and _is_int64(keys[0][0]):
-            left, right = (_buckets(columns[0]) for columns in keys)
+            left, right = (_buckets(columns[0]) for columns in self._mixed_keys)
             return int(left @ right)
         return int(_multiplicities(keys[self._build_side], small).max(initial=0)) * large
 
@@ -104,14 +105,36 @@ class HashJoin:
         """All pairs, some at a time."""
         if not self.at_most:
             return
+        for found in self._found("inner"):
+            one, other = (found.column(number).to_numpy() for number in (0, 1))
+            spending()(_PAIR_UNITS * len(one))
+            yield (other, one) if self._build_side == 0 else (one, other)
+
+    def partnered(self) -> Mask:
+        """Whether each row of the left side is in a pair."""
+        partnered = np.zeros(self.left.length, np.bool_)
+        if self.left.length and self.right.length:
+            way = "right semi" if self._build_side == 0 else "left semi"
+            for found in self._found(way):
+                partnered[found.column(0).to_numpy()] = True
+        return partnered
+
+    def _found(self, way: str) -> Iterator[pa.Table]:
+        """The rows that Arrow's join finds, in one of its ways: the larger side is on its left, in
+        chunks."""
         build = self._build_side
-        small, large = self.keys[build], self.keys[1 - build]
-        mix = any(_is_crowded(column, len(large[0])) for column in small)
-        table = _keyed(small, 0, len(small[0]), mix)
-        for probe in _chunks(large, table.num_rows, mix):
-            found = _hash_join(probe, table)
-            spending()(_ROW_UNITS * (probe.num_rows + table.num_rows) + _PAIR_UNITS * len(found[0]))
-            yield (found[1], found[0]) if build == 0 else found
+        sides = self.keys
+        if any(_is_crowded(column, len(sides[1 - build][0])) for column in sides[build]):
+            sides = self._mixed_keys
+        table = _keyed(sides[build], 0, len(sides[build][0]))
+        for probe in _chunks(sides[1 - build], table.num_rows):
+            spending()(_ROW_UNITS * (probe.num_rows + table.num_rows))
+            yield _hash_join(way, probe, table)
+
+    @cached_property
+    def _mixed_keys(self) -> tuple[Columns, Columns]:
+        left, right = self.keys
+        return [_mixed(one) for one in left], [_mixed(other) for other in right]
 
     @property
     def _build_side(self) -> int:
@@ -138,36 +161,38 @@ def _multiplicities(columns: Columns, length: int) -> Int64s:
     return np.bincount(code)
 
 
-def _buckets(keys: pa.Array) -> Int64s:
-    """How many of the integers fall into each of 65,536 buckets."""
-    mixed = _mixed(keys.drop_null()).to_numpy()
-    return np.bincount((mixed >> _BUCKET_SHIFT).astype(np.int64), minlength=1 << 16)
+def _buckets(mixed: pa.Array) -> Int64s:
+    """How many of the integers, which are mixed, fall into each of 65,536 buckets."""
+    numbers = mixed.drop_null().to_numpy()
+    return np.bincount((numbers >> _BUCKET_SHIFT).astype(np.int64), minlength=1 << 16)
 
 
-def _chunks(columns: Columns, table_rows: int, mix: bool) -> Iterator[pa.Table]:
-    step = max(_LEAST_CHUNK, _CHUNK_TABLES * table_rows)
+def _chunks(columns: Columns, table_rows: int) -> Iterator[pa.Table]:
+    """The rows of the key's columns, cut into chunks of about equal size."""
     length = len(columns[0])
-    for begin in range(0, length, step):
-        yield _keyed(columns, begin, min(begin + step, length), mix)
+    count = max(1, length // max(_LEAST_CHUNK, _CHUNK_TABLES * table_rows))
+    cuts = [length * number // count for number in range(count + 1)]
+    for begin, end in pairwise(cuts):
+        yield _keyed(columns, begin, end)
 
 
-def _keyed(columns: Columns, begin: int, end: int, mix: bool) -> pa.Table:
-    """The rows `[begin, end)` of the key's columns, mixed or as they are, and their numbers."""
+def _keyed(columns: Columns, begin: int, end: int) -> pa.Table:
+    """The rows `[begin, end)` of the key's columns, and their numbers."""
     parts = [column.slice(begin, end - begin) for column in columns]
-    if mix:
-        parts = [_mixed(part) for part in parts]
     names = [f"key{number}" for number in range(len(parts))]
     return pa.table([*parts, pa.array(np.arange(begin, end))], names=[*names, "row"])
 
 
-def _hash_join(probe: pa.Table, table: pa.Table) -> Pairs:
+def _hash_join(way: str, probe: pa.Table, table: pa.Table) -> pa.Table:
+    """The numbers of the rows that go together: of both tables, or of the side whose rows are only
+    looked at for a partner."""
     keys = probe.schema.names[:-1]
     options = acero.HashJoinNodeOptions(
-        "inner",
+        way,
         left_keys=keys,
         right_keys=keys,
-        left_output=["row"],
-        right_output=["row"],
+        left_output=[] if way == "right semi" else ["row"],
+        right_output=[] if way == "left semi" else ["row"],
         output_suffix_for_left=".probe",
         output_suffix_for_right=".table",
     )
@@ -175,8 +200,7 @@ def _hash_join(probe: pa.Table, table: pa.Table) -> Pairs:
         acero.Declaration("table_source", acero.TableSourceNodeOptions(one))
         for one in (probe, table)
     ]
-    found = acero.Declaration("hashjoin", options, sources).to_table(use_threads=False)
-    return found.column(0).to_numpy(), found.column(1).to_numpy()
+    return acero.Declaration("hashjoin", options, sources).to_table(use_threads=False)
 
 
 # ---- mixing. Arrow's hash table has its buckets by the low half of an integer: keys that differ in

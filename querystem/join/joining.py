@@ -75,7 +75,7 @@ def join(
     would; TooManyBytes where the pairs that are left find no `room`.
     """
     factors = join_factors(on)
-    sides = [_chosen(number, rows, factors) for number, rows in enumerate(items)]
+    sides = [chosen_side(number, rows, factors) for number, rows in enumerate(items)]
     factors = [one for one in factors if len(one.items) > 1]
     estimates = Estimates(sides, factors)
     first = estimates.first()
@@ -96,7 +96,7 @@ def _places(side: Side, number: int) -> Int64s:
     return np.arange(side.length) if places is None else places
 
 
-def _chosen(number: int, rows: pa.RecordBatch, factors: Sequence[JoinFactor]) -> Side:
+def chosen_side(number: int, rows: pa.RecordBatch, factors: Sequence[JoinFactor]) -> Side:
     """An item's rows for which all factors are true that need no other item."""
     side = Side.of_item(number, rows)
     for factor in factors:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
-from querystem.combine import Combining, leg_reads
+from querystem.combine import Combining, LegInput, leg_reads
 from querystem.evaluate import answer_of, matching_rows, rows_in_window
 from querystem.query import Leg, Query
 from tests.oracle.clocks import Clocks, Known
@@ -24,17 +24,25 @@ MOST_PAIRS = 20_000_000
 
 
 def pure_answer(query: Query, world: World) -> list[Values]:
-    """The rows of each leg, combined and answered by the parts that every server and client use."""
+    """The rows of each leg, combined and answered by the parts that every server and client use.
+
+    Equal legs have one input, as in a server.
+    """
     times = world.clocks(query)
-    legs = [
-        _leg_rows(leg, world.streams[leg.stream], times, reads)
-        if leg.as_of is None
-        else KnownVersions(leg, world.streams[leg.stream], world.streams.get(leg.as_of.stream))
-        for leg, reads in zip(query.legs, leg_reads(query), strict=True)
-    ]
+    made = dict[tuple[Leg, frozenset[str]], LegInput]()
+    for leg, reads in zip(query.legs, leg_reads(query), strict=True):
+        if (leg, reads) not in made:
+            made[leg, reads] = _leg_input(leg, reads, world, times)
+    legs = [made[key] for key in zip(query.legs, leg_reads(query), strict=True)]
     now = 0 if times.now is None else times.now
     rows = Combining(now, MOST_PAIRS, []).source_rows(query, legs)
     return [tuple(row.values()) for row in answer_of(query, [rows]).to_pylist()]
+
+
+def _leg_input(leg: Leg, reads: frozenset[str], world: World, times: Clocks) -> LegInput:
+    if leg.as_of is None:
+        return _leg_rows(leg, world.streams[leg.stream], times, reads)
+    return KnownVersions(leg, world.streams[leg.stream], world.streams.get(leg.as_of.stream))
 
 
 @dataclass(frozen=True)

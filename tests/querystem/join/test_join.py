@@ -22,7 +22,7 @@ from datastem.types import (
     decimal_type,
 )
 from querystem.expressions import TRUE, Call, Expression, Literal, Op
-from querystem.join import JoinMethod, TooManyPairs, equality, join
+from querystem.join import JoinMethod, TooManyPairs, equality, join, semi_join
 from querystem.join.equality import HashJoin
 from querystem.join.factors import Comparison
 from querystem.join.sides import Side
@@ -237,6 +237,29 @@ def test_texts_of_many_combinations_need_not_fit_one_array(op: Op) -> None:
         [Comparison(Op.EQ, column(0, "t", TEXT), column(2, "t", TEXT))],
     )
     assert pairs.count == 1000
+
+
+# ---- partners
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(9_000, 500), (500, 9_000), (500, 0), (0, 500)])
+def test_rows_with_equal_keys_have_partners_whichever_side_is_larger(
+    outer: int, inner: int
+) -> None:
+    """All rows have one of seven keys, of which the inner ones have three: there is no limit of
+    pairs, since none is made."""
+    one, other = np.arange(outer) % 7, np.arange(inner) % 3
+    found = semi_join([numbers(0, one), numbers(1, other)], keys(BIGINT, BIGINT), most_pairs=0)
+    assert (found.mask == np.isin(one, other)).all()
+    assert found.steps[0].kept == found.mask.sum()
+
+
+def test_rows_have_partners_by_what_is_no_equality_too() -> None:
+    one, other = np.arange(50), np.arange(40) % 5 + 20
+    found = semi_join([numbers(0, one), numbers(1, other)], band(3), MANY)
+    above = other - one[:, None]
+    assert (found.mask == ((above >= 0) & (above <= 3)).any(axis=1)).all()
+    assert found.steps[0].rows[1] == 5
 
 
 # ---- limit and pace

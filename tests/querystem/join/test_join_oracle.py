@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
 from querystem.expressions import Expression
-from querystem.join import equality, join, methods, ranges, sides
+from querystem.join import equality, join, methods, ranges, semi_join, sides
 from tests.querystem.join.support import (
     Columns,
     Rows,
@@ -45,6 +47,14 @@ def check(columns: Columns, rows: list[Rows], on: Expression) -> None:
     assert places_of(found) == nested_loops(rows, on), found.steps
     assert found.steps == () or found.steps[-1].kept == len(found.places[0])
     assert {found.first, *[step.item for step in found.steps]} == set(range(len(items)))
+    if len(items) == 2:
+        check_partners(rows, items, on)
+
+
+def check_partners(rows: list[Rows], items: list[pa.RecordBatch], on: Expression) -> None:
+    found = semi_join(items, on, most_pairs=10**9)
+    partnered = {place for place, _ in nested_loops(rows, on)}
+    assert np.flatnonzero(found.mask).tolist() == sorted(partnered), found.steps
 
 
 @settings(max_examples=4 * settings().max_examples, suppress_health_check=_SLOW)

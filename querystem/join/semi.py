@@ -1,0 +1,69 @@
+"""The semi-join: which rows of one item have a row of another that a condition is true with.
+
+Where the condition is equalities alone, no pair is made: a row is looked up and that is all. Else
+pairs are made, with one of the other item's rows for all that are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Mask
+from datastem.equality import canonical, codes
+from querystem.expressions import Expression, Op
+from querystem.join.equality import HashJoin
+from querystem.join.factors import Comparison, JoinFactor, comparison, join_factors
+from querystem.join.joining import JoinStep, chosen_side, join
+from querystem.join.methods import JoinMethod
+from querystem.join.room import JoinRoom
+
+_OUTER, _INNER = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Partnered:
+    """Whether each row of item 0 has a partner, and how that was found."""
+
+    mask: Mask
+    steps: tuple[JoinStep, ...]
+
+
+def semi_join(
+    items: Sequence[pa.RecordBatch],
+    on: Expression,
+    most_pairs: int,
+    room: JoinRoom | None = None,
+) -> Partnered:
+    """The rows of item 0 for which there is a row of item 1 such that `on` is true.
+
+    Names are those of `join`, and so are the errors.
+    """
+    factors = join_factors(on)
+    both = [one for one in factors if len(one.items) > 1]
+    equalities = _equalities(both)
+    mask = np.zeros(items[_OUTER].num_rows, np.bool_)
+    if not equalities or len(equalities) < len(both):
+        joined = join([items[_OUTER], _distinct(items[_INNER])], on, most_pairs, room)
+        mask[joined.places[_OUTER]] = True
+        return Partnered(mask, joined.steps)
+    outer, inner = (chosen_side(number, rows, factors) for number, rows in enumerate(items))
+    found = HashJoin(outer, inner, equalities).partnered()
+    places = outer.places[_OUTER]
+    mask[slice(None) if places is None else places] = found
+    rows, kept = (outer.length, inner.length), int(found.sum())
+    return Partnered(mask, (JoinStep(_INNER, JoinMethod.EQUALITY, rows, kept, kept),))
+
+
+def _equalities(factors: Sequence[JoinFactor]) -> list[Comparison]:
+    compared = [comparison(one, frozenset({_OUTER}), _INNER) for one in factors]
+    return [one for one in compared if one is not None and one.op is Op.EQ]
+
+
+def _distinct(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """One row for all that are equal."""
+    _, firsts = codes([canonical(column) for column in rows.columns], rows.num_rows)
+    return rows if len(firsts) == rows.num_rows else rows.take(pa.array(firsts))
