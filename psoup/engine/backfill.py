@@ -40,11 +40,10 @@ class Backfill:
 
     def pending(self, ledger: Ledger) -> dict[int, int]:
         """The number of rows still to go through, by stream."""
-        streams = ledger.state.streams
         rows = {
             stream_id: ledger.coverage.pending(stream_id, ledger.floor(stream_id))
             for stream_id in ledger.coverage.streams()
-            if not streams[stream_id].dropped
+            if ledger.is_live(stream_id)
         }
         return {stream_id: count for stream_id, count in rows.items() if count}
 

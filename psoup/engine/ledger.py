@@ -19,6 +19,7 @@ import pyarrow as pa
 from psoup.engine.coverage import Cohorts
 from psoup.engine.errors import SecondEngine
 from psoup.engine.histories import Histories
+from psoup.store.composite_marks import CompositeMark
 from psoup.store.delta import Commit, DeltaFolder, Snapshot
 from psoup.store.delta.durable import together
 from psoup.store.delta.files import DataFile, write_data_file
@@ -29,20 +30,27 @@ from psoup.store.state.state import State
 from psoup.store.store import Store
 
 STEM = "stems/"
+JOINS = "joins/"
 
 
 def stem_name(stream_id: int) -> str:
-    """The name of a stream's stem among the tables."""
+    """The name of the stem of a stream, or of a composite, among the tables."""
     return f"{STEM}{stream_id}"
 
 
+def joins_name(composite_id: int) -> str:
+    """The name of a composite's joins among the tables."""
+    return f"{JOINS}{composite_id}"
+
+
 def stream_of(name: str) -> int:
-    return int(name.removeprefix(STEM))
+    """The number of the stream or composite in the name of a stem, or of joins."""
+    return int(name.rpartition("/")[2])
 
 
 class Ledger:
     """The tables as the engine has written them: `tables` holds every table's files at the version
-    last committed, stems included."""
+    last committed, stems included, and `composites` what the next epoch says of composites."""
 
     def __init__(
         self,
@@ -59,6 +67,7 @@ class Ledger:
         self.tables = tables
         self.state = state
         self.coverage = coverage
+        self.composites = dict(epoch.composites)
         self.histories = Histories(self.store)
 
     def folder(self, name: str) -> DeltaFolder:
@@ -71,13 +80,33 @@ class Ledger:
         return [file for file in files if f"{name}/{file.path}" not in lost] if lost else [*files]
 
     def floor(self, stream_id: int) -> int:
-        """The least row id in the stem's files, or the stream's high where it has none."""
+        """The least row id in the files of the stem of a stream or composite, or its high where it
+        has none."""
         ids = [file.low["_row_id"] for file in self.files(stem_name(stream_id)) if file.low]
-        return min(ids, default=self.state.streams[stream_id].high)
+        return min(ids, default=self.high(stream_id))
+
+    def high(self, stream_id: int) -> int:
+        """The next row id of a stream, or the next combination's of a composite."""
+        mark = self.composites.get(stream_id)
+        return self.state.streams[stream_id].high if mark is None else mark.high
+
+    def is_live(self, stream_id: int) -> bool:
+        """Tells whether a number is that of a stream that was not dropped, or of a composite that
+        has not ended."""
+        stream = self.state.streams.get(stream_id)
+        return stream_id in self.state.composites if stream is None else not stream.dropped
 
     def create_stem(self, stream_id: int) -> None:
         self.store.create_stem(stream_id, self.state.streams[stream_id].schema)
         self.tables.setdefault(stem_name(stream_id), Snapshot(0))
+
+    def create_composite(self, composite_id: int) -> None:
+        """Makes the tables of a composite that has none yet, and its mark."""
+        legs = len(self.state.composites[composite_id].legs)
+        self.store.create_composite(composite_id, legs)
+        for name in (stem_name(composite_id), joins_name(composite_id)):
+            self.tables.setdefault(name, Snapshot(0))
+        self.composites.setdefault(composite_id, CompositeMark.without_box(legs))
 
     def append(self, rows: Mapping[str, pa.Table]) -> None:
         """Writes and commits a few rows of the driver's own, by table."""
@@ -135,6 +164,7 @@ class Ledger:
         if log_version is not None:
             self.store.log.settle(log_version)
         state = self.state
+        self.composites = self._composite_marks()
         epoch = replace(
             self.epoch,
             number=self.epoch.number + 1,
@@ -150,6 +180,7 @@ class Ledger:
             outages=state.leases.outages,
             losses=state.losses,
             jumps=state.jumps,
+            composites=dict(self.composites),
         )
         with only_engine():
             self.store.epochs.append(self.epochs_version + 1, epoch)
@@ -164,6 +195,18 @@ class Ledger:
             if snapshot is not None and (not stream.dropped or snapshot.files):
                 marks[stream_id] = StreamMark(stream.high, stream.reached, snapshot.version)
         return marks
+
+    def _composite_marks(self) -> dict[int, CompositeMark]:
+        """The marks of the composites that have not ended, with the versions of their tables."""
+        return {
+            composite_id: replace(
+                mark,
+                version=self.tables[stem_name(composite_id)].version,
+                joins_version=self.tables[joins_name(composite_id)].version,
+            )
+            for composite_id, mark in self.composites.items()
+            if composite_id in self.state.composites
+        }
 
 
 @contextmanager

@@ -93,10 +93,11 @@ def restart_coverage(ledger: Ledger) -> None:
     """Drops all matches and begins the coverage anew, so that back-fill matches all again."""
     log.error("the coverage is damaged; all rows are matched again")
     coverage, (_, predicates) = Cohorts(), ledger.state.columns
-    for stream in ledger.state.streams.values():
-        ids = np.sort(predicates.of_stream(stream.id))
-        if len(ids) and not stream.dropped:
-            coverage.start(stream.id, Cohort(int(ids[0]), int(ids[-1]) + 1, stream.high))
+    for stream_id in filter(ledger.is_live, (*ledger.state.streams, *ledger.composites)):
+        ids = np.sort(predicates.of_stream(stream_id))
+        if len(ids):
+            high = ledger.high(stream_id)
+            coverage.start(stream_id, Cohort(int(ids[0]), int(ids[-1]) + 1, high))
     ledger.coverage = coverage
     ledger.commit("matches", (), ledger.files("matches"), operation="MEND")
     _write_coverage(ledger)
@@ -134,6 +135,7 @@ def _write_again(ledger: Ledger, name: str) -> None:
         set(state.predicates),
         set(state.publishers),
         {*handles, *state.leases.expired},
+        set(state.composites),
     )
     table = changed_rows(state, everything, state.position).get(name)
     root, sync = ledger.folder(name).root, ledger.store.sync

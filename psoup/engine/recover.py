@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from psoup.engine.coverage import Cohorts
-from psoup.engine.ledger import STEM, Ledger, only_engine, stem_name
+from psoup.engine.ledger import JOINS, STEM, Ledger, joins_name, only_engine, stem_name
 from psoup.engine.mend import load_coverage
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
@@ -43,27 +43,35 @@ def open_ledger(store: Store) -> Ledger:
 
 def _versions(epoch: Epoch) -> dict[str, int]:
     stems = {stem_name(stream_id): mark.version for stream_id, mark in epoch.streams.items()}
-    return {name: epoch.versions.get(name, 0) for name in ENGINE_TABLES} | stems
+    stems |= {stem_name(one): mark.version for one, mark in epoch.composites.items()}
+    joins = {joins_name(one): mark.joins_version for one, mark in epoch.composites.items()}
+    return {name: epoch.versions.get(name, 0) for name in ENGINE_TABLES} | stems | joins
 
 
 def _named(store: Store, epoch: Epoch) -> dict[str, Snapshot]:
     named = {name: store.snapshot(epoch, name) for name in ENGINE_TABLES}
-    for stream_id in epoch.streams:
+    for stream_id in (*epoch.streams, *epoch.composites):
         named[stem_name(stream_id)] = store.stem_snapshot(epoch, stream_id)
-    for stem in _stems(store):
-        named.setdefault(f"{STEM}{stem.root.name}", Snapshot(0))
+    for composite_id in epoch.composites:
+        named[joins_name(composite_id)] = store.joins_snapshot(epoch, composite_id)
+    for name in _on_disk(store):
+        named.setdefault(name, Snapshot(0))
     return named
 
 
 def _folders(store: Store) -> list[DeltaFolder]:
-    return [*map(store.table, ENGINE_TABLES), *_stems(store)]
+    return [store.table(name) for name in (*ENGINE_TABLES, *_on_disk(store))]
 
 
-def _stems(store: Store) -> list[DeltaFolder]:
-    """The stems on disk. A folder without a commit is none yet: its maker was killed."""
-    names = (f"{STEM}{log.parent.name}" for log in (store.root / STEM).glob("*/_delta_log"))
-    found = (store.table(name) for name in names)
-    return [stem for stem in found if stem.exists]
+def _on_disk(store: Store) -> list[str]:
+    """The names of stems and joins on disk. A folder without a commit is none yet: its maker was
+    killed."""
+    names = [
+        f"{kind}{log.parent.name}"
+        for kind in (STEM, JOINS)
+        for log in (store.root / kind).glob("*/_delta_log")
+    ]
+    return [name for name in names if store.table(name).exists]
 
 
 def _roll_back(folder: DeltaFolder, named: Snapshot, sync: bool) -> Snapshot:

@@ -71,6 +71,7 @@ def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: Engi
     """Consumes a stretch of the log that begins where the last epoch ends."""
     entries = _headers(ledger.store.log.folder.root, news)
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
+    highs |= {composite_id: mark.high for composite_id, mark in ledger.composites.items()}
     born = ledger.state.next_predicate_id
     touched = Touched()
     for entry in entries:
@@ -95,6 +96,8 @@ def _write_changes(ledger: Ledger, touched: Touched, others: Mapping[str, pa.Tab
     for stream_id in touched.streams:
         if not ledger.state.streams[stream_id].dropped:
             ledger.create_stem(stream_id)
+    for composite_id in touched.composites & ledger.state.composites.keys():
+        ledger.create_composite(composite_id)
     changes = changed_rows(ledger.state, touched, ledger.state.position)
     ledger.append({**changes, **others})
 

@@ -4,6 +4,7 @@
 step of the engine made visible. `DeltaFolder` is a Delta table whose commits are put-if-absent.
 """
 
+from psoup.store.composite_marks import CompositeMark
 from psoup.store.delta import Commit, DataFile, DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, Epochs, StreamMark
 from psoup.store.errors import (
@@ -18,6 +19,7 @@ from psoup.store.errors import (
 )
 from psoup.store.log.events import (
     Accept,
+    Compose,
     Composite,
     Confirm,
     Data,
@@ -38,7 +40,8 @@ from psoup.store.log.events import (
 )
 from psoup.store.log.log import Log
 from psoup.store.log.position import START, Position
-from psoup.store.state.legs import RegisteredLeg
+from psoup.store.state.composites import CompositeState
+from psoup.store.state.legs import RegisteredComposite, RegisteredLeg
 from psoup.store.state.losses import NO_LOSS, Hole, Losses, Lost
 from psoup.store.state.predicates import Predicate
 from psoup.store.state.registrations import Registration
@@ -54,7 +57,10 @@ __all__ = [
     "Accept",
     "AcceptedBatch",
     "Commit",
+    "Compose",
     "Composite",
+    "CompositeMark",
+    "CompositeState",
     "Confirm",
     "Conflict",
     "CorruptStore",
@@ -80,6 +86,7 @@ __all__ = [
     "Predicate",
     "Register",
     "RegisterMany",
+    "RegisteredComposite",
     "RegisteredLeg",
     "Registration",
     "Renew",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from psoup.store.composite_marks import CompositeMark, mark_row, read_mark
 from psoup.store.delta import DataFile, DeltaFolder
 from psoup.store.delta.files import write_data_file
 from psoup.store.delta.reading import reader
@@ -49,6 +50,7 @@ class Epoch:
     jumps: Jumps = field(default_factory=Jumps)
     losses: Losses = NO_LOSS
     incarnation: str = ""
+    composites: Mapping[int, CompositeMark] = field(default_factory=dict)
 
 
 # Columns whose instants are read as microseconds.
@@ -128,6 +130,7 @@ def _row(epoch: Epoch) -> dict[str, Any]:
             }
             for stream_id, mark in epoch.streams.items()
         ],
+        "composites": [mark_row(*each) for each in epoch.composites.items()],
     }
 
 
@@ -159,6 +162,7 @@ def _epoch(table: pa.Table) -> Epoch:
             tuple(Lost(**rows) for rows in _records(table, "accepted")),
         ),
         incarnation=row.get("incarnation") or "",
+        composites=dict(read_mark(mark) for mark in row.get("composites") or ()),
     )
 
 

@@ -65,6 +65,8 @@ REGISTRATIONS = pa.schema(
         ("position", pa.int64()),
         ("ended", pa.bool_()),
         ("more_legs", MORE_LEGS),
+        ("composite_id", pa.int64()),
+        ("composite_predicate_id", pa.int64()),
     ]
 )
 
@@ -75,6 +77,18 @@ PREDICATES = pa.schema(
         ("stream_id", pa.int64()),
         ("key", pa.string()),
         ("registrations", pa.int64()),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
+COMPOSITES = pa.schema(
+    [
+        ("composite_id", pa.int64()),
+        ("tenant", pa.string()),
+        ("legs", pa.list_(pa.int64())),
+        ("factors", pa.string()),
+        ("span", pa.int64()),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
     ]
@@ -150,6 +164,38 @@ REACHED = pa.schema(
 )
 REACHED_BOUNDS = ("stream_id", "reached", "position", "stamp")
 
+
+def combinations_schema(legs: int) -> pa.Schema:
+    """The columns of `stems/<id>` of a composite with so many legs."""
+    parts = [(combination_part(number), pa.int64()) for number in range(legs)]
+    return pa.schema(
+        [
+            ("_row_id", pa.int64()),
+            ("_ts", INSTANT),
+            ("_until", INSTANT),
+            ("_position", pa.int64()),
+            *parts,
+        ]
+    )
+
+
+def combination_part(number: int) -> str:
+    """The column with the row ids of a leg of a composite."""
+    return f"_part{number}"
+
+
+# The table `joins/<id>` of a composite.
+JOINS = pa.schema(
+    [
+        ("bucket", pa.int32()),
+        ("side", pa.int32()),
+        ("key_hash", pa.int64()),
+        ("row_id", pa.int64()),
+        ("ts", INSTANT),
+        ("position", pa.int64()),
+    ]
+)
+
 EPOCHS = pa.schema(
     [
         ("epoch", pa.int64()),
@@ -222,14 +268,33 @@ EPOCHS = pa.schema(
                 )
             ),
         ),
+        (
+            "composites",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("composite_id", pa.int64()),
+                        ("high", pa.int64()),
+                        ("version", pa.int64()),
+                        ("joins_version", pa.int64()),
+                        ("since", pa.int64()),
+                        ("highs", pa.list_(pa.int64())),
+                        ("admitted", pa.list_(pa.list_(pa.int64()))),
+                        ("suspended", pa.bool_()),
+                        ("order", pa.string()),
+                    ]
+                )
+            ),
+        ),
     ]
 )
 
-# The tables an epoch names, besides the stems.
+# The tables an epoch names, besides the stems, and the joins of composites.
 ENGINE_TABLES = (
     "catalog",
     "registrations",
     "predicates",
+    "composites",
     "publishers",
     "leases",
     "coverage",
@@ -247,6 +312,7 @@ TABLES: dict[str, pa.Schema] = {
     "catalog": CATALOG,
     "registrations": REGISTRATIONS,
     "predicates": PREDICATES,
+    "composites": COMPOSITES,
     "publishers": PUBLISHERS,
     "leases": LEASES,
     "coverage": COVERAGE,

@@ -14,7 +14,13 @@ from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, Epochs
 from psoup.store.errors import CorruptStore, NotAStore
 from psoup.store.format import new_identity, read_identity, upgrade
-from psoup.store.layout import SEGMENT_PARTITION, SEGMENTED, TABLES
+from psoup.store.layout import (
+    JOINS,
+    SEGMENT_PARTITION,
+    SEGMENTED,
+    TABLES,
+    combinations_schema,
+)
 from psoup.store.log.log import Log
 from psoup.store.log.position import PositionCodec
 from psoup.store.presence import refuse_unfinished
@@ -76,21 +82,36 @@ class Store:
         return DeltaFolder(self.root / name, self.checked.get(name, 0))
 
     def stem(self, stream_id: int) -> DeltaFolder:
-        """The table of a stream's rows. The engine makes it with the stream's first epoch."""
+        """The table of a stream's rows, or of a composite's combinations. The engine makes it with
+        the stream's first epoch."""
         return self.table(f"stems/{stream_id}")
+
+    def joins(self, composite_id: int) -> DeltaFolder:
+        """The table of the rows of a composite's legs by join key, which only the engine reads."""
+        return self.table(f"joins/{composite_id}")
 
     def create_stem(self, stream_id: int, schema: StreamSchema) -> DeltaFolder:
         stem = self.stem(stream_id)
         stem.create(stem_schema(schema), sync=self.sync)
         return stem
 
+    def create_composite(self, composite_id: int, legs: int) -> None:
+        """Makes the two tables of a composite with so many legs."""
+        self.stem(composite_id).create(combinations_schema(legs), sync=self.sync)
+        self.joins(composite_id).create(JOINS, sync=self.sync)
+
     def snapshot(self, epoch: Epoch, name: str) -> Snapshot:
         """The files of a table as an epoch names them."""
         return self.table(name).snapshot(epoch.versions.get(name, 0))
 
     def stem_snapshot(self, epoch: Epoch, stream_id: int) -> Snapshot:
-        mark = epoch.streams.get(stream_id)
+        """The files of the stem of a stream, or of a composite, as an epoch names them."""
+        mark = epoch.streams.get(stream_id) or epoch.composites.get(stream_id)
         return Snapshot(0) if mark is None else self.stem(stream_id).snapshot(mark.version)
+
+    def joins_snapshot(self, epoch: Epoch, composite_id: int) -> Snapshot:
+        """The files of a composite's joins as an epoch names them."""
+        return self.joins(composite_id).snapshot(epoch.composites[composite_id].joins_version)
 
     def state(self, epoch: Epoch) -> State:
         """Folds everything that the epoch has consumed, from the tables alone."""

@@ -1,5 +1,6 @@
 """The tables in which the newest row of a key counts: catalog, registrations, predicates,
-publishers and leases. Each step appends the rows that changed; compaction keeps the newest ones."""
+composites, publishers and leases. Each step appends the rows that changed; compaction keeps the
+newest ones."""
 
 from __future__ import annotations
 
@@ -17,9 +18,17 @@ from datastem.schema import StreamSchema
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.delta.reading import reader
 from psoup.store.epochs import Epoch
-from psoup.store.layout import CATALOG, LEASES, PREDICATES, PUBLISHERS, REGISTRATIONS
+from psoup.store.layout import (
+    CATALOG,
+    COMPOSITES,
+    LEASES,
+    PREDICATES,
+    PUBLISHERS,
+    REGISTRATIONS,
+)
 from psoup.store.log.position import Position
 from psoup.store.state.columns import handle_halves, with_constants
+from psoup.store.state.composites import CompositeState
 from psoup.store.state.leases import Expired
 from psoup.store.state.state import AcceptedBatch, State, StreamState, Touched
 
@@ -27,6 +36,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "catalog": ("stream_id",),
     "registrations": ("handle",),
     "predicates": ("predicate_id",),
+    "composites": ("composite_id",),
     "publishers": ("tenant", "publisher"),
     "leases": ("handle",),
 }
@@ -37,16 +47,22 @@ REPEATED: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# A column that tells which of two rows of one position is the newer.
+_LATER = frozenset({"composite_predicate_id"})
+
+
 def changed_rows(state: State, touched: Touched, position: Position) -> dict[str, pa.Table]:
     """The rows that the engine appends after a step, by table; unchanged tables are left out."""
     at = position.packed
     streams = [_stream_row(state.streams[key], at) for key in touched.streams]
     publishers = [_publisher_row(state, key, at) for key in touched.publishers]
     leases = [_lease_row(state, key, at) for key in touched.leases]
+    composites = [_composite_row(state, key, at) for key in touched.composites]
     found = {
         "catalog": pa.Table.from_pylist(streams, schema=CATALOG),
         "registrations": _registration_rows(state, touched.registrations, at),
         "predicates": _predicate_rows(state, touched.predicates, at),
+        "composites": pa.Table.from_pylist(composites, schema=COMPOSITES),
         "publishers": pa.Table.from_pylist(publishers, schema=PUBLISHERS),
         "leases": pa.Table.from_pylist(leases, schema=LEASES),
     }
@@ -62,13 +78,20 @@ def newest(table: pa.Table, keys: Iterable[str]) -> pa.Table:
 
 
 def _last(table: pa.Table, keys: list[str]) -> Mask:
-    """Marks the rows that are the newest of their key."""
+    """Marks the rows that are the newest of their key.
+
+    A registration that got its composite later has two rows of one position; the one with the
+    composite is the newer.
+    """
     last = ~_shared(_marks(table, keys))
     (others,) = np.nonzero(~last)
-    few = table.select([*keys, "position"]).take(pa.array(others))
-    few = few.append_column("_row", pa.array(others))
-    few = few.sort_by([("position", "ascending"), ("_row", "ascending")])
-    found = few.group_by(keys, use_threads=False).aggregate([("_row", "last")])
+    few = table.take(pa.array(others))
+    columns = {name: few.column(name) for name in (*keys, "position")}
+    for name in _LATER.intersection(table.column_names):
+        columns[name] = pc.fill_null(few.column(name), 0)
+    order = [(name, "ascending") for name in columns if name not in keys]
+    ordered = pa.table({**columns, "_row": others}).sort_by([*order, ("_row", "ascending")])
+    found = ordered.group_by(keys, use_threads=False).aggregate([("_row", "last")])
     last[found.column("_row_last").to_numpy()] = True
     return last
 
@@ -79,7 +102,7 @@ def _marks(table: pa.Table, keys: list[str]) -> Any:
         case ["handle"]:
             halves = handle_halves(table.column("handle"))
             return halves[:, 0] ^ halves[:, 1]
-        case ["predicate_id" | "stream_id" as name]:
+        case ["predicate_id" | "stream_id" | "composite_id" as name]:
             return table.column(name).to_numpy()
     return np.zeros(table.num_rows, np.int64)
 
@@ -119,12 +142,13 @@ def _with_missing(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
-    """The state at an epoch; `read` gives the live rows of each of the five tables."""
+    """The state at an epoch; `read` gives the live rows of each of these tables."""
     state = State(epoch.position, epoch.clock, epoch.next_stream_id, epoch.next_predicate_id)
     for row in read("catalog").to_pylist():
         _load_stream(state, row, epoch)
     state.predicates.extend(read("predicates"))
     _load_registrations(state, read("registrations"))
+    _load_composites(state, read("composites"))
     for row in read("publishers").to_pylist():
         state.publishers[row["tenant"], row["publisher"]] = AcceptedBatch(
             row["sequence"],
@@ -151,6 +175,22 @@ def _load_registrations(state: State, table: pa.Table) -> None:
     for stream_id, count in registrations.by_stream().items():
         stream = state.streams[stream_id]
         state.streams[stream_id] = replace(stream, registrations=count)
+
+
+def _load_composites(state: State, table: pa.Table) -> None:
+    registrations, _ = state.columns
+    counts = registrations.by_composite()
+    for row in table.to_pylist():
+        composite = CompositeState(
+            row["composite_id"],
+            row["tenant"],
+            tuple(row["legs"]),
+            row["factors"],
+            row["span"],
+            Position.unpack(row["position"]),
+            counts[row["composite_id"]],
+        )
+        state.composites[composite.id] = composite
 
 
 def _load_leases(state: State, table: pa.Table) -> None:
@@ -228,6 +268,22 @@ def _changes(live: pa.Table, ended: pa.Array, at: int, schema: pa.Schema) -> pa.
     )
     together = pa.concat_tables([there, gone], promote_options="default")
     return together.select(schema.names).cast(schema)
+
+
+def _composite_row(state: State, composite_id: int, at: int) -> dict[str, Any]:
+    """The row of a composite: it is written when it comes and when it has ended."""
+    composite = state.composites.get(composite_id)
+    if composite is None:
+        return {"composite_id": composite_id, "position": at, "ended": True}
+    return {
+        "composite_id": composite.id,
+        "tenant": composite.tenant,
+        "legs": list(composite.legs),
+        "factors": composite.factors,
+        "span": composite.span,
+        "position": composite.position.packed,
+        "ended": False,
+    }
 
 
 def _lease_row(state: State, handle: bytes, at: int) -> dict[str, Any]:

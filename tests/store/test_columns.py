@@ -17,10 +17,12 @@ from psoup.store.state.columns import (
     NumberColumn,
     TextColumn,
 )
+from psoup.store.state.sparse import SparseColumn
 
 texts = st.sampled_from(["", "a", "b", "ä\U0001f600", "x" * 50]) | st.text(max_size=5)
 KINDS: dict[str, Any] = {
     "numbers": (NumberColumn, st.integers(-(2**63), 2**63 - 1), pa.int64()),
+    "sparse": (SparseColumn, st.sampled_from([0, 0, 1, 2**63 - 1]), pa.int64()),
     "texts": (TextColumn, texts, pa.string()),
     "interned": (InternedColumn, texts, pa.string()),
     "handles": (HandleColumn, st.binary(min_size=16, max_size=16), pa.binary()),
@@ -67,3 +69,15 @@ def _arrow(values: list[Any], cut: int, type_: pa.DataType, form: int) -> Any:
     if form == 2 and pa.types.is_string(type_):
         return array.dictionary_encode().cast(type_)
     return array
+
+
+@given(st.lists(st.integers(0, 3)), st.data())
+def test_a_number_of_a_sparse_column_is_put_where_there_was_none(model: list[int], data) -> None:
+    column = SparseColumn()
+    column.extend(pa.array([number or None for number in model], pa.int64()))
+    none = [row for row, number in enumerate(model) if not number]
+    for row in data.draw(st.permutations(none)):
+        model[row] = row + 7
+        column.put(row, row + 7)
+        assert [column[row] for row in range(len(model))] == model
+    assert SparseColumn().nbytes == 0

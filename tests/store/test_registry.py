@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.store import Position, Predicate, RegisteredLeg, Registration
+from psoup.store import (
+    Position,
+    Predicate,
+    RegisteredComposite,
+    RegisteredLeg,
+    Registration,
+)
 from psoup.store.layout import MORE_LEGS
 from psoup.store.state import column_mapping
 from psoup.store.state.columns import with_constants
@@ -22,7 +28,7 @@ from psoup.store.state.predicates import Predicates
 from psoup.store.state.registrations import Registrations
 
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["one", "many", "remove", "replace", "draft"]), st.integers(0, 50)),
+    st.tuples(st.sampled_from(["one", "many", "remove", "replace", "compose"]), st.integers(0, 50)),
     max_size=25,
 )
 
@@ -42,23 +48,30 @@ def registration(number: int, at: int) -> Registration:
     return Registration(
         handle, f"t{number % 2}", f"o{number % 5 % 2}", key, legs, number % 2,
         number % 7, f"SELECT {at}", "{}", f"form {number % 4}", 60, at, Position(at, 0),
+        composite=composite(number) if number % 5 == 1 else None,
     )  # fmt: skip
 
 
+def composite(number: int) -> RegisteredComposite:
+    return RegisteredComposite(100 + number % 3, 1000 + number)
+
+
 def table_of(values: list[Registration]) -> pa.Table:
-    names = [name for name in Registration.__slots__ if name != "legs"]
+    names = [name for name in Registration.__slots__ if name not in ("legs", "composite")]
     rows = [
         {name: getattr(one, name) for name in (*names, "stream_id", "predicate_id")}
         | {"position": one.position.packed}
         | {"more_legs": [asdict(leg) for leg in one.legs[1:]] or None}
+        | {"composite_id": one.composite and one.composite.composite_id}
+        | {"composite_predicate_id": one.composite and one.composite.predicate_id}
         for one in sorted(values, key=lambda one: one.handle)
     ]
-    names += ["stream_id", "predicate_id", "more_legs"]
+    names += ["stream_id", "predicate_id", "more_legs", "composite_id", "composite_predicate_id"]
     columns = {name: [row[name] for row in rows] for name in names}
     types = {"handle": pa.binary(), "more_legs": MORE_LEGS}
     integers = (
         "stream_id", "predicate_id", "trigger_stream_id", "trigger_id", "lease", "stamp",
-        "position", "contact",
+        "position", "contact", "composite_id", "composite_predicate_id",
     )  # fmt: skip
     types |= dict.fromkeys(integers, pa.int64())
     return pa.table({n: pa.array(v, types.get(n, pa.string())) for n, v in columns.items()})
@@ -91,6 +104,10 @@ class Registering:
                 assert self.columns.pop(handle) == self.model.pop(handle)
             else:
                 self.put(replace(self.model[handle], position=Position(self.at, 0), text="other"))
+        elif name == "compose" and (none := [h for h in self.model if not self.model[h].composite]):
+            handle, other = sorted(none)[chosen % len(none)], composite(chosen)
+            self.columns.compose(handle, other)
+            self.model[handle] = replace(self.model[handle], composite=other)
 
     def put(self, value: Registration) -> None:
         self.columns[value.handle] = self.model[value.handle] = value
@@ -139,6 +156,8 @@ def _check_rows(base: Registrations, model: dict[bytes, Registration]) -> None:
     assert taken.column("more_legs").to_pylist() == expected
     read = Counter(stream for one in model.values() for stream in one.streams)
     assert base.by_stream() == read
+    shared = Counter(one.composite.composite_id for one in model.values() if one.composite)
+    assert base.by_composite() == shared
 
 
 @given(OPERATIONS, st.integers(1, 4), st.sampled_from(["", "o0", "o1", "o9"]))

@@ -195,6 +195,6 @@ def _newest(ledger: Ledger, name: str) -> pa.Table:
 
 def _coverage(ledger: Ledger) -> pa.Table:
     for stream_id in ledger.coverage.streams():
-        if ledger.state.streams[stream_id].dropped:
+        if not ledger.is_live(stream_id):
             ledger.coverage.forget(stream_id)
     return ledger.coverage.table()

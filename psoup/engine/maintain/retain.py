@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from datastem.arrays import Int64s
 from psoup.engine.jobs import Outcome, SparkJob, by_table, job_of, run_tasks
-from psoup.engine.ledger import Ledger, stem_name
+from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
 from psoup.engine.maintain.merge import with_partition, write_closures
 from psoup.engine.pieces import ROW_SEGMENT_BITS
 from psoup.engine.settings import EngineSettings
@@ -33,7 +33,8 @@ from psoup.store.state.state import StreamState
 
 
 class Retain:
-    """Drops the files of which no row is retained, and what is left of dropped streams."""
+    """Drops the files of which no row is retained, and what is left of dropped streams and of
+    composites that have ended."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._grace = int(settings.grace * 1_000_000)
@@ -44,13 +45,15 @@ class Retain:
         if time.monotonic() < self._next:
             return False
         gone = {
-            stream.id: files
+            stem_name(stream.id): files
             for stream in ledger.state.streams.values()
             if (files := self._gone(ledger, stream))
         }
-        for stream_id, files in gone.items():
-            ledger.commit(stem_name(stream_id), (), files, operation="RETAIN")
-            ledger.histories.forget(stream_id)
+        for name in gone:
+            ledger.histories.forget(stream_of(name))
+        gone |= _of_ended_composites(ledger)
+        for name, files in gone.items():
+            ledger.commit(name, (), files, operation="RETAIN")
         orphans = {name: files for name in SEGMENTED if (files := _orphans(ledger, name))}
         for name, files in orphans.items():
             ledger.commit(name, (), files, operation="RETAIN")
@@ -91,13 +94,24 @@ def retained_after(ledger: Ledger, stream: StreamState, grace: int) -> int | Non
     return now - state.jumps.unconfirmed - stream.schema.retain - grace
 
 
+def _of_ended_composites(ledger: Ledger) -> dict[str, list[DataFile]]:
+    """The files of stems and joins that belong to no stream and to no composite, by table."""
+    known = ledger.state.streams.keys() | ledger.state.composites.keys()
+    return {
+        name: list(snapshot.files.values())
+        for name, snapshot in ledger.tables.items()
+        if name.startswith((STEM, JOINS)) and snapshot.files and stream_of(name) not in known
+    }
+
+
 def _orphans(ledger: Ledger, name: str) -> list[DataFile]:
-    """Files of segments without rows, and of dropped streams."""
+    """Files of segments without rows, of dropped streams and of composites that have ended."""
+    numbers = filter(ledger.is_live, (*ledger.state.streams, *ledger.state.composites))
     held = {
-        (str(stream.id), str(file.low["_row_id"] >> ROW_SEGMENT_BITS))
-        for stream in ledger.state.streams.values()
-        if not stream.dropped and stem_name(stream.id) in ledger.tables
-        for file in ledger.tables[stem_name(stream.id)].files.values()
+        (str(number), str(file.low["_row_id"] >> ROW_SEGMENT_BITS))
+        for number in numbers
+        if stem_name(number) in ledger.tables
+        for file in ledger.tables[stem_name(number)].files.values()
         if file.low
     }
     return [

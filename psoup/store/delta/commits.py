@@ -90,7 +90,8 @@ class Commits:
         self.checked = checked
         self._prefix = f"{log}/"
         table = log.parent
-        self.table = f"stems/{table.name}" if table.parent.name == "stems" else table.name
+        within = table.parent.name
+        self.table = f"{within}/{table.name}" if within in ("stems", "joins") else table.name
 
     def path(self, version: int) -> Path:
         return Path(self._name(version))

@@ -75,7 +75,7 @@ class Register:
     """A query was registered. `legs` are in the order of the query's. `query` is the bound form
     without their predicates, as JSON, and so are `parameters`.
 
-    `composite` is room for the join that the engine is to find ahead of time.
+    `composite` is the join that the engine is to find ahead of time, where it can be found so.
     """
 
     handle: bytes
@@ -87,6 +87,14 @@ class Register:
     lease: int
     trigger: Trigger | None = None
     composite: Composite | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compose:
+    """A registration that had no composite got one. It is appended only where that is so."""
+
+    handle: bytes
+    composite: Composite
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +200,7 @@ Event = (
     StreamCreated
     | StreamEnded
     | Register
+    | Compose
     | RegisterMany
     | Unregister
     | Renew
@@ -287,6 +296,9 @@ def _columns(event: Event) -> dict[str, Any]:
         case Register():
             body = asdict(event) | {"handle": event.handle.hex()}
             return _definition("register", event.legs[0].stream_id, **body)
+        case Compose(handle, composite):
+            body = {"handle": handle.hex(), "composite": asdict(composite)}
+            return _definition("compose", None, **body)
 
 
 def _definition(kind: str, stream_id: int | None, **body: Any) -> dict[str, Any]:
@@ -332,6 +344,9 @@ def _event(row: Mapping[str, Any]) -> Event:
             return Confirm(**json.loads(row["body"]))
         case "register":
             return _register(stream_id, json.loads(row["body"]))
+        case "compose":
+            body = json.loads(row["body"])
+            return Compose(bytes.fromhex(body["handle"]), _composite(body["composite"]))
         case "register_many":
             return RegisterMany(
                 stream_id=stream_id, rows=_decode(row["payload"]), **json.loads(row["body"])
@@ -363,15 +378,17 @@ def _register(stream_id: int, body: dict[str, Any]) -> Register:
         leg = {"predicate_id": body.pop("predicate_id"), "key": body.pop("key")}
         body["legs"] = [{"stream_id": stream_id} | leg]
     trigger, composite = body.pop("trigger"), body.pop("composite", None)
-    if composite is not None:
-        composite["legs"] = tuple(composite["legs"])
     return Register(
         handle=bytes.fromhex(body.pop("handle")),
         legs=tuple(LegPredicate(**leg) for leg in body.pop("legs")),
         trigger=None if trigger is None else Trigger(**trigger),
-        composite=None if composite is None else Composite(**composite),
+        composite=None if composite is None else _composite(composite),
         **body,
     )
+
+
+def _composite(body: dict[str, Any]) -> Composite:
+    return Composite(**body | {"legs": tuple(body["legs"])})
 
 
 def _encode(rows: pa.Table) -> bytes:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
+from psoup.store.state.legs import RegisteredComposite
 from psoup.store.state.predicates import Predicate, Predicates
 from psoup.store.state.registrations import Registration, Registrations
 
@@ -84,6 +85,9 @@ class DraftRegistrations(Overlay[bytes, Registration]):
 
     def renew(self, handle: bytes, stamp: int) -> None:
         self[handle] = replace(self[handle], contact=stamp)
+
+    def compose(self, handle: bytes, composite: RegisteredComposite) -> None:
+        self[handle] = replace(self[handle], composite=composite)
 
 
 class DraftPredicates(Overlay[int, Predicate]):

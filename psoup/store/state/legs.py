@@ -26,6 +26,14 @@ class RegisteredLeg:
     predicate_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class RegisteredComposite:
+    """The composite of a registered query, and the predicate that combinations of it match."""
+
+    composite_id: int
+    predicate_id: int
+
+
 class LegsColumn:
     """The legs after the first, of each row: `_rows` names the row of each leg, ascending."""
 

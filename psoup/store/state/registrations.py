@@ -23,7 +23,8 @@ from psoup.store.state.columns import (
     same_texts,
 )
 from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
-from psoup.store.state.legs import LegsColumn, RegisteredLeg
+from psoup.store.state.legs import LegsColumn, RegisteredComposite, RegisteredLeg
+from psoup.store.state.sparse import SparseColumn
 
 _CHUNK = 1 << 16
 
@@ -51,6 +52,7 @@ class Registration:
     stamp: int
     position: Position
     contact: int = 0
+    composite: RegisteredComposite | None = None
 
     @property
     def since(self) -> int:
@@ -75,9 +77,11 @@ class Registration:
     @property
     def predicates(self) -> tuple[int, ...]:
         """The ids of the predicates that the registration needs matched: one for each leg, equal or
-        not, and the trigger's where no leg has it."""
+        not, the trigger's where no leg has it, and the one over its composite."""
         ids = tuple(leg.predicate_id for leg in self.legs)
-        return ids if self.trigger_id in (0, *ids) else (*ids, self.trigger_id)
+        if self.trigger_id not in (0, *ids):
+            ids = *ids, self.trigger_id
+        return ids if self.composite is None else (*ids, self.composite.predicate_id)
 
 
 class Registrations(ColumnMapping[bytes, Registration]):
@@ -93,6 +97,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._positions, self._contacts = NumberColumn(), NumberColumn()
         self._stamps, self._leases = NumberColumn(), NumberColumn()
         self._streams, self._more_legs = NumberColumn(), LegsColumn()
+        self._composites, self._composite_predicates = SparseColumn(), SparseColumn()
         super().__init__(
             {
                 "handle": self._handles,
@@ -111,6 +116,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "position": self._positions,
                 "contact": self._contacts,
                 "more_legs": self._more_legs,
+                "composite_id": self._composites,
+                "composite_predicate_id": self._composite_predicates,
             }
         )
 
@@ -156,6 +163,13 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._contacts.values[rows[rows >= 0]] = stamps[rows >= 0]
         self._made.clear()
 
+    def compose(self, handle: bytes, composite: RegisteredComposite) -> None:
+        """Gives a registration that has none a composite."""
+        row = self._row_of(handle)
+        self._composites.put(row, composite.composite_id)
+        self._composite_predicates.put(row, composite.predicate_id)
+        self._made.pop(handle, None)
+
     def leases(self) -> tuple[pa.Array, Int64s, Int64s]:
         """The handles of all registrations, since when each lease counts, and how long it is."""
         rows = self.rows()
@@ -169,6 +183,12 @@ class Registrations(ColumnMapping[bytes, Registration]):
         more = alive[rows] & (first[rows] != others)
         once = np.unique(np.stack([rows[more], others[more]]), axis=1)[1]
         ids, counts = np.unique(np.concatenate([first[alive], once]), return_counts=True)
+        return dict(zip(ids.tolist(), counts.tolist(), strict=True))
+
+    def by_composite(self) -> dict[int, int]:
+        """How many registrations have each composite."""
+        rows, composites = self._composites.others
+        ids, counts = np.unique(composites[self._alive.values[rows]], return_counts=True)
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
     def page(
@@ -215,7 +235,13 @@ class Registrations(ColumnMapping[bytes, Registration]):
         parts = {name: column[row] for name, column in self._columns.items()}
         parts["position"] = Position.unpack(parts["position"])
         first = RegisteredLeg(parts.pop("stream_id"), parts.pop("predicate_id"))
-        return Registration(legs=(first, *parts.pop("more_legs")), **parts)
+        legs = first, *parts.pop("more_legs")
+        composite = RegisteredComposite(
+            parts.pop("composite_id"), parts.pop("composite_predicate_id")
+        )
+        return Registration(
+            legs=legs, composite=composite if composite.composite_id else None, **parts
+        )
 
     def _parts(self, value: Registration) -> tuple[Any, ...]:
         return (
@@ -235,6 +261,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
             value.position.packed,
             value.contact,
             value.legs[1:],
+            value.composite.composite_id if value.composite else 0,
+            value.composite.predicate_id if value.composite else 0,
         )
 
     def _index_all(self, begin: int, end: int) -> None:

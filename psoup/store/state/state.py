@@ -18,6 +18,8 @@ import pyarrow as pa
 from datastem.schema import StreamSchema
 from psoup.store.log.events import (
     Accept,
+    Compose,
+    Composite,
     Confirm,
     Data,
     Entry,
@@ -36,6 +38,7 @@ from psoup.store.log.events import (
 )
 from psoup.store.log.position import START, Position
 from psoup.store.state.columns import with_constants
+from psoup.store.state.composites import Composites
 from psoup.store.state.drafts import (
     AnyPredicates,
     AnyRegistrations,
@@ -45,7 +48,7 @@ from psoup.store.state.drafts import (
 )
 from psoup.store.state.jumps import Jumps
 from psoup.store.state.leases import Leases
-from psoup.store.state.legs import RegisteredLeg, no_more_legs
+from psoup.store.state.legs import RegisteredComposite, RegisteredLeg, no_more_legs
 from psoup.store.state.losses import NO_LOSS, Losses
 from psoup.store.state.predicates import Predicate, Predicates
 from psoup.store.state.registrations import Registration, Registrations
@@ -93,6 +96,7 @@ class Touched:
     predicates: set[int] = field(default_factory=set)
     publishers: set[tuple[str, str]] = field(default_factory=set)
     leases: set[bytes] = field(default_factory=set)
+    composites: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -111,6 +115,7 @@ class State:
     leases: Leases = field(default_factory=Leases)
     jumps: Jumps = field(default_factory=Jumps)
     losses: Losses = NO_LOSS
+    composites: Composites = field(default_factory=Composites)
 
     def draft(self) -> State:
         """Makes a state that starts as this one and whose changes stay its own."""
@@ -128,6 +133,7 @@ class State:
             self.leases.draft(),
             self.jumps,
             self.losses,
+            self.composites.draft(),
         )
 
     @property
@@ -152,6 +158,8 @@ class State:
                 self._data(entry, event, touched)
             case Register() as event:
                 self._register(entry, event, touched)
+            case Compose() as event:
+                self._compose(entry, event, touched)
             case RegisterMany() as event:
                 self._register_many(entry, event, many)
             case Unregister(handle):
@@ -178,6 +186,7 @@ class State:
                 self.streams[stream_id] = replace(stream, dropped=True)
                 del self.stream_names[stream.tenant, stream.schema.name]
                 touched.streams.add(stream_id)
+                touched.composites.update(self.composites.end_with(stream_id))
         if entry.position.version != self.position.version:
             self.jumps = self.jumps.hear(entry.stamp, entry.server, entry.clock)
         self.position = entry.position
@@ -210,7 +219,7 @@ class State:
             touched.publishers.add(key)
 
     def _register(self, entry: Entry, event: Register, touched: Touched) -> None:
-        trigger = event.trigger
+        trigger, composite = event.trigger, event.composite
         registration = Registration(
             event.handle,
             entry.tenant,
@@ -225,6 +234,7 @@ class State:
             event.lease,
             entry.stamp,
             entry.position,
+            composite=None if composite is None else _registered(composite),
         )
         self.registrations[event.handle] = registration
         for stream_id in registration.streams:
@@ -233,9 +243,26 @@ class State:
         if trigger is not None:
             said.setdefault(trigger.predicate_id, trigger)
         for id_ in registration.predicates:
-            self._share(Predicate(id_, entry.tenant, said[id_].stream_id, said[id_].key, 1))
+            if id_ in said:
+                self._share(Predicate(id_, entry.tenant, said[id_].stream_id, said[id_].key, 1))
+        if composite is not None:
+            self._share_composite(entry, composite, touched)
         touched.registrations.add(event.handle)
         touched.predicates.update(registration.predicates)
+
+    def _compose(self, entry: Entry, event: Compose, touched: Touched) -> None:
+        self.registrations.compose(event.handle, _registered(event.composite))
+        self._share_composite(entry, event.composite, touched)
+        touched.registrations.add(event.handle)
+        touched.predicates.add(event.composite.predicate_id)
+
+    def _share_composite(self, entry: Entry, composite: Composite, touched: Touched) -> None:
+        """Counts one more registration of a composite and of its predicate, which may be new."""
+        id_ = composite.composite_id
+        if self.composites.share(composite, entry.tenant, entry.position):
+            touched.composites.add(id_)
+        self.next_stream_id = max(self.next_stream_id, id_ + 1)
+        self._share(Predicate(composite.predicate_id, entry.tenant, id_, composite.key, 1))
 
     def _share(self, predicate: Predicate) -> None:
         """Counts one more registration of a predicate, which may be new."""
@@ -260,6 +287,8 @@ class State:
             "stamp": entry.stamp,
             "position": entry.position.packed,
             "contact": 0,
+            "composite_id": 0,
+            "composite_predicate_id": 0,
         }
         legs = rows.append_column("more_legs", no_more_legs(count))
         self.registrations.extend(with_constants(legs, same))
@@ -289,6 +318,9 @@ class State:
             self._count_registrations(stream_id, -1)
         for predicate_id in registration.predicates:
             self._release(self.predicates[predicate_id])
+        composite = registration.composite
+        if composite is not None and self.composites.release(composite.composite_id):
+            touched.composites.add(composite.composite_id)
         touched.registrations.add(handle)
         touched.predicates.update(registration.predicates)
 
@@ -297,3 +329,7 @@ class State:
             del self.predicates[predicate.id]
         else:
             self.predicates.count_one(predicate.id, -1)
+
+
+def _registered(composite: Composite) -> RegisteredComposite:
+    return RegisteredComposite(composite.composite_id, composite.predicate_id)

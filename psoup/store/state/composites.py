@@ -1,0 +1,102 @@
+"""The composites of a state: the joins that registrations share, by id and by what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from psoup.store.log.events import Composite
+from psoup.store.log.position import Position
+from psoup.store.state.drafts import Overlay
+
+# The streams of a composite, the equalities between them as JSON, and its span.
+Identity: TypeAlias = tuple[tuple[int, ...], str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CompositeState:
+    """A composite, found ahead of time for all registrations that share it.
+
+    It ends with the last of them, or when one of its streams is dropped. Its id is one of the
+    streams' numbers. `legs`, `factors` and `span` are those of `psoup.store.log.events.Composite`.
+    """
+
+    id: int
+    tenant: str
+    legs: tuple[int, ...]
+    factors: str
+    span: int | None
+    position: Position
+    registrations: int = 1
+
+    @property
+    def identity(self) -> Identity:
+        return self.legs, self.factors, self.span
+
+
+class Composites(MutableMapping[int, CompositeState]):
+    """The composites of a state by id; no two have the same legs, factors and span."""
+
+    def __init__(self) -> None:
+        self._states: MutableMapping[int, CompositeState] = {}
+        self._ids: MutableMapping[Identity, int] = {}
+
+    def draft(self) -> Composites:
+        """Makes composites that start as these and whose changes stay their own."""
+        draft = Composites()
+        draft._states, draft._ids = Overlay(self._states), Overlay(self._ids)
+        return draft
+
+    def find(self, legs: tuple[int, ...], factors: str, span: int | None) -> int | None:
+        """The id of the composite that is exactly this; None where there is none."""
+        return self._ids.get((legs, factors, span))
+
+    def share(self, composite: Composite, tenant: str, position: Position) -> bool:
+        """Counts one more registration of a composite; True where it is new."""
+        known = self.get(composite.composite_id)
+        if known is not None:
+            self[known.id] = replace(known, registrations=known.registrations + 1)
+            return False
+        parts = composite.legs, composite.factors, composite.span
+        self[composite.composite_id] = CompositeState(
+            composite.composite_id, tenant, *parts, position
+        )
+        return True
+
+    def release(self, composite_id: int) -> bool:
+        """Counts one registration less; True where it was the last. A composite that has ended with
+        one of its streams is passed over."""
+        known = self.get(composite_id)
+        if known is None:
+            return False
+        if known.registrations == 1:
+            del self[composite_id]
+            return True
+        self[composite_id] = replace(known, registrations=known.registrations - 1)
+        return False
+
+    def end_with(self, stream_id: int) -> list[int]:
+        """Ends the composites that a stream is a leg of; returns their ids."""
+        ended = [one.id for one in self.values() if stream_id in one.legs]
+        for composite_id in ended:
+            del self[composite_id]
+        return ended
+
+    # ---- a mapping
+
+    def __getitem__(self, key: int) -> CompositeState:
+        return self._states[key]
+
+    def __setitem__(self, key: int, value: CompositeState) -> None:
+        self._states[key] = value
+        self._ids[value.identity] = key
+
+    def __delitem__(self, key: int) -> None:
+        del self._ids[self._states.pop(key).identity]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)

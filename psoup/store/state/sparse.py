@@ -1,0 +1,85 @@
+"""A column of numbers of which nearly all are 0; only the others take memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datastem.arrays import Int64s
+from psoup.store.state.columns import NumberColumn
+
+
+class SparseColumn:
+    """Numbers: `_rows` names the rows that have another than 0, ascending."""
+
+    def __init__(self) -> None:
+        self._rows, self._values = NumberColumn(), NumberColumn()
+        self._size = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._rows.nbytes + self._values.nbytes
+
+    @property
+    def others(self) -> tuple[Int64s, Int64s]:
+        """The rows that have another number than 0, and those numbers."""
+        return self._rows.values, self._values.values
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, row: int) -> int:
+        if not len(self._rows):
+            return 0
+        place = int(np.searchsorted(self._rows.values, row))
+        here = place < len(self._rows) and self._rows[place] == row
+        return self._values[place] if here else 0
+
+    def append(self, value: int) -> None:
+        if value:
+            self._rows.append(self._size)
+            self._values.append(value)
+        self._size += 1
+
+    def extend(self, values: Any) -> None:
+        """Adds the numbers of an Arrow array; NULL is 0."""
+        self._add(pc.fill_null(values, 0).to_numpy())
+
+    def put(self, row: int, value: int) -> None:
+        """Sets the number of a row that has 0 to another."""
+        place = np.searchsorted(self._rows.values, row)
+        rows = np.insert(self._rows.values, place, row)
+        values = np.insert(self._values.values, place, value)
+        self._replace(rows, values)
+
+    def take(self, rows: Int64s) -> pa.Array:
+        return pa.array(self._taken(rows))
+
+    def keep(self, rows: Int64s) -> None:
+        kept = self._taken(rows)
+        self._replace(np.empty(0, np.int64), np.empty(0, np.int64))
+        self._size = 0
+        self._add(kept)
+
+    def _add(self, values: Int64s) -> None:
+        (places,) = np.nonzero(values)
+        self._rows.extend(places + self._size)
+        self._values.extend(values[places])
+        self._size += len(values)
+
+    def _taken(self, rows: Int64s) -> Int64s:
+        places = np.searchsorted(self._rows.values, rows)
+        inside = places < len(self._rows)
+        here = inside.copy()
+        here[inside] = self._rows.values[places[inside]] == rows[inside]
+        taken = np.zeros(len(rows), np.int64)
+        taken[here] = self._values.values[places[here]]
+        return taken
+
+    def _replace(self, rows: Int64s, values: Int64s) -> None:
+        self._rows, self._values = NumberColumn(), NumberColumn()
+        self._rows.extend(rows)
+        self._values.extend(values)
