@@ -116,3 +116,18 @@ def common_ids(some: Int64s, others: Int64s) -> Int64s:
     places = np.minimum(others.searchsorted(some), len(others) - 1)
     found: Int64s = some[others[places] == some]
     return found
+
+
+def all_ids(some: Int64s, others: Int64s) -> Int64s:
+    """The ids that are in any of two ascending arrays, ascending."""
+    if not len(some) or not len(others):
+        return some if len(some) else others
+    both = np.sort(np.concatenate([some, others]), kind="stable")
+    found: Int64s = both[np.append(True, both[1:] > both[:-1])]
+    return found
+
+
+def has_repeats(numbers: Int64s) -> bool:
+    """Tells whether any two of some numbers, in whatever order, are equal."""
+    ascending = np.sort(numbers)
+    return bool((ascending[1:] == ascending[:-1]).any())

@@ -190,7 +190,9 @@ class Combining:
             right = self._item(item.right, sides[1], legs)
             inputs = [left.batch(0, sides[0]), right.batch(1, sides[1])]
             found = self.places(item, inputs, item.on)
-        alone = np.setdiff1d(np.arange(len(left)), found[0])
+        partnered = np.zeros(len(left), np.bool_)
+        partnered[found[0]] = True
+        alone = np.flatnonzero(~partnered)
         nobody = np.full(len(alone), -1)
         places = np.concatenate([found[0], alone]), np.concatenate([found[1], nobody])
         return self._beside([left, right], places, reads)

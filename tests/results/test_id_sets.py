@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.id_sets import from_runs, member, to_runs
+from results.id_sets import all_ids, from_runs, has_repeats, member, to_runs
 
 IDS = st.sets(st.one_of(st.integers(0, 40), st.integers(0, 2**63 - 2**11)), max_size=40)
 
@@ -33,3 +33,14 @@ def test_what_is_no_set_is_refused(runs: list[int]) -> None:
 def test_member(ids: set[int], among: set[int]) -> None:
     arrays = [np.array(sorted(some), np.int64) for some in (ids, among)]
     assert member(*arrays).tolist() == [one in among for one in sorted(ids)]
+
+
+@given(IDS, IDS)
+def test_ids_of_two_sets(some: set[int], others: set[int]) -> None:
+    arrays = [np.array(sorted(ids), np.int64) for ids in (some, others)]
+    assert all_ids(*arrays).tolist() == sorted(some | others)
+
+
+@given(st.lists(st.integers(0, 60), max_size=20))
+def test_repeats(numbers: list[int]) -> None:
+    assert has_repeats(np.array(numbers, np.int64)) == (len(set(numbers)) < len(numbers))

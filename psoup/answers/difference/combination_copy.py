@@ -39,7 +39,7 @@ from querystem.combine import leg_reads
 from querystem.evaluate import project
 from querystem.ordering import sort_keys
 from results.checksum import Digest
-from results.id_sets import member
+from results.id_sets import all_ids, has_repeats, member
 
 # No combination of a copy is smaller than this; an id that is told needs about so many bytes.
 _LEAST_ROW = 40
@@ -193,7 +193,7 @@ class CombinationCopier:
     def _collide(self) -> bool:
         """Tells whether two combinations that are looked at anyway have one id."""
         ids = self._come_ids if self.job.repair.have is None else self._every_id
-        return len(np.unique(ids)) < len(ids)
+        return has_repeats(ids)
 
     def _salted(self) -> Difference:
         """The difference for a client that has nothing, with other ids."""
@@ -246,7 +246,7 @@ class CombinationCopier:
         gone, have = self._change.gone, self.job.repair.have
         if have is None:
             return gone
-        return np.union1d(gone, have[~member(have, np.sort(self._every_id))])
+        return all_ids(gone, have[~member(have, np.sort(self._every_id))])
 
     @property
     def _good_until(self) -> int | None:

@@ -25,6 +25,8 @@ from querystem.identity import parts_of
 from querystem.join import TooManyPairs
 from querystem.query import From, Query
 from results.checksum import key_ids
+from results.id_sets import all_ids
+from results.row_order import number_order
 
 # So many rows of the first leg are joined at first, and then twice as many each time; more where
 # rows of others changed and their pairs with these are no more than so many.
@@ -67,7 +69,7 @@ class CombinedRows:
 
     def in_order(self) -> CombinedRows:
         """The combinations by ascending parts."""
-        return self.take(np.lexsort(tuple(reversed(self.parts))))
+        return self if len(self) < 2 else self.take(number_order(self.parts))
 
     def after(self, parts: tuple[int, ...]) -> CombinedRows:
         """The combinations that come after one with these parts."""
@@ -150,7 +152,7 @@ class Combiner:
             return
         ids = _ids(changes[lead].changed.batch)
         if turns != [lead]:
-            ids = np.union1d(ids, _ids(changes[lead].unchanged.batch))
+            ids = all_ids(ids, _ids(changes[lead].unchanged.batch))
         place, step = int(np.searchsorted(ids, first)), _FIRST_STEP
         if lead not in turns:
             changed = max(changes[number].changed.batch.num_rows for number in turns)

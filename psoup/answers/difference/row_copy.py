@@ -24,7 +24,7 @@ from psoup.answers.plan import LegPlan, Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
 from querystem.evaluate import project
 from querystem.ordering import sort_keys
-from results.id_sets import member, to_runs
+from results.id_sets import all_ids, member, to_runs
 from results.region import Region, entered, horizon_region, leaving, visible
 from results.window import TimeWindow
 
@@ -88,7 +88,7 @@ class RowCopier:
         gone, have = self._change.gone.ids, self.job.repair.have
         if have is None:
             return gone
-        return np.union1d(gone, have[~member(have, self._target.ids)])
+        return all_ids(gone, have[~member(have, self._target.ids)])
 
     @property
     def _good_until(self) -> int | None:
