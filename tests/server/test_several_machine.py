@@ -22,7 +22,7 @@ from tests.oracle.several.chance import Drawn
 from tests.oracle.several.windows import range_window
 from tests.oracle.trees import World
 from tests.server.test_machine import _answer
-from tests.support.server.several_world import SeveralWorld
+from tests.support.server.several_world import SeveralAsked, SeveralWorld
 from tests.support.server.sync_world import START, machine_settings
 
 
@@ -31,6 +31,7 @@ class SeveralStanding:
     handle: bytes
     text: str
     query: Query
+    key: str
 
 
 class SeveralSoup(SeveralWorld):
@@ -40,14 +41,28 @@ class SeveralSoup(SeveralWorld):
     def register(
         self, server: int, data: DataObject
     ) -> SeveralStanding | MultipleResults[SeveralStanding]:
-        asked = self.write(data.draw)
-        call = register(self.cores[server], pb.RegisterRequest(sql=asked.text))
+        self.keys = getattr(self, "keys", 0) + 1
+        made = self._registered(server, self.write(data.draw), f"k{self.keys}", replace=False)
+        return multiple() if made is None else made
+
+    @rule(target=standing, server=st.integers(0, 1), before=consumes(standing), data=st.data())
+    def replace(self, server: int, before: SeveralStanding, data: DataObject) -> SeveralStanding:
+        made = self._registered(server, self.write(data.draw), before.key, replace=True)
+        assert made is None or made.handle == before.handle
+        return made or before
+
+    def _registered(
+        self, server: int, asked: SeveralAsked, key: str, replace: bool
+    ) -> SeveralStanding | None:
+        """The registration; None where the store must refuse the text."""
+        request = pb.RegisterRequest(sql=asked.text, client_key=key, replace=replace)
+        call = register(self.cores[server], request)
         if asked.query is None:
             with pytest.raises(QueryError):
                 self.run(call)
-            return multiple()
+            return None
         registered, *_ = self.run(call)
-        return SeveralStanding(registered.handles[0], asked.text, asked.query)
+        return SeveralStanding(registered.handles[0], asked.text, asked.query, key)
 
     @rule(server=st.integers(0, 1), gone=consumes(standing))
     def unregister(self, server: int, gone: SeveralStanding) -> None:

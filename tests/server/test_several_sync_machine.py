@@ -9,8 +9,6 @@ from hypothesis.stateful import MultipleResults, multiple, rule
 from hypothesis.strategies import DataObject
 
 from datastem.instants import SECOND
-from psoup.server.calls.register import register
-from psoup.v1 import psoup_pb2 as pb
 from querystem.query import Query
 from tests.oracle.trees import World
 from tests.server.test_sync_machine import Recharge, Standing
@@ -23,13 +21,21 @@ _LATER = (0, 1, *(seconds * SECOND for seconds in (2, 5, 7, 31, 70)))
 class SeveralRecharge(Recharge, SeveralWorld):
     @rule(target=Recharge.standing, server=st.integers(0, 1), data=st.data())
     def register(self, server: int, data: DataObject) -> Standing | MultipleResults[Standing]:
+        asked = self._written(data)
+        return multiple() if asked is None else self.standing_for(server, asked)
+
+    @rule(server=st.integers(0, 1), one=Recharge.standing, data=st.data())
+    def replace(self, server: int, one: Standing, data: DataObject) -> None:
+        asked = self._written(data)
+        if asked is not None:
+            self.replaced(server, one, asked)
+
+    def _written(self, data: DataObject) -> Asked | None:
+        """A query over several streams; None where the store would refuse it."""
         written = self.write(data.draw)
         if written.query is None:
-            return multiple()
-        request = pb.RegisterRequest(sql=written.text)
-        registered, *_ = self.run(register(self.cores[server], request))
-        asked = Asked(written.text, written.query, self.tables["kept"], "", base_rows=False)
-        return Standing(registered.handles[0], asked)
+            return None
+        return Asked(written.text, written.query, self.tables["kept"], "", base_rows=False)
 
     def check(self, asked: Asked, seen: Seen) -> None:
         """It is the naive answer at its position and NOW; and later, where it goes by the clock."""

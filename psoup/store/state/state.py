@@ -9,7 +9,7 @@ which there may be millions, are columns that make a value when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from psoup.store.log.events import (
     Register,
     RegisterMany,
     Renew,
+    Replace,
     StreamCreated,
     StreamEnded,
     Tick,
@@ -154,6 +155,8 @@ class State:
                 self._register(entry, event, touched)
             case RegisterMany() as event:
                 self._register_many(entry, event, many)
+            case Replace() as event:
+                self._replace(entry, event, touched)
             case Unregister(handle):
                 self._unregister(handle, touched)
             case Renew(handle):
@@ -216,7 +219,7 @@ class State:
             entry.tenant,
             entry.owner,
             event.client_key,
-            tuple(RegisteredLeg(leg.stream_id, leg.predicate_id) for leg in event.legs),
+            _registered(event.legs),
             trigger.stream_id if trigger else 0,
             trigger.predicate_id if trigger else 0,
             event.text,
@@ -229,13 +232,45 @@ class State:
         self.registrations[event.handle] = registration
         for stream_id in registration.streams:
             self._count_registrations(stream_id, 1)
-        said: dict[int, LegPredicate | Trigger] = {leg.predicate_id: leg for leg in event.legs}
-        if trigger is not None:
-            said.setdefault(trigger.predicate_id, trigger)
-        for id_ in registration.predicates:
-            self._share(Predicate(id_, entry.tenant, said[id_].stream_id, said[id_].key, 1))
+        self._share_all(entry, event, registration)
         touched.registrations.add(event.handle)
         touched.predicates.update(registration.predicates)
+
+    def _replace(self, entry: Entry, event: Replace, touched: Touched) -> None:
+        """Gives a registration another query. What both queries have stays: a predicate that ended
+        would never come back."""
+        before, trigger = self.registrations[event.handle], event.trigger
+        after = replace(
+            before,
+            legs=_registered(event.legs),
+            trigger_stream_id=trigger.stream_id if trigger else 0,
+            trigger_id=trigger.predicate_id if trigger else 0,
+            text=event.text,
+            parameters=event.parameters,
+            query=event.query,
+            position=entry.position,
+            contact=entry.stamp,
+        )
+        self.registrations[event.handle] = after
+        for stream_id in after.streams - before.streams:
+            self._count_registrations(stream_id, 1)
+        for stream_id in before.streams - after.streams:
+            self._count_registrations(stream_id, -1)
+        self._share_all(entry, event, after)
+        for predicate_id in before.predicates:
+            self._release(self.predicates[predicate_id])
+        touched.registrations.add(event.handle)
+        touched.leases.add(event.handle)
+        touched.predicates.update(before.predicates)
+        touched.predicates.update(after.predicates)
+
+    def _share_all(self, entry: Entry, event: Register | Replace, made: Registration) -> None:
+        """Counts the predicates that an event has given to a registration."""
+        said: dict[int, LegPredicate | Trigger] = {leg.predicate_id: leg for leg in event.legs}
+        if event.trigger is not None:
+            said.setdefault(event.trigger.predicate_id, event.trigger)
+        for id_ in made.predicates:
+            self._share(Predicate(id_, entry.tenant, said[id_].stream_id, said[id_].key, 1))
 
     def _share(self, predicate: Predicate) -> None:
         """Counts one more registration of a predicate, which may be new."""
@@ -297,3 +332,7 @@ class State:
             del self.predicates[predicate.id]
         else:
             self.predicates.count_one(predicate.id, -1)
+
+
+def _registered(legs: Iterable[LegPredicate]) -> tuple[RegisteredLeg, ...]:
+    return tuple(RegisteredLeg(leg.stream_id, leg.predicate_id) for leg in legs)
