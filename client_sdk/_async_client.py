@@ -72,20 +72,25 @@ class AsyncClient:
         key: str | None = None,
         parameters: Mapping[str, Scalar] | None = None,
         lease: timedelta | None = None,
+        replace: bool = False,
     ) -> Registered:
         """Registers a standing query. With a `key` the same call gives the same registration, for
         ever.
+
+        With `replace` this query takes the place of another one under the key: its handle and lease
+        stay, and copies of it get the new answer whole. Without it that raises Conflict.
         """
-        return await self._run(_flows.register(self._session, sql, key, parameters, lease))
+        return await self._run(_flows.register(self._session, sql, key, parameters, lease, replace))
 
     async def register_many(
-        self, sql: str, table: Any, *, lease: timedelta | None = None
+        self, sql: str, table: Any, *, lease: timedelta | None = None, replace: bool = False
     ) -> RegisteredMany:
         """Registers one text once for each row of a table of its `:name` values; all rows or none.
 
-        The table is a list of dicts, Arrow or pandas, and may have a column `client_key`.
+        The table is a list of dicts, Arrow or pandas, and may have a column `client_key`; with
+        `replace` keys that have other queries get these.
         """
-        return await self._run(_flows.register_many(self._session, sql, table, lease))
+        return await self._run(_flows.register_many(self._session, sql, table, lease, replace))
 
     async def unregister(self, handle: HandleLike) -> None:
         await self._run(_flows.unregister(self._session, handle))

@@ -66,11 +66,12 @@ def register(
     key: str | None,
     parameters: Mapping[str, Scalar] | None,
     lease: timedelta | None,
+    replace: bool = False,
 ) -> Flow[Registered]:
-    request = register_request(session, sql, key, parameters, lease)
+    request = register_request(session, sql, key, parameters, lease, replace)
     repeat = Repeat.SAFE if key else Repeat.HARMFUL
     reply, again = yield from call(session, "Register", request, repeat)
-    session.wrote(reply.position, fresh=reply.created or again)
+    session.wrote(reply.position, fresh=reply.created or reply.replaced or again)
     return Registered(
         handle=reply.handle,
         position=reply.position,
@@ -79,17 +80,21 @@ def register(
         notes=tuple(reply.notes),
         pattern=pattern_name(reply.pattern),
         lease_until=optional_moment(reply, "lease_until"),
+        replaced=reply.replaced,
     )
 
 
 def register_many(
-    session: Session, sql: str, table: Any, lease: timedelta | None
+    session: Session, sql: str, table: Any, lease: timedelta | None, replace: bool
 ) -> Flow[RegisteredMany]:
     request, keyed = register_many_request(session, sql, table, lease)
+    request.replace = replace
     repeat = Repeat.SAFE if keyed else Repeat.HARMFUL
     reply, again = yield from call(session, "RegisterMany", request, repeat)
-    session.wrote(reply.position, fresh=reply.created_count > 0 or again)
-    return RegisteredMany(tuple(reply.handles), reply.position, reply.created_count)
+    changed = reply.created_count + reply.replaced_count > 0
+    session.wrote(reply.position, fresh=changed or again)
+    counts = reply.created_count, reply.replaced_count
+    return RegisteredMany(tuple(reply.handles), reply.position, *counts)
 
 
 def unregister(session: Session, handle: HandleLike) -> Flow[bytes]:
@@ -207,7 +212,10 @@ def register_request(
     key: str | None,
     parameters: Mapping[str, Scalar] | None,
     lease: timedelta | None,
+    replace: bool = False,
 ) -> pb.RegisterRequest:
+    if replace and not key:
+        raise ValueError("a query is replaced under its key: give the key too")
     return pb.RegisterRequest(
         tenant=session.tenant,
         owner=session.owner,
@@ -215,6 +223,7 @@ def register_request(
         sql=sql,
         parameters={name: to_value(value) for name, value in (parameters or {}).items()},
         lease=None if lease is None else duration(lease),
+        replace=replace,
     )
 
 

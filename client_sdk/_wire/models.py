@@ -81,7 +81,8 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """`register` gives this. `created` is False where the key was known already.
+    """`register` gives this. `created` is False where the key was known already; `replaced` is
+    True where it had another query until now.
 
     `pattern` is what can happen to rows of the answer: MON, WKS, WK or STR. The registration may
     end if nobody asks for it until `lease_until`.
@@ -94,6 +95,7 @@ class Registered:
     notes: tuple[str, ...]
     pattern: str = ""
     lease_until: datetime | None = None
+    replaced: bool = False
 
     @property
     def hex(self) -> str:
@@ -103,11 +105,12 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredMany:
-    """The handles are in the order of the table."""
+    """The handles are in the order of the table. `replaced_count` had other queries until now."""
 
     handles: tuple[bytes, ...]
     position: bytes
     created_count: int
+    replaced_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,8 @@ class Copies(Outbox, Closing):
 
         Needs no connection: the next sync registers it. The same again changes nothing; another
         text, window or handle under the same name replaces the copy, which is then empty until it
-        is synced.
+        is synced. Another text replaces the registered one too, unless its lease is another: the
+        handle stays.
         """
         if (sql is None) == (handle is None):
             raise ValueError("keep() takes the text of a query, or a handle")

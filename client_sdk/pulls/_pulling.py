@@ -108,6 +108,7 @@ def _up_to_date(works: list[_Work], client: Client, stack: ExitStack) -> None:
     _sync(_going(works), copies, client)
     _sync([work for work in _going(works) if _again(work, copies, client)], copies, client)
     for work in works:
+        work.attempt(lambda work: _note_text(work, client))
         work.attempt(lambda work: _deliver(work, copies))
 
 
@@ -138,6 +139,13 @@ def _again(work: _Work, copies: Copies, client: Client) -> bool:
 
     work.attempt(find)
     return work.error is None and work.receipt is not before
+
+
+def _note_text(work: _Work, client: Client) -> None:
+    """Notes the text that has taken the place of the one that was noted."""
+    if work.change is not None and work.change.reason == "REPLACED" and work.receipt.handle:
+        found = client.registration(work.receipt.handle)
+        work.receipt = replace(work.receipt, registration=_request(found).hex())
 
 
 def _deliver(work: _Work, copies: Copies) -> None:

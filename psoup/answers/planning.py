@@ -37,7 +37,7 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds) -> 
     """The plan of a question at one moment.
 
     Raises UnknownHandle, RegistrationExpired, StreamDropped, BadRequest for an instant in the
-    future, RowsLost.
+    future, RowsLost; TextReplaced where the question was read before its query was replaced.
     """
     plan = _plan(view, question, find_source(view, question, unregistered))
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
@@ -60,6 +60,10 @@ def _base_query(plan: Plan) -> Query:
 # ---- whose rows
 
 
+class TextReplaced(Exception):
+    """A registration has another text than the one that was read: read it again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Matched:
     """A stream, and a predicate that is matched over its rows."""
@@ -78,7 +82,7 @@ class QuerySource:
 
 
 def find_source(view: View, question: Question, unregistered: UnregisteredIds) -> QuerySource:
-    """Raises UnknownHandle, RegistrationExpired, StreamDropped.
+    """Raises UnknownHandle, RegistrationExpired, StreamDropped, TextReplaced.
 
     It is found anew for every plan: a registration or a stream may end meanwhile, and the predicate
     of a text may be registered.
@@ -86,6 +90,8 @@ def find_source(view: View, question: Question, unregistered: UnregisteredIds) -
     asked = question.source
     if isinstance(asked, RegisteredQuery):
         found = find_registration(view.state, asked.tenant, asked.handle)
+        if asked.text not in (None, found.position):
+            raise TextReplaced
         legs = [(leg.stream_id, leg.predicate_id) for leg in found.legs]
         trigger = (found.trigger_stream_id, found.trigger_id) if found.trigger_id else None
     else:

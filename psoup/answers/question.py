@@ -6,12 +6,12 @@ takes longer than many an answer, so texts that were read are remembered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from datastem.schema import StreamSchema
 from psoup.answers.caches import Memo
 from psoup.lookup import TenantStreams, find_registration
-from psoup.store import State
+from psoup.store import Position, State
 from querystem.language import bind_query, bring_window
 from querystem.pace import spending
 from querystem.query import Query
@@ -24,10 +24,15 @@ _HELD, _UNITS = 20, 1000
 
 @dataclass(frozen=True, slots=True)
 class RegisteredQuery:
-    """The source of a question about a registration of a tenant."""
+    """The source of a question about a registration of a tenant.
+
+    `text` is the position of the event that gave it the text that was read; None where no text was
+    read yet.
+    """
 
     tenant: str
     handle: bytes
+    text: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,8 @@ class StoredTexts:
     """The texts that a question about a registration is read from.
 
     `window` is empty where the caller brings none; else it is for all legs that have none of their
-    own. `stream_ids` and `schemas` are those of the legs.
+    own. `stream_ids` and `schemas` are those of the legs. `source` names the registration as having
+    these texts.
     """
 
     form: str
@@ -93,6 +99,7 @@ class StoredTexts:
     unrefreshed: bool
     stream_ids: tuple[int, ...]
     schemas: tuple[StreamSchema, ...] = field(compare=False)
+    source: RegisteredQuery = field(compare=False)
 
 
 def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bool) -> StoredTexts:
@@ -106,6 +113,7 @@ def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bo
         unrefreshed,
         tuple(leg.stream_id for leg in legs),
         tuple(state.streams[leg.stream_id].schema for leg in legs),
+        replace(source, text=registration.position),
     )
 
 

@@ -22,6 +22,7 @@ from psoup.cli.texts import FILE, duration, instant, is_handle, parameters, sql_
 @click.argument("sql", required=False)
 @click.option("--file", "-f", type=FILE, help="Read the SQL from a file.")
 @click.option("--key", help="Your own name for it; registering again gives the same one.")
+@click.option("--replace", is_flag=True, help="Put it in the place of another query of that key.")
 @click.option("--param", multiple=True, metavar="NAME[:TYPE]=VALUE", help="A value for :name.")
 @click.option("--lease", metavar="DURATION", help="How long it lives without contact, as 30d.")
 @click.pass_obj
@@ -30,6 +31,7 @@ def register(
     sql: str | None,
     file: Path | None,
     key: str | None,
+    replace: bool,
     param: tuple[str, ...],
     lease: str | None,
 ) -> None:
@@ -37,26 +39,34 @@ def register(
 
     \b
     psoup register --key dear "SELECT * FROM trades WHERE price > 100 RANGE 10 MINUTES"
+    psoup register --key dear --replace "SELECT * FROM trades WHERE price > 200 RANGE 1 HOUR"
     psoup register "SELECT * FROM trades WHERE symbol = :s" --param s=IBM
     psoup register --file query.sql --param since:timestamp=2026-11-16T09:00
     """
+    if replace and not key:
+        fail("--replace needs the --key of the query to replace")
     with connection.client() as client:
         made = client.register(
             sql_text(sql, file),
             key=key,
             parameters=parameters(param),
             lease=None if lease is None else duration(lease),
+            replace=replace,
         )
     click.echo(made.hex)
-    note("registered" if made.created else "registered already", *made.notes)
+    done = "registered" if made.created else "registered already"
+    note("replaced" if made.replaced else done, *made.notes)
 
 
 @click.command("register-many")
 @click.argument("sql")
 @click.argument("table", type=FILE)
 @click.option("--lease", metavar="DURATION", help="How long each lives without contact, as 30d.")
+@click.option("--replace", is_flag=True, help="Put them in the place of other queries of the keys.")
 @click.pass_obj
-def register_many(connection: Connection, sql: str, table: Path, lease: str | None) -> None:
+def register_many(
+    connection: Connection, sql: str, table: Path, lease: str | None, replace: bool
+) -> None:
     """Register one text once for each row of TABLE (CSV, Parquet or an Arrow file).
 
     Its columns are the :names of the text, and optionally client_key. Prints the handles in the
@@ -67,11 +77,16 @@ def register_many(connection: Connection, sql: str, table: Path, lease: str | No
     """
     with connection.client() as client:
         made = client.register_many(
-            sql, _table(table), lease=None if lease is None else duration(lease)
+            sql,
+            _table(table),
+            lease=None if lease is None else duration(lease),
+            replace=replace,
         )
     for handle in made.handles:
         click.echo(handle.hex())
-    note(f"{made.created_count:,} new, {len(made.handles) - made.created_count:,} known already")
+    known = len(made.handles) - made.created_count - made.replaced_count
+    replaced = f"{made.replaced_count:,} replaced, " if made.replaced_count else ""
+    note(f"{made.created_count:,} new, {replaced}{known:,} known already")
 
 
 def _table(path: Path) -> pa.Table:

@@ -142,6 +142,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             columns=columns_message(query.columns),
             pattern=pattern_message(query, streams.schema),
             lease_until=lease_until(core.leases, registered.handles[0]),
+            replaced=bool(registered.replaced),
         )
 
     @unary
@@ -152,6 +153,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             handles=registered.handles,
             position=core.store.positions.encode(registered.position),
             created_count=registered.created,
+            replaced_count=registered.replaced,
         )
 
     @unary

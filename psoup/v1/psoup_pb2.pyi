@@ -46,6 +46,7 @@ class SyncReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SYNC_REASON_OTHER_WINDOW: _ClassVar[SyncReason]
     SYNC_REASON_RETENTION: _ClassVar[SyncReason]
     SYNC_REASON_TARGET_GONE: _ClassVar[SyncReason]
+    SYNC_REASON_REPLACED: _ClassVar[SyncReason]
 
 class DigestOf(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -87,6 +88,7 @@ SYNC_REASON_OTHER_REGISTRATION: SyncReason
 SYNC_REASON_OTHER_WINDOW: SyncReason
 SYNC_REASON_RETENTION: SyncReason
 SYNC_REASON_TARGET_GONE: SyncReason
+SYNC_REASON_REPLACED: SyncReason
 DIGEST_OF_UNSPECIFIED: DigestOf
 DIGEST_OF_CHECKSUMS: DigestOf
 JOIN_METHOD_UNSPECIFIED: JoinMethod
@@ -174,7 +176,7 @@ class DescribeStreamRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("tenant", "owner", "client_key", "sql", "parameters", "lease")
+    __slots__ = ("tenant", "owner", "client_key", "sql", "parameters", "lease", "replace")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -188,16 +190,18 @@ class RegisterRequest(_message.Message):
     SQL_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     owner: str
     client_key: str
     sql: str
     parameters: _containers.MessageMap[str, Value]
     lease: _duration_pb2.Duration
-    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    replace: bool
+    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., replace: _Optional[bool] = ...) -> None: ...
 
 class RegisterResponse(_message.Message):
-    __slots__ = ("handle", "position", "created", "columns", "notes", "pattern", "lease_until")
+    __slots__ = ("handle", "position", "created", "columns", "notes", "pattern", "lease_until", "replaced")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +209,7 @@ class RegisterResponse(_message.Message):
     NOTES_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
     handle: bytes
     position: bytes
     created: bool
@@ -212,33 +217,38 @@ class RegisterResponse(_message.Message):
     notes: _containers.RepeatedScalarFieldContainer[str]
     pattern: UpdatePattern
     lease_until: _timestamp_pb2.Timestamp
-    def __init__(self, handle: _Optional[bytes] = ..., position: _Optional[bytes] = ..., created: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    replaced: bool
+    def __init__(self, handle: _Optional[bytes] = ..., position: _Optional[bytes] = ..., created: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., replaced: _Optional[bool] = ...) -> None: ...
 
 class RegisterManyRequest(_message.Message):
-    __slots__ = ("tenant", "owner", "sql", "arrow", "rows", "lease")
+    __slots__ = ("tenant", "owner", "sql", "arrow", "rows", "lease", "replace")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     SQL_FIELD_NUMBER: _ClassVar[int]
     ARROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     owner: str
     sql: str
     arrow: bytes
     rows: Rows
     lease: _duration_pb2.Duration
-    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., sql: _Optional[str] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    replace: bool
+    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., sql: _Optional[str] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., replace: _Optional[bool] = ...) -> None: ...
 
 class RegisterManyResponse(_message.Message):
-    __slots__ = ("handles", "position", "created_count")
+    __slots__ = ("handles", "position", "created_count", "replaced_count")
     HANDLES_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     CREATED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_COUNT_FIELD_NUMBER: _ClassVar[int]
     handles: _containers.RepeatedScalarFieldContainer[bytes]
     position: bytes
     created_count: int
-    def __init__(self, handles: _Optional[_Iterable[bytes]] = ..., position: _Optional[bytes] = ..., created_count: _Optional[int] = ...) -> None: ...
+    replaced_count: int
+    def __init__(self, handles: _Optional[_Iterable[bytes]] = ..., position: _Optional[bytes] = ..., created_count: _Optional[int] = ..., replaced_count: _Optional[int] = ...) -> None: ...
 
 class UnregisterRequest(_message.Message):
     __slots__ = ("tenant", "handle")

@@ -19,6 +19,7 @@ from psoup.store import (
     Register,
     RegisterMany,
     Registration,
+    Replace,
     State,
     Trigger,
     Unregister,
@@ -42,18 +43,21 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The handles in the order they were asked for; `created` counts the new ones among them."""
+    """The handles in the order they were asked for; `created` counts the new ones among them,
+    `replaced` those that were there with another query."""
 
     handles: list[bytes]
     created: int
     position: Position
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterAll:
     """Registrations of one text: all of them or none.
 
-    `streams` has the ids of the streams that the text was bound to, by name.
+    `streams` has the ids of the streams that the text was bound to, by name. With `replace` a
+    client key that has another query is given this one; without, it is refused.
     """
 
     tenant: str
@@ -62,6 +66,7 @@ class RegisterAll:
     text: str
     lease: int
     prepared: Sequence[Prepared]
+    replace: bool = False
     chain: Chain | None = None
 
     @property
@@ -70,16 +75,19 @@ class RegisterAll:
 
     def propose(self, draft: CommitDraft) -> Registered:
         self._check(draft)
-        handles, created, position = [], 0, START
+        handles, created, replaced, position = [], 0, 0, START
         for one in self.prepared:
             known = self._known(draft.state, one)
             if known is None:
                 handle, position = self._append(draft, one)
                 created += 1
+            elif self._replaces(known, one):
+                handle, position = known.handle, self._replace(draft, known.handle, one)
+                replaced += 1
             else:
                 handle, position = known.handle, max(position, known.position)
             handles.append(handle)
-        return Registered(handles, created, position)
+        return Registered(handles, created, position, replaced)
 
     def _check(self, draft: CommitDraft) -> None:
         if any(draft.state.streams[stream_id].dropped for stream_id in self.streams.values()):
@@ -91,11 +99,9 @@ class RegisterAll:
             if not one.client_key:
                 continue
             known = self._known(draft.state, one)
-            other = known is not None and (known.text, known.parameters) != (
-                self.text,
-                one.parameters,
-            )
-            if other or seen.setdefault(one.client_key, one.parameters) != one.parameters:
+            other = known is not None and not self._is_same(known, one)
+            first = seen.setdefault(one.client_key, one.parameters)
+            if (other and not self.replace) or first != one.parameters:
                 raise key_taken(one.client_key)
 
     def _known(self, state: State, one: Prepared) -> Registration | None:
@@ -103,12 +109,22 @@ class RegisterAll:
         handle = state.registrations.find(*key) if one.client_key else None
         return None if handle is None else state.registrations[handle]
 
+    def _is_same(self, known: Registration, one: Prepared) -> bool:
+        return (known.text, known.parameters) == (self.text, one.parameters)
+
+    def _replaces(self, known: Registration, one: Prepared) -> bool:
+        """Tells whether a registration gets the query: it has another text, or its text was bound
+        to a stream that was made anew since."""
+        streams = [self.streams[leg.stream] for leg in one.query.legs]
+        bound = [leg.stream_id for leg in known.legs] == streams
+        return self.replace and not (bound and self._is_same(known, one))
+
     def _append(self, draft: CommitDraft, one: Prepared) -> tuple[bytes, Position]:
         ids = _PredicateIds(draft.state)
         event = Register(
             handle=os.urandom(HANDLE_BYTES),
             client_key=one.client_key,
-            legs=tuple(self._leg(leg, ids) for leg in one.query.legs),
+            legs=self._legs(one.query, ids),
             text=self.text,
             parameters=one.parameters,
             query=query_form(one.query),
@@ -116,6 +132,21 @@ class RegisterAll:
             trigger=self._trigger(one.query, ids),
         )
         return event.handle, draft.append(self.tenant, self.owner, event)
+
+    def _replace(self, draft: CommitDraft, handle: bytes, one: Prepared) -> Position:
+        ids = _PredicateIds(draft.state)
+        event = Replace(
+            handle=handle,
+            legs=self._legs(one.query, ids),
+            text=self.text,
+            parameters=one.parameters,
+            query=query_form(one.query),
+            trigger=self._trigger(one.query, ids),
+        )
+        return draft.append(self.tenant, self.owner, event)
+
+    def _legs(self, query: Query, ids: _PredicateIds) -> tuple[LegPredicate, ...]:
+        return tuple(self._leg(leg, ids) for leg in query.legs)
 
     def _leg(self, leg: Leg, ids: _PredicateIds) -> LegPredicate:
         stream_id, key = self.streams[leg.stream], leg.predicate_key
@@ -187,7 +218,10 @@ class ManyRows:
 
 @dataclass(frozen=True, slots=True)
 class RegisterRows:
-    """Registrations that share a text and, but for WHERE, its bound form: all of them or none."""
+    """Registrations that share a text and, but for WHERE, its bound form: all of them or none.
+
+    With `replace` a client key that has another query is given this one; without, it is refused.
+    """
 
     tenant: str
     owner: str
@@ -196,6 +230,7 @@ class RegisterRows:
     lease: int
     form: str
     rows: ManyRows
+    replace: bool = False
     chain: Chain | None = None
 
     @property
@@ -205,29 +240,56 @@ class RegisterRows:
     def propose(self, draft: CommitDraft) -> Registered:
         if draft.state.streams[self.stream_id].dropped:
             raise Stale
-        known, position = self._known(draft.state)
-        new = self.rows.first == np.arange(len(self.rows.first))
+        known = self._known(draft.state)
+        others = [place for place, old in known.items() if not self._has_query(old, place)]
+        first = self.rows.first == np.arange(len(self.rows.first))
+        others = [place for place in others if first[place]]
+        if len(others) >= draft.room:
+            raise BadRequest(f"{len(others)} registrations can't be replaced in one commit")
+        position = max((old.position for old in known.values()), default=START)
+        new = first.copy()
         new[list(known)] = False
         if new.any():
             position = max(position, self._append(draft, self.rows.table.filter(pa.array(new))))
-        handles = self.rows.handles
-        found = [known.get(place) or handles[place] for place in self.rows.first.tolist()]
-        return Registered(found, int(new.sum()), position)
+        for place in others:
+            position = self._replace(draft, known[place].handle, place)
+        handles = [
+            known[place].handle if place in known else self.rows.handles[place]
+            for place in self.rows.first.tolist()
+        ]
+        return Registered(handles, int(new.sum()), position, len(others))
 
-    def _known(self, state: State) -> tuple[dict[int, bytes], Position]:
-        """The handles of client keys that are registered already, by the place of their row.
+    def _known(self, state: State) -> dict[int, Registration]:
+        """The registrations that client keys have already, by the place of their row.
 
-        Raises KeyTaken where such a registration has another text or other parameters.
+        Raises KeyTaken where one has another text or other parameters, and is not to be replaced.
         """
         rows = self.rows
         found = state.registrations.find_all(self.tenant, self.owner, rows.wanted)
-        known, position = {}, START
+        known = {}
         for number, handle in found.items():
             place, old = rows.keyed[number], state.registrations[handle]
-            if (old.text, old.parameters) != (self.text, rows.parameters[place]):
+            if not self.replace and (old.text, old.parameters) != (
+                self.text,
+                rows.parameters[place],
+            ):
                 raise key_taken(rows.client_keys[place])
-            known[place], position = handle, max(position, old.position)
-        return known, position
+            known[place] = old
+        return known
+
+    def _has_query(self, old: Registration, place: int) -> bool:
+        """Tells whether a registration need not be replaced by the row at a place."""
+        said = old.text, old.parameters, old.stream_id
+        return not self.replace or said == (self.text, self.rows.parameters[place], self.stream_id)
+
+    def _replace(self, draft: CommitDraft, handle: bytes, place: int) -> Position:
+        key = self.rows.table.column("key")[place].as_py()
+        leg = LegPredicate(
+            self.stream_id, _PredicateIds(draft.state).id_of(self.stream_id, key), key
+        )
+        parameters = self.rows.parameters[place]
+        event = Replace(handle, (leg,), self.text, parameters, self.form)
+        return draft.append(self.tenant, self.owner, event)
 
     def _append(self, draft: CommitDraft, new: pa.Table) -> Position:
         ids = self._predicates(draft.state, new.column("key").combine_chunks())
@@ -267,5 +329,5 @@ def key_taken(client_key: str) -> KeyTaken:
         f"the client key {client_key!r} belongs to another query",
         field="client_key",
         got=client_key[:100],
-        hint="unregister that query first, or use another key",
+        hint="replace that query (`replace`), or use another key",
     )

@@ -54,6 +54,11 @@ def test_an_answer_is_found_by_handle_and_by_key(run: Run) -> None:
     assert "1 rows at 2026-01-05 09:09:00" in shown.stderr
     assert run("register", "--key", "dear", made_sql()).stdout.strip() == handle
     assert handle in run("list").stdout
+    other = "SELECT symbol FROM trades WHERE price > 1000"
+    assert "another query" in run("register", "--key", "dear", other, code=1).stderr
+    replaced = run("register", "--key", "dear", "--replace", other)
+    assert replaced.stdout.strip() == handle and "replaced" in replaced.stderr
+    assert "--key" in run("register", "--replace", other, code=2).stderr
     run("unregister", "dear")
     assert "no registration with key 'dear'" in run("invoke", "dear", code=1).stderr
     assert "unknown handle" in run("invoke", handle, code=1).stderr
@@ -89,6 +94,9 @@ def test_many_registrations_from_a_file(run: Run, tmp_path: Path) -> None:
     sql = "SELECT size FROM trades WHERE symbol = :s"
     assert len(run("register-many", sql, str(table)).stdout.split()) == 2
     assert "0 new, 2 known" in run("register-many", sql, str(table)).stderr
+    wider = sql.replace("symbol = ", "symbol >= ")
+    shown = run("register-many", "--replace", wider, str(table)).stderr
+    assert "new, " in shown and "replaced, 0 known" in shown
     assert json.loads(run("invoke", "b", "--format", "json").stdout)["rows"] == [{"size": 1}]
 
 

@@ -67,6 +67,7 @@ row = st.tuples(
 class Standing:
     handle: bytes
     query: Query
+    key: str
 
 
 class Soup(RuleBasedStateMachine):
@@ -84,6 +85,7 @@ class Soup(RuleBasedStateMachine):
         self._run(self.cores[0].appender.submit(Define("main", "main", self.schema)))
         self.rows: list[dict[str, Any]] = []
         self.clock = 0
+        self.keys = 0
 
     def teardown(self) -> None:
         if hasattr(self, "loop"):
@@ -117,8 +119,30 @@ class Soup(RuleBasedStateMachine):
     )
     def register(self, server: int, select: str, where: str, window: str) -> Standing:
         text = f"{select.format(where)} {window}"
-        registered, *_ = self._run(register(self.cores[server], pb.RegisterRequest(sql=text)))
-        return Standing(registered.handles[0], bind_query(text, lambda _: self.schema))
+        self.keys += 1
+        return self._registered(server, text, f"k{self.keys}", replace=False)
+
+    @rule(
+        target=standing,
+        server=st.integers(0, 1),
+        before=consumes(standing),
+        select=st.sampled_from(SELECTS),
+        where=st.sampled_from(CONDITIONS),
+        window=st.sampled_from(WINDOWS),
+    )
+    def replace(
+        self, server: int, before: Standing, select: str, where: str, window: str
+    ) -> Standing:
+        text = f"{select.format(where)} {window}"
+        after = self._registered(server, text, before.key, replace=True)
+        assert after.handle == before.handle
+        return after
+
+    def _registered(self, server: int, text: str, key: str, replace: bool) -> Standing:
+        request = pb.RegisterRequest(sql=text, client_key=key, replace=replace)
+        registered, *_ = self._run(register(self.cores[server], request))
+        query = bind_query(text, lambda _: self.schema)
+        return Standing(registered.handles[0], query, key)
 
     @rule(server=st.integers(0, 1), gone=consumes(standing))
     def unregister(self, server: int, gone: Standing) -> None:

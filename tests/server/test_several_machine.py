@@ -28,6 +28,7 @@ from tests.support.server.sync_world import START, machine_settings
 class SeveralStanding:
     handle: bytes
     asked: SeveralAsked
+    key: str
 
 
 class SeveralSoup(SeveralWorld):
@@ -35,16 +36,30 @@ class SeveralSoup(SeveralWorld):
 
     @rule(target=standing, server=st.integers(0, 1), seed=SEEDS)
     def register(self, server: int, seed: int) -> MultipleResults[SeveralStanding]:
-        standing = []
+        made = []
         for asked in self.write(seed):
-            call = register(self.cores[server], pb.RegisterRequest(sql=asked.text))
-            if isinstance(asked, Mixed):
-                with pytest.raises(QueryError):
-                    self.run(call)
-                continue
-            registered, *_ = self.run(call)
-            standing.append(SeveralStanding(registered.handles[0], asked))
-        return multiple(*standing)
+            self.keys = getattr(self, "keys", 0) + 1
+            made.append(self._registered(server, asked, f"k{self.keys}", replace=False))
+        return multiple(*[one for one in made if one is not None])
+
+    @rule(target=standing, server=st.integers(0, 1), before=consumes(standing), seed=SEEDS)
+    def replace(self, server: int, before: SeveralStanding, seed: int) -> SeveralStanding:
+        made = self._registered(server, self.write(seed)[0], before.key, replace=True)
+        assert made is None or made.handle == before.handle
+        return made or before
+
+    def _registered(
+        self, server: int, asked: SeveralAsked | Mixed, key: str, replace: bool
+    ) -> SeveralStanding | None:
+        """The registration; None where the store must refuse the text."""
+        request = pb.RegisterRequest(sql=asked.text, client_key=key, replace=replace)
+        call = register(self.cores[server], request)
+        if isinstance(asked, Mixed):
+            with pytest.raises(QueryError):
+                self.run(call)
+            return None
+        registered, *_ = self.run(call)
+        return SeveralStanding(registered.handles[0], asked, key)
 
     @rule(server=st.integers(0, 1), gone=consumes(standing))
     def unregister(self, server: int, gone: SeveralStanding) -> None:

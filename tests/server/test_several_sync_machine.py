@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, multiple, rule
 
 from datastem.instants import SECOND
-from psoup.server.calls.register import register
-from psoup.v1 import psoup_pb2 as pb
 from tests.server.test_sync_machine import Recharge, Standing
 from tests.support.server.several_world import SEEDS, SeveralAsked, SeveralWorld
 from tests.support.server.sync_world import Asked, Seen, machine_settings
@@ -28,14 +26,20 @@ class _AskedSeveral(Asked):
 class SeveralRecharge(Recharge, SeveralWorld):
     @rule(target=Recharge.standing, server=st.integers(0, 1), seed=SEEDS)
     def register(self, server: int, seed: int) -> MultipleResults[Standing]:
-        asked = [one for one in self.write(seed) if isinstance(one, SeveralAsked)]
-        return multiple(*[self._registered(server, one) for one in asked])
+        return multiple(*[self.standing_for(server, one) for one in self._asked(seed)])
 
-    def _registered(self, server: int, one: SeveralAsked) -> Standing:
-        request = pb.RegisterRequest(sql=one.text)
-        registered, *_ = self.run(register(self.cores[server], request))
-        asked = _AskedSeveral(one.text, one.query, self.tables["kept"], "", False, written=one)
-        return Standing(registered.handles[0], asked)
+    @rule(server=st.integers(0, 1), one=Recharge.standing, seed=SEEDS)
+    def replace(self, server: int, one: Standing, seed: int) -> None:
+        for asked in self._asked(seed)[:1]:
+            self.replaced(server, one, asked)
+
+    def _asked(self, seed: int) -> list[_AskedSeveral]:
+        """Queries over several streams that the store accepts."""
+        return [
+            _AskedSeveral(one.text, one.query, self.tables["kept"], "", False, written=one)
+            for one in self.write(seed)
+            if isinstance(one, SeveralAsked)
+        ]
 
     @rule(
         server=st.integers(0, 1),

@@ -21,6 +21,7 @@ from tests.support.server.sync_world import Asked, Question, World, machine_sett
 class Standing:
     handle: bytes
     asked: Asked
+    key: str
     copy: Copy = field(default_factory=Copy)
 
 
@@ -62,9 +63,31 @@ class Recharge(World):
 
     @rule(target=standing, question=questions)
     def register(self, question: Question) -> Standing:
-        asked = self.ask(question)
-        registered, *_ = self.run(register(self.cores[0], pb.RegisterRequest(sql=asked.text)))
-        return Standing(registered.handles[0], asked)
+        return self.standing_for(0, self.ask(question))
+
+    @rule(server=st.integers(0, 1), one=standing, question=questions)
+    def replace(self, server: int, one: Standing, question: Question) -> None:
+        self.replaced(server, one, self.ask(question))
+
+    def standing_for(self, server: int, asked: Asked) -> Standing:
+        self.keys = getattr(self, "keys", 0) + 1
+        request = pb.RegisterRequest(sql=asked.text, client_key=f"k{self.keys}")
+        registered, *_ = self.run(register(self.cores[server], request))
+        return Standing(registered.handles[0], asked, request.client_key)
+
+    def replaced(self, server: int, one: Standing, asked: Asked) -> None:
+        """What the client has is of no use any more, be it a copy or what was staged of one."""
+        core = self.cores[server]
+        request = pb.RegisterRequest(sql=asked.text, client_key=one.key, replace=True)
+        registered, *_ = self.run(register(core, request))
+        assert registered.handles == [one.handle]
+        one.asked = asked
+        if not registered.replaced or not (one.copy.resume or one.copy.token):
+            return
+        self.run(core.follower.catch_up())
+        first, *_ = self._parts(core, pb.SyncRequest(items=[self._item(one)]), 1)
+        assert first.begin.reason == pb.SYNC_REASON_REPLACED and not first.begin.continued
+        assert first.begin.mode == pb.SYNC_MODE_WHOLE
 
     @rule(
         server=st.integers(0, 1),
@@ -166,7 +189,7 @@ class Recharge(World):
         """A refresh point is found out when a target is chosen, and then kept."""
         held = part.HasField("resume") and one.copy.staged is None
         begun = part.HasField("begin") and not part.begin.continued and not one.copy.resume
-        gone = part.begin.reason == pb.SYNC_REASON_TARGET_GONE
+        gone = part.begin.reason in (pb.SYNC_REASON_TARGET_GONE, pb.SYNC_REASON_REPLACED)
         if held or begun or gone:
             one.asked.clock = self.clock
 

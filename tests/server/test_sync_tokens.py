@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import stat
 import struct
 from dataclasses import replace
@@ -38,10 +39,10 @@ from tests.oracle.copy import Copy
 from tests.support.server.process import rows_of
 
 TOKENS = Tokens(b"store 01", bytes(KEY_BYTES))
-SUBJECT = CopySubject(b"h" * 16, "window")
+SUBJECT = CopySubject(b"h" * 16, Position(7, 1), "window")
 INSTANTS = st.one_of(st.none(), st.integers(-(2**62), 2**62))
 HIGHS = st.integers(0, 2**62)
-POSITIONS = st.builds(Position.unpack, st.integers(0, 2**50))
+POSITIONS = st.builds(Position.unpack, st.integers(SUBJECT.text.packed, 2**50))
 DIGESTS = st.one_of(st.just(bytes(16)), st.binary(min_size=16, max_size=16))
 ONE_LEG = st.tuples(st.builds(LegMark, HIGHS))
 LEGS = st.lists(st.builds(LegMark, HIGHS, INSTANTS, HIGHS), min_size=2, max_size=8).map(tuple)
@@ -70,14 +71,14 @@ CLAIMS = st.one_of(
 
 @given(CLAIMS)
 def test_there_and_back(claim: Claim) -> None:
-    assert TOKENS.read(TOKENS.write(SUBJECT, claim)).about(SUBJECT) == claim
+    assert TOKENS.read(TOKENS.write(SUBJECT, claim)).claim == claim
 
 
-def test_tokens_of_one_stream_stay_as_they_were() -> None:
-    """Tokens that were given out go on working, whatever version of the server reads them."""
+def test_tokens_that_were_given_out_go_on_working() -> None:
+    """Those of the version before name no text: it is the one of the answer's position."""
     mark = Mark(Position.unpack(77), (LegMark(5),), 6, None)
     other = replace(mark, legs=(LegMark(8),), horizon=9, digest=b"d" * 16)
-    subject = b"".join(SUBJECT.marks)
+    subject = b"".join(SUBJECT.marks(1))
     plain = struct.pack(">qqqq", 77, 5, 6, 2**63 - 1)
     pair = plain + bytes(16) + struct.pack(">qqqq", 77, 8, 6, 9) + b"d" * 16
     cases = [
@@ -85,9 +86,12 @@ def test_tokens_of_one_stream_stay_as_they_were() -> None:
         (Claim(mark, other, Cursor(4)), b"\1\7store 01" + subject + pair + struct.pack(">q", 4)),
     ]
     for claim, content in cases:
-        token = TOKENS.write(SUBJECT, claim)
-        assert token[:-16] == content
-        assert TOKENS.read(token).about(SUBJECT) == claim
+        token = content + hmac.digest(bytes(KEY_BYTES), content, "sha256")[:16]
+        assert TOKENS.read(token).about(replace(SUBJECT, text=Position.unpack(77))) == claim
+        with pytest.raises(Unusable, match="REPLACED"):
+            TOKENS.read(token).about(replace(SUBJECT, text=Position.unpack(78)))
+        today = b"\2" + content[1:10] + b"".join(SUBJECT.marks(2)) + content[26:]
+        assert TOKENS.write(SUBJECT, claim)[:-16] == today
 
 
 @given(CLAIMS, st.data())
@@ -106,12 +110,14 @@ def test_nothing_else_is_a_token(content: bytes) -> None:
 
 
 def test_of_another_store_or_key_or_copy() -> None:
-    token = TOKENS.write(SUBJECT, Claim())
+    token = TOKENS.write(SUBJECT, Claim(Mark(Position(9, 0), (LegMark(5),), 6, None)))
     cases = [
         (Tokens(b"store 02", bytes(KEY_BYTES)), SUBJECT, "FOREIGN_TOKEN"),
         (Tokens(b"store 01", b"k" * KEY_BYTES), SUBJECT, "UNREADABLE_TOKEN"),
         (TOKENS, replace(SUBJECT, handle=b"i" * 16), "OTHER_REGISTRATION"),
         (TOKENS, replace(SUBJECT, shape="other"), "OTHER_WINDOW"),
+        (TOKENS, replace(SUBJECT, text=Position(9, 1)), "REPLACED"),
+        (TOKENS, replace(SUBJECT, text=Position(9, 1), shape="other"), "REPLACED"),
     ]
     for tokens, subject, reason in cases:
         with pytest.raises(Unusable, match=reason):
@@ -167,7 +173,8 @@ def _spoiled(core: Core, handle: bytes, token: bytes, copy: bool) -> bytes:
     other = replace(mark, digest=bytes(15) + b"x")
     claim = replace(claim, copy=other) if copy else replace(claim, target=other)
     shape = '[{"kind":"time","begin":null,"end":null,"slide":null},false]'
-    return core.tokens.write(CopySubject(handle, shape), claim)
+    text = core.follower.state.registrations[handle].position
+    return core.tokens.write(CopySubject(handle, text, shape), claim)
 
 
 async def test_an_answer_that_can_t_be_told_is_replaced(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from psoup.store import (
     Position,
     Register,
     RegisterMany,
+    Replace,
     State,
     Store,
     StreamCreated,
@@ -66,6 +67,12 @@ def many(*rows: tuple[int, int, str, str], stream_id: int = 1) -> RegisterMany:
     return RegisterMany(stream_id, "SELECT", "{}", 60, pa.table(columns, schema=MANY))
 
 
+def swap(number: int, *legs: tuple[int, int, str], trigger: Trigger | None = None) -> Replace:
+    """Stream id, predicate id and key of each leg."""
+    parts = tuple(LegPredicate(*leg) for leg in legs)
+    return Replace(number.to_bytes(16), parts, "SELECT 2", '{"x": 1}', "{2}", trigger)
+
+
 def entries(events: list[Event], version: int = 1) -> list[Entry]:
     return [
         Entry(Position(version, n), 100 + n, "main", "main", event)
@@ -94,6 +101,8 @@ EVENTS: list[Event] = [
     replace(register(22, 1, 1, "a", ""), trigger=Trigger(1, 7, "f")),
     Unregister((20).to_bytes(16)),
     Unregister((21).to_bytes(16)),
+    swap(2, (1, 8, "g"), (1, 5, "d")),
+    swap(14, (1, 5, "d"), trigger=Trigger(1, 8, "g")),
 ]
 
 
@@ -120,15 +129,16 @@ def test_fold() -> None:
     assert state.streams[1].registrations == 6
     assert state.find_stream("main", "gone") is None
     assert state.streams[2].dropped
-    assert list(state.registrations) == [n.to_bytes(16) for n in (2, 10, 13, 14, 15, 22)]
+    assert list(state.registrations) == [n.to_bytes(16) for n in (10, 13, 15, 22, 2, 14)]
     assert state.registrations.find("main", "main", "k1") == (14).to_bytes(16)
     assert state.registrations.find("main", "main", "k2") is None
     assert state.registrations.find("main", "main", "mine") is None
     shared = {one.id: one.registrations for one in state.predicates.values()}
-    assert shared == {1: 3, 3: 2, 5: 1, 7: 1}
+    assert shared == {1: 2, 3: 2, 5: 2, 7: 1, 8: 2}
+    assert state.registrations[(14).to_bytes(16)].position == Position(1, len(EVENTS) - 1)
     assert state.predicates.find(1, "d") == 5
     assert state.publishers["main", "p"].sequence == 2
-    assert (state.next_stream_id, state.next_predicate_id) == (3, 8)
+    assert (state.next_stream_id, state.next_predicate_id) == (3, 9)
 
 
 def test_many_at_once_are_the_same_as_one_by_one() -> None:
@@ -158,7 +168,7 @@ def test_a_draft_changes_only_itself(cut: int) -> None:
         assert dict(getattr(draft, name)) == getattr(whole, name)
 
 
-@pytest.mark.parametrize("cuts", [[20], [3, 11, 17, 20], [12, 14, 20], list(range(1, 21))])
+@pytest.mark.parametrize("cuts", [[22], [3, 11, 17, 21, 22], [12, 14, 22], list(range(1, 23))])
 def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     state = State()
     versions: dict[str, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -88,8 +89,22 @@ ASKED = st.builds(
     st.lists(PARTS, min_size=1, max_size=4).map(tuple),
     st.one_of(st.none(), PARTS),
 )
+
+
+class Replaced(NamedTuple):
+    """Some registration gets another query."""
+
+    chosen: int
+    asked: Asked
+
+
+Step = Asked | Replaced | tuple[str, int]
 STEPS = st.lists(
-    st.one_of(ASKED, st.tuples(st.sampled_from(["unregister", "expire", "renew"]), st.integers(0))),
+    st.one_of(
+        ASKED,
+        st.builds(Replaced, st.integers(0), ASKED),
+        st.tuples(st.sampled_from(["unregister", "expire", "renew"]), st.integers(0)),
+    ),
     max_size=15,
 )
 
@@ -97,6 +112,11 @@ STEPS = st.lists(
 def register_all(*asked: Asked) -> RegisterAll:
     ready = [Prepared("", "{}", one.query) for one in asked]
     return RegisterAll("main", "main", IDS, "a text", 60, ready)
+
+
+def under_key(key: str, text: str, asked: Asked) -> RegisterAll:
+    ready = [Prepared(key, "{}", asked.query)]
+    return RegisterAll("main", "main", IDS, text, 60, ready, replace=True)
 
 
 class World:
@@ -130,12 +150,15 @@ class World:
             assert dict(getattr(draft.state, name)) == dict(getattr(self.state, name))
         assert draft.state.next_predicate_id == self.state.next_predicate_id
 
-    def take(self, step: Asked | tuple[str, int]) -> None:
+    def take(self, step: Step) -> None:
         if isinstance(step, Asked):
             draft = self.draft()
-            (handle,) = register_all(step).propose(draft).handles
+            made = under_key(f"key {self.version}", "a text", step).propose(draft)
             self.apply(draft)
+            (handle,) = made.handles
             self.live[handle] = step
+        elif isinstance(step, Replaced):
+            self.replace(step)
         elif self.live:
             name, chosen = step
             handle = sorted(self.live)[chosen % len(self.live)]
@@ -144,6 +167,21 @@ class World:
             else:
                 self.commit(Unregister(handle) if name == "unregister" else Expire(handle))
                 del self.live[handle]
+
+    def replace(self, step: Replaced) -> None:
+        if not self.live:
+            return
+        handle = sorted(self.live)[step.chosen % len(self.live)]
+        before, draft = self.state.registrations[handle], self.draft()
+        text = f"text {self.version}"
+        made = under_key(before.client_key, text, step.asked).propose(draft)
+        self.apply(draft)
+        after, at = self.state.registrations[handle], Position(self.version, 0)
+        assert (made.handles, made.created, made.replaced) == ([handle], 0, 1)
+        assert (after.position, after.since) == (at, self.version) and made.position == at
+        kept = ("handle", "client_key", "lease", "stamp")
+        assert all(getattr(before, name) == getattr(after, name) for name in kept)
+        self.live[handle] = step.asked
 
     def check(self, state: State) -> None:
         shared = Counter(key for asked in self.live.values() for key in asked.keys)
@@ -171,7 +209,7 @@ def schema(name: str) -> StreamSchema:
 
 
 @given(STEPS)
-def test_the_fold_counts_every_leg(steps: list[Asked | tuple[str, int]]) -> None:
+def test_the_fold_counts_every_leg(steps: list[Step]) -> None:
     world = World()
     for step in steps:
         world.take(step)
@@ -204,6 +242,37 @@ def test_new_predicates_get_their_ids_in_the_order_of_the_legs() -> None:
     assert world.state.next_predicate_id == 5
     counts = {one.id: one.registrations for one in world.state.predicates.values()}
     assert counts == {1: 2, 2: 2, 3: 1, 4: 1}
+
+
+def test_a_predicate_that_both_queries_have_keeps_its_id() -> None:
+    world = World()
+    world.take(Asked((Part("one", 0), Part("two", 0)), None))
+    world.take(Replaced(0, Asked((Part("three", 0), Part("one", 0)), Part("two", 1))))
+    (found,) = world.state.registrations.values()
+    assert [leg.predicate_id for leg in found.legs] == [3, 1] and found.trigger_id == 4
+    assert sorted(world.state.predicates) == [1, 3, 4]
+
+
+def test_the_query_that_is_there_replaces_nothing() -> None:
+    world = World()
+    asked = Asked((Part("one", 0),), None)
+    world.take(asked)
+    draft = world.draft()
+    made = under_key("key 1", "a text", asked).propose(draft)
+    assert (made.created, made.replaced, made.position) == (0, 0, Position(2, 0)) and draft.empty
+
+
+def test_a_stream_that_was_made_anew_is_bound_again() -> None:
+    world = World()
+    asked = Asked((Part("one", 0),), None)
+    world.take(asked)
+    world.commit(StreamEnded(1))
+    world.commit(StreamCreated(4, schema("one")))
+    draft = world.draft()
+    again = dataclasses.replace(under_key("key 1", "a text", asked), streams=IDS | {"one": 4})
+    assert again.propose(draft).replaced == 1
+    (found,) = draft.state.registrations.values()
+    assert found.stream_id == 4
 
 
 @pytest.mark.parametrize("dropped", NAMES)

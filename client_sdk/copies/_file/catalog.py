@@ -222,9 +222,17 @@ def _declare_again(connection: sqlite3.Connection, record: Record, wanted: Decla
     before = record.declaration
     if not before.asks_the_same(wanted):
         delete(connection, [record.copy_id])
-        insert(connection, wanted)
+        insert(connection, _succeeding(before, wanted))
     elif (before.priority, before.lease) != (wanted.priority, wanted.lease):
         amend(connection, record.copy_id, priority=wanted.priority, lease=wanted.lease)
+
+
+def _succeeding(before: Declaration, wanted: Declaration) -> Declaration:
+    """The declaration of another text in a copy's place: its query replaces the one before, so that
+    no registration is left that nobody asks for. A lease can't be changed, nor what was registered
+    by others."""
+    own = before.sql and wanted.sql and before.lease == wanted.lease
+    return replace(wanted, key=before.key) if own else wanted
 
 
 def forget(connection: sqlite3.Connection, name: str) -> None:

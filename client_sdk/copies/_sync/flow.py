@@ -76,7 +76,11 @@ def open_items(file: CopyFile, options: SyncOptions, clock: Clock) -> list[Item]
 
 
 def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
-    """Gives the item a handle. Where the store refuses that, the item has its error."""
+    """Gives the item a handle. Where the store refuses that, the item has its error.
+
+    The key is the copy's own: where it has another query, that was kept under the copy's name
+    before, and makes room for this one.
+    """
     declaration = item.declaration
     if item.is_gone:
         declaration = replace(declaration, key=new_key(declaration.name))
@@ -89,7 +93,7 @@ def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
     item.registered = True
     try:
         registered = yield from _flows.register(
-            session, declaration.sql, declaration.key, parameters, lease
+            session, declaration.sql, declaration.key, parameters, lease, replace=True
         )
     except (ConnectionFailed, Timeout):
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
@@ -23,6 +23,7 @@ from client_sdk.copies._sync.transfer import (
     arrow_rows,
     drop_stage,
     finish,
+    forget_answer,
     ids_of,
     reason_name,
     stage,
@@ -58,6 +59,7 @@ class Item:
     at.
 
     `verified` says that every row was read in this round; `repair` is what that has found.
+    `replaced` says that the registration has got another query since.
     """
 
     file: CopyFile
@@ -75,6 +77,7 @@ class Item:
     attempts: int = 0
     whole: bool = False
     reason: str = ""
+    replaced: bool = False
     rows: int = 0
     removed: int = 0
     repaired: int = 0
@@ -202,7 +205,7 @@ class Item:
     def _take(self, part: pb.SyncPart) -> Step:
         match part.WhichOneof("part"):
             case "begin":
-                self._begin(part.begin)
+                return self._begin(part.begin)
             case "removed":
                 self.inbox.removed += ids_of(part.removed)
             case "rows":
@@ -220,12 +223,30 @@ class Item:
                 return Step.REFUSED
         return Step.HELD
 
-    def _begin(self, begin: pb.SyncBegin) -> None:
+    def _begin(self, begin: pb.SyncBegin) -> Step:
+        if begin.reason == pb.SYNC_REASON_REPLACED:
+            self.replaced = True
+            self._forget_query()
+            if self.declaration.base_rows:
+                return Step.WRONG
         self.inbox = Inbox(begin)
         if begin.columns:
             self.columns = Shape.from_wire(begin).columns
         if begin.mode == pb.SYNC_MODE_WHOLE:
-            self.whole, self.reason = True, reason_name(begin.reason) or self.reason
+            reason = "REPLACED" if self.replaced else reason_name(begin.reason)
+            self.whole, self.reason = True, reason or self.reason
+        return Step.HELD
+
+    def _forget_query(self) -> None:
+        """Forgets what was learnt of a query that another one has replaced: its stream, and of base
+        rows how the answer is computed, so that those that are here are of no use any more."""
+        with self.file.writing() as connection:
+            record = catalog.by_id(connection, self.declaration.copy_id)
+            if record is not None:
+                catalog.amend(connection, record.copy_id, stream="")
+                if record.declaration.base_rows:
+                    forget_answer(connection, record)
+        self.declaration = replace(self.declaration, stream="")
 
     def _count(self) -> None:
         self.rows += len(self.inbox.rows)
@@ -249,7 +270,7 @@ class Item:
     def next_round(self) -> None:
         """Begins another round: counts from here."""
         self.ended, self.registered, self.verified, self.attempts = False, False, False, 0
-        self.whole, self.reason = False, ""
+        self.whole, self.reason, self.replaced = False, "", False
         self.rows = self.removed = self.repaired = 0
 
     def _ask_otherwise(self, mismatch: Mismatch) -> None:

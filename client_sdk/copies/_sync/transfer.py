@@ -110,6 +110,12 @@ def drop_stage(connection: sqlite3.Connection, record: Record) -> None:
     _put_versions(connection, record, record.version, record.following)
 
 
+def forget_answer(connection: sqlite3.Connection, record: Record) -> None:
+    """Makes a copy one that has never been synced."""
+    _put_versions(connection, record, None, None)
+    connection.execute("DELETE FROM _psoup_computed WHERE copy_id = ?", (record.copy_id,))
+
+
 def _put_versions(
     connection: sqlite3.Connection, record: Record, seen: Version | None, following: Version | None
 ) -> None:

@@ -44,6 +44,7 @@ class WholeReason(Enum):
     RETENTION = auto()
     SMALLER = auto()
     TARGET_GONE = auto()
+    REPLACED = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -14,10 +15,10 @@ import pyarrow as pa
 from datastem.arrays import UInt16s
 from psoup.answers import Plan, Question
 from psoup.answers.plan import LegPlan
-from psoup.answers.planning import find_source
-from psoup.answers.question import RegisteredQuery
+from psoup.answers.planning import TextReplaced, find_source
+from psoup.answers.question import RegisteredQuery, texts_of
 from psoup.server.calls.explain_run import Stages, make_run
-from psoup.server.calls.invoke import read_registration
+from psoup.server.calls.invoke import reading
 from psoup.server.core import Core
 from psoup.server.settings import default_name
 from psoup.server.wire.values import pattern_number
@@ -43,7 +44,9 @@ _READ_UNITS, _CHARACTER_UNITS = 50_000, 200
 async def explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
     """Raises what Invoke raises. Runs one invoke, within the same limits."""
     await core.follower.catch_up()
-    return await core.follower.read(lambda: _explain(core, request))
+    while True:
+        with contextlib.suppress(TextReplaced):
+            return await core.follower.read(lambda: _explain(core, request))
 
 
 async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
@@ -51,8 +54,9 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
     tenant = default_name(request.tenant, "tenant", core.settings)
     registered = RegisteredQuery(tenant, request.handle)
     with stages.time("plan"):
-        query = await read_registration(core, registered, request.window)
-        question, view = Question(registered, query), core.follower.view
+        texts = texts_of(core.follower.state, registered, request.window, False)
+        question = Question(texts.source, await reading(core, texts))
+        view = core.follower.view
         source = find_source(view, question, core.maker.unregistered)
         plan = core.maker.plan(view, question)
     legs = [

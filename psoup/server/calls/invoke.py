@@ -10,8 +10,10 @@ from typing import Any, TypeAlias
 
 from psoup.answers import Answer, AnswerMaker, Plan, Question
 from psoup.answers.matching import Uncovered, Work
+from psoup.answers.planning import TextReplaced
 from psoup.answers.question import (
     RegisteredQuery,
+    StoredTexts,
     known_reading,
     read_texts,
     text_source,
@@ -83,9 +85,9 @@ async def invoke(
             await core.follower.catch_up()
         core.leases.contact(request.handle)
         tenant = default_name(request.tenant, "tenant", core.settings)
-        source = RegisteredQuery(tenant, request.handle)
-        query = await read_registration(core, source, request.window, request.unrefreshed)
-        return Question(source, query, **_terms(request))
+        asked = RegisteredQuery(tenant, request.handle)
+        texts = texts_of(core.follower.state, asked, request.window, request.unrefreshed)
+        return Question(texts.source, await reading(core, texts), **_terms(request))
 
     async for message in _stream(core, request, find, seconds):
         yield message
@@ -106,12 +108,9 @@ async def ask(core: Core, request: pb.AskRequest, seconds: float | None) -> Asyn
         yield message
 
 
-async def read_registration(
-    core: Core, source: RegisteredQuery, window: str, unrefreshed: bool = False
-) -> Query:
+async def reading(core: Core, texts: StoredTexts) -> Query:
     """A registration's query, with the window that is brought, if any; texts that were not read
-    before are read in a thread. Raises UnknownHandle; QueryError for a window that is none."""
-    texts = texts_of(core.follower.state, source, window, unrefreshed)
+    before are read in a thread. Raises QueryError for a window that is none."""
     known = known_reading(core.maker.memo, texts)
     return await core.in_thread(read_texts, core.maker.memo, texts) if known is None else known
 
@@ -144,7 +143,7 @@ async def _stream(
     if request.least_position:
         least = core.store.positions.decode(request.least_position)
         await reach(core.follower, least, deadline)
-    plan, found, messages = await _answer(core, request, await find(), deadline)
+    plan, found, messages = await _answer(core, request, find, deadline)
     header = _header(core, plan, found, int((time.perf_counter() - started) * 1e6))
     yield pb.InvokeResponse(header=header)
     async for message in messages.stream(core):
@@ -244,9 +243,11 @@ def _show(position: Position) -> str:
 
 
 async def _answer(
-    core: Core, request: Terms, question: Question, deadline: Deadline
+    core: Core, request: Terms, find: Find, deadline: Deadline
 ) -> tuple[Plan, Answer, _Messages]:
-    """Plans and computes; again each time the engine moves, for whoever waits for the engine."""
+    """Plans and computes; again each time the engine moves, for whoever waits for the engine, and
+    where the query was replaced meanwhile."""
+    question = await find()
     plan: Plan
 
     def attempt() -> Awaitable[tuple[Plan, Answer, _Messages]]:
@@ -259,6 +260,8 @@ async def _answer(
             return await core.follower.read(attempt)
         except Uncovered:
             await _wait_for_engine(core.follower, plan, deadline)
+        except TextReplaced:
+            question = await find()
 
 
 async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -> None:

@@ -42,12 +42,19 @@ async def register(
     now. Raises QueryError, ServerError."""
     tenant, owner, lease = _terms(core.settings, request)
     check_name(request.client_key, "client_key", core.settings)
+    if request.replace and not request.client_key:
+        raise BadRequest(
+            "only a query that has a client key can be replaced",
+            field="replace",
+            hint="name the client key it was registered with",
+        )
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
         found = TenantStreams(core.follower.state, tenant)
         query, parameters = await bind(core, found, request.sql, request.parameters)
         ready = [Prepared(request.client_key, parameters, query)]
-        proposal = RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
+        terms = tenant, owner, found.ids, request.sql, lease
+        proposal = RegisterAll(*terms, ready, request.replace)
         with contextlib.suppress(Stale):
             return await core.appender.submit(proposal), query, found
     raise _again_and_again()
@@ -69,10 +76,11 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         parameters = to_json_many(given.columns, given.count)
         if bound.form is not None:
             rows = ManyRows(given.client_keys, parameters, bound.keys)
-            return RegisterRows(tenant, owner, found.bound.id, sql, lease, bound.form, rows)
+            terms = tenant, owner, found.bound.id, sql, lease
+            return RegisterRows(*terms, bound.form, rows, request.replace)
         written = map(written_out, bound.queries)
         ready = list(map(Prepared, given.client_keys, parameters, written))
-        return RegisterAll(tenant, owner, found.ids, sql, lease, ready)
+        return RegisterAll(tenant, owner, found.ids, sql, lease, ready, request.replace)
 
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()

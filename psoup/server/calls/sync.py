@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +14,11 @@ from datastem.arrays import Int64s
 from psoup.answers import Question
 from psoup.answers.difference import Claim, CopyJob, Repair, WholeReason
 from psoup.answers.difference.job import aim, make_job
+from psoup.answers.planning import TextReplaced
 from psoup.answers.question import RegisteredQuery, StoredTexts, known_reading, read_texts, texts_of
 from psoup.errors import BadRequest
 from psoup.server.calls.invoke import Deadline, reach
-from psoup.server.calls.transfer import Budget, Transfer
+from psoup.server.calls.transfer import Budget, Transfer, copy_subject
 from psoup.server.core import Core
 from psoup.server.settings import default_name
 from psoup.server.status_codes import FAMILIES, code_of, detail_of
@@ -72,13 +74,22 @@ class SyncCall:
         await reach(core.follower, self._needed, deadline)
         if any(item.handle not in core.follower.state.registrations for item in items):
             await core.follower.catch_up()
-        jobs = self._jobs(await self._read_items())
+        jobs = await self._read_jobs()
         budget = Budget(self._request.byte_budget or _UNLIMITED)
-        for index in sorted(range(len(items)), key=lambda index: -items[index].priority):
-            async for part in self._item(index, jobs[index], budget):
-                part.item = index
-                budget.spend(part)
-                yield part
+        waiting, said = sorted(range(len(items)), key=lambda index: -items[index].priority), False
+        while waiting:
+            index = waiting[0]
+            try:
+                async for part in self._item(index, jobs[index], budget):
+                    part.item, said = index, True
+                    budget.spend(part)
+                    yield part
+            except TextReplaced:
+                if not said:
+                    jobs = await self._read_jobs()
+                    continue
+                # What was sent of it is of no use; the next call gets the other answer whole.
+            del waiting[0]
 
     @property
     def _needed(self) -> Position:
@@ -110,11 +121,24 @@ class SyncCall:
 
     # ---- what is asked for
 
+    async def _read_jobs(self) -> list[CopyJob | Exception]:
+        """The jobs of all items. They are read again where a query was replaced meanwhile."""
+        while True:
+            reads = await self._read_items()
+            with contextlib.suppress(TextReplaced):
+                return self._jobs(reads)
+
     async def _read_items(self) -> list[ItemRead | Exception]:
         """Reads the items in a thread, unless all were read before."""
         items, state = self._request.items, self._core.follower.state
         texts = [
-            _caught(texts_of, state, self._source(item), item.window, item.base_rows)
+            _caught(
+                texts_of,
+                state,
+                RegisteredQuery(self._tenant, item.handle),
+                item.window,
+                item.base_rows,
+            )
             for item in items
         ]
         found = [self._known(*one) for one in zip(items, texts, strict=True)]
@@ -143,16 +167,13 @@ class SyncCall:
     def _read(self, item: pb.SyncItem, texts: StoredTexts) -> ItemRead:
         query, base = read_texts(self._core.maker.memo, texts), item.base_rows
         question = Question(
-            self._source(item),
+            texts.source,
             query,
             unrefreshed=base,
             base_rows=base,
             ahead=True,
         )
         return ItemRead(question, _repair(item))
-
-    def _source(self, item: pb.SyncItem) -> RegisteredQuery:
-        return RegisteredQuery(self._tenant, item.handle)
 
     # ---- what to aim at
 
@@ -172,7 +193,7 @@ class SyncCall:
     def _job(self, index: int, read: ItemRead) -> CopyJob:
         item, core = self._request.items[index], self._core
         plan = core.maker.plan(core.follower.view, read.question)
-        subject = CopySubject.of(item.handle, read.question)
+        subject = copy_subject(read.question)
         claim, reason = _claim(item, self._signed[index], subject)
         return make_job(read.question, plan, claim, reason, read.repair, self._away)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias, TypeVar
 
-from psoup.answers import Plan
+from psoup.answers import Plan, Question
 from psoup.answers.difference import (
     BEGINNING,
     Claim,
@@ -19,6 +20,7 @@ from psoup.answers.difference import (
     copier_of,
 )
 from psoup.answers.difference.job import by_clock, by_rows
+from psoup.answers.question import RegisteredQuery
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
@@ -51,7 +53,8 @@ class Budget:
 
 @dataclass
 class Transfer:
-    """One item on its way. `token` is the newest the client was given.
+    """One item on its way. `token` is the newest the client was given. Once the registration has
+    another query, whatever computes raises TextReplaced.
 
     `found` is there once the difference is known. A transfer is `done` when all of it was sent,
     `interrupted` when it ended before, and `quiet` when it tells the client nothing it does not
@@ -151,7 +154,7 @@ class Transfer:
         """Tells whether there may be something new: rows, a later NOW of theirs, or time enough."""
         state, target = self.core.follower.state, self.job.target
         registration = state.registrations.get(self.item.handle)
-        if registration is None:
+        if registration is None or registration.position != self._subject.text:
             return True
         if registration.trigger_id or self.refreshed:
             return state.position != target.position or self._is_late()
@@ -164,6 +167,10 @@ class Transfer:
             if stream.schema.ordered_by is not None and stream.reached != reached:
                 return True
         return self._is_late()
+
+    @cached_property
+    def _subject(self) -> CopySubject:
+        return copy_subject(self.job.question)
 
     def _is_late(self) -> bool:
         """Tells whether time alone may have changed the answer."""
@@ -230,8 +237,7 @@ class Transfer:
         return await self.core.follower.read(attempt)
 
     def _write(self, claim: Claim) -> bytes:
-        subject = CopySubject.of(self.item.handle, self.job.question)
-        return self.core.tokens.write(subject, claim)
+        return self.core.tokens.write(self._subject, claim)
 
     async def _finish(self, plan: Plan, found: Difference) -> pb.SyncPart:
         self.done = True
@@ -253,6 +259,13 @@ class Transfer:
         if found.good_until is not None:
             end.good_until.CopyFrom(from_instant(found.good_until))
         return pb.SyncPart(end=end)
+
+
+def copy_subject(question: Question) -> CopySubject:
+    """The copy of the answer to a question about a registration whose texts were read."""
+    source = question.source
+    assert isinstance(source, RegisteredQuery) and source.text is not None
+    return CopySubject.of(source.handle, source.text, question)
 
 
 def _begin(plan: Plan, found: Difference) -> pb.SyncBegin:

@@ -38,7 +38,8 @@ from results.window import window_to_json
 KEY_NAME = "token.key"
 KEY_BYTES = 32
 
-_VERSION = 1
+# Tokens of the version before do not say which text they are of.
+_VERSION, _WITHOUT_TEXT = 2, 1
 _HEAD = struct.Struct(">BB8s8s8s")
 _MARK = struct.Struct(f">qqqq{DIGEST_BYTES}s")
 _PLAIN_MARK = struct.Struct(">qqqq")
@@ -68,20 +69,25 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CopySubject:
-    """The copy a token is about: a registration's, with a window or its base rows."""
+    """The copy a token is about: a registration's, with a window or its base rows.
+
+    `text` is the position of the event that gave the registration its text.
+    """
 
     handle: bytes
+    text: Position
     shape: str
 
     @classmethod
-    def of(cls, handle: bytes, question: Question) -> CopySubject:
+    def of(cls, handle: bytes, text: Position, question: Question) -> CopySubject:
         windows = [window_to_json(leg.window) for leg in question.query.legs]
         shape = [windows[0] if len(windows) == 1 else windows, question.base_rows]
-        return cls(handle, json.dumps(shape, separators=(",", ":")))
+        return cls(handle, text, json.dumps(shape, separators=(",", ":")))
 
-    @property
-    def marks(self) -> tuple[bytes, bytes]:
-        return _short(self.handle), _short(self.shape.encode())
+    def marks(self, version: int) -> tuple[bytes, bytes]:
+        """The subject as a token of a version names it."""
+        about = self.shape if version == _WITHOUT_TEXT else f"{self.text.packed} {self.shape}"
+        return _short(self.handle), _short(about.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +95,18 @@ class Signed:
     """A token that this store has signed, about whatever copy."""
 
     claim: Claim
+    version: int
     handle: bytes
     shape: bytes
 
     def about(self, subject: CopySubject) -> Claim:
         """The claim. Raises Unusable where the token is about another copy."""
-        handle, shape = subject.marks
+        handle, shape = subject.marks(self.version)
         if handle != self.handle:
             raise Unusable(WholeReason.OTHER_REGISTRATION)
+        # An answer of a position is of the text that its registration had there.
+        if self.claim.position is None or self.claim.position < subject.text:
+            raise Unusable(WholeReason.REPLACED)
         if shape != self.shape:
             raise Unusable(WholeReason.OTHER_WINDOW)
         return self.claim
@@ -119,7 +129,7 @@ class Tokens:
             | (_DIGESTS if digests else 0)
             | (_LEGS if legs else 0)
         )
-        content = _HEAD.pack(_VERSION, flags, self._identity, *subject.marks)
+        content = _HEAD.pack(_VERSION, flags, self._identity, *subject.marks(_VERSION))
         content += b"".join(_pack(mark, digests, legs) for mark in marks)
         if claim.target is not None:
             content += _pack_cursor(claim.cursor, legs)
@@ -134,9 +144,9 @@ class Tokens:
         version, flags, identity, handle, shape = _HEAD.unpack_from(content)
         if identity != self._identity:
             raise Unusable(WholeReason.FOREIGN_TOKEN)
-        if version != _VERSION:
+        if version not in (_VERSION, _WITHOUT_TEXT):
             raise Unusable(WholeReason.UNREADABLE_TOKEN)
-        return Signed(_TokenReader(content[_HEAD.size :], flags).claim(), handle, shape)
+        return Signed(_TokenReader(content[_HEAD.size :], flags).claim(), version, handle, shape)
 
     def _sign(self, content: bytes) -> bytes:
         return hmac.digest(self._key, content, "sha256")[:_SIGNATURE]

@@ -112,6 +112,20 @@ class RegisterMany:
 
 
 @dataclass(frozen=True, slots=True)
+class Replace:
+    """A registration was given another query, at once: its handle, client key and lease stay, and
+    its lease begins anew. The fields are those of a Register."""
+
+    handle: bytes
+    legs: tuple[LegPredicate, ...]
+    text: str
+    parameters: str
+    query: str
+    trigger: Trigger | None = None
+    composite: Composite | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Unregister:
     """A registration was ended by its client."""
 
@@ -202,6 +216,7 @@ Event = (
     | Register
     | Compose
     | RegisterMany
+    | Replace
     | Unregister
     | Renew
     | Expire
@@ -293,9 +308,10 @@ def _columns(event: Event) -> dict[str, Any]:
         case RegisterMany(stream_id, text, query, lease, rows):
             columns = _definition("register_many", stream_id, text=text, query=query, lease=lease)
             return columns | {"rows": rows.num_rows, "payload": _encode(rows)}
-        case Register():
+        case Register() | Replace():
             body = asdict(event) | {"handle": event.handle.hex()}
-            return _definition("register", event.legs[0].stream_id, **body)
+            kind = type(event).__name__.lower()
+            return _definition(kind, event.legs[0].stream_id, **body)
         case Compose(handle, composite):
             body = {"handle": handle.hex(), "composite": asdict(composite)}
             return _definition("compose", None, **body)
@@ -343,10 +359,12 @@ def _event(row: Mapping[str, Any]) -> Event:
         case "confirm":
             return Confirm(**json.loads(row["body"]))
         case "register":
-            return _register(stream_id, json.loads(row["body"]))
+            return Register(**_query(stream_id, json.loads(row["body"])))
         case "compose":
             body = json.loads(row["body"])
             return Compose(bytes.fromhex(body["handle"]), _composite(body["composite"]))
+        case "replace":
+            return Replace(**_query(stream_id, json.loads(row["body"])))
         case "register_many":
             return RegisterMany(
                 stream_id=stream_id, rows=_decode(row["payload"]), **json.loads(row["body"])
@@ -372,19 +390,19 @@ def _upgrade(body: dict[str, Any]) -> Upgrade:
     return event
 
 
-def _register(stream_id: int, body: dict[str, Any]) -> Register:
-    """Reads a registration; one of format 2 has one leg, whose parts stand beside the others."""
+def _query(stream_id: int, body: dict[str, Any]) -> dict[str, Any]:
+    """Reads the fields of a registration; one of format 2 has one leg, whose parts stand beside the
+    others."""
     if "legs" not in body:
         leg = {"predicate_id": body.pop("predicate_id"), "key": body.pop("key")}
         body["legs"] = [{"stream_id": stream_id} | leg]
     trigger, composite = body.pop("trigger"), body.pop("composite", None)
-    return Register(
-        handle=bytes.fromhex(body.pop("handle")),
-        legs=tuple(LegPredicate(**leg) for leg in body.pop("legs")),
-        trigger=None if trigger is None else Trigger(**trigger),
-        composite=None if composite is None else _composite(composite),
-        **body,
-    )
+    return body | {
+        "handle": bytes.fromhex(body["handle"]),
+        "legs": tuple(LegPredicate(**leg) for leg in body["legs"]),
+        "trigger": None if trigger is None else Trigger(**trigger),
+        "composite": None if composite is None else _composite(composite),
+    }
 
 
 def _composite(body: dict[str, Any]) -> Composite:

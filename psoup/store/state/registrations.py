@@ -1,4 +1,4 @@
-"""The registrations of a state, by handle and by client key, in the order they were made."""
+"""The registrations of a state, by handle and by client key, in the order they got their texts."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class Registration:
     """A registered query. `query` is the bound form without the predicates of its legs, which are
     in the order of the text; their keys say what they are.
 
+    `position` is that of the event that gave it its text: it was registered, or another query
+    replaced the one before; `stamp` stays that of registering.
     `trigger_id` is the predicate over `trigger_stream_id` whose rows refresh it; 0 where none do.
     `contact` is the stamp of the last renewal of its lease; 0 where there was none.
     """

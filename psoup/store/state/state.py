@@ -9,7 +9,7 @@ which there may be millions, are columns that make a value when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,6 +29,7 @@ from psoup.store.log.events import (
     Register,
     RegisterMany,
     Renew,
+    Replace,
     StreamCreated,
     StreamEnded,
     Tick,
@@ -162,6 +163,8 @@ class State:
                 self._compose(entry, event, touched)
             case RegisterMany() as event:
                 self._register_many(entry, event, many)
+            case Replace() as event:
+                self._replace(entry, event, touched)
             case Unregister(handle):
                 self._unregister(handle, touched)
             case Renew(handle):
@@ -225,7 +228,7 @@ class State:
             entry.tenant,
             entry.owner,
             event.client_key,
-            tuple(RegisteredLeg(leg.stream_id, leg.predicate_id) for leg in event.legs),
+            _registered_legs(event.legs),
             trigger.stream_id if trigger else 0,
             trigger.predicate_id if trigger else 0,
             event.text,
@@ -239,16 +242,50 @@ class State:
         self.registrations[event.handle] = registration
         for stream_id in registration.streams:
             self._count_registrations(stream_id, 1)
-        said: dict[int, LegPredicate | Trigger] = {leg.predicate_id: leg for leg in event.legs}
-        if trigger is not None:
-            said.setdefault(trigger.predicate_id, trigger)
-        for id_ in registration.predicates:
-            if id_ in said:
-                self._share(Predicate(id_, entry.tenant, said[id_].stream_id, said[id_].key, 1))
-        if composite is not None:
-            self._share_composite(entry, composite, touched)
+        self._share_all(entry, event, registration, touched)
         touched.registrations.add(event.handle)
         touched.predicates.update(registration.predicates)
+
+    def _replace(self, entry: Entry, event: Replace, touched: Touched) -> None:
+        """Gives a registration another query. What both queries have stays: a predicate that ended
+        would never come back."""
+        before, trigger = self.registrations[event.handle], event.trigger
+        after = replace(
+            before,
+            legs=_registered_legs(event.legs),
+            trigger_stream_id=trigger.stream_id if trigger else 0,
+            trigger_id=trigger.predicate_id if trigger else 0,
+            text=event.text,
+            parameters=event.parameters,
+            query=event.query,
+            position=entry.position,
+            contact=entry.stamp,
+            composite=_registered(event.composite) if event.composite else None,
+        )
+        self.registrations[event.handle] = after
+        for stream_id in after.streams - before.streams:
+            self._count_registrations(stream_id, 1)
+        for stream_id in before.streams - after.streams:
+            self._count_registrations(stream_id, -1)
+        self._share_all(entry, event, after, touched)
+        self._release_all(before, touched)
+        touched.registrations.add(event.handle)
+        touched.leases.add(event.handle)
+        touched.predicates.update(before.predicates)
+        touched.predicates.update(after.predicates)
+
+    def _share_all(
+        self, entry: Entry, event: Register | Replace, made: Registration, touched: Touched
+    ) -> None:
+        """Counts the predicates and the composite that an event has given to a registration."""
+        said: dict[int, LegPredicate | Trigger] = {leg.predicate_id: leg for leg in event.legs}
+        if event.trigger is not None:
+            said.setdefault(event.trigger.predicate_id, event.trigger)
+        for id_ in made.predicates:
+            if id_ in said:
+                self._share(Predicate(id_, entry.tenant, said[id_].stream_id, said[id_].key, 1))
+        if event.composite is not None:
+            self._share_composite(entry, event.composite, touched)
 
     def _compose(self, entry: Entry, event: Compose, touched: Touched) -> None:
         self.registrations.compose(event.handle, _registered(event.composite))
@@ -316,13 +353,17 @@ class State:
             touched.leases.add(handle)
         for stream_id in registration.streams:
             self._count_registrations(stream_id, -1)
+        self._release_all(registration, touched)
+        touched.registrations.add(handle)
+        touched.predicates.update(registration.predicates)
+
+    def _release_all(self, registration: Registration, touched: Touched) -> None:
+        """Counts the predicates and the composite of a registration, which has them no longer."""
         for predicate_id in registration.predicates:
             self._release(self.predicates[predicate_id])
         composite = registration.composite
         if composite is not None and self.composites.release(composite.composite_id):
             touched.composites.add(composite.composite_id)
-        touched.registrations.add(handle)
-        touched.predicates.update(registration.predicates)
 
     def _release(self, predicate: Predicate) -> None:
         if predicate.registrations == 1:
@@ -333,3 +374,7 @@ class State:
 
 def _registered(composite: Composite) -> RegisteredComposite:
     return RegisteredComposite(composite.composite_id, composite.predicate_id)
+
+
+def _registered_legs(legs: Iterable[LegPredicate]) -> tuple[RegisteredLeg, ...]:
+    return tuple(RegisteredLeg(leg.stream_id, leg.predicate_id) for leg in legs)

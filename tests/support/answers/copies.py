@@ -39,7 +39,7 @@ from psoup.server.calls.publish import publish
 from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.server.wire.copies import KEY_BYTES, CopySubject, Tokens
-from psoup.store import Store
+from psoup.store import Position, Store
 from psoup.store.delta.durable import LEAST_GRACE
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
@@ -311,7 +311,7 @@ class TreeCopy:
 
     def _token(self, claim: Claim) -> Claim:
         """The claim as a token tells it."""
-        subject = CopySubject.of(b"h" * 16, self.question)
+        subject = CopySubject.of(b"h" * 16, Position(1, 0), self.question)
         return TOKENS.read(TOKENS.write(subject, claim)).about(subject)
 
     def _end(self, plan: Plan, job: CopyJob, found: Difference) -> None:

@@ -200,6 +200,23 @@ class ClientContract:
             client.register(f"SELECT price FROM {name}", key=key)
         assert caught.value.reason == "CLIENT_KEY_TAKEN"
 
+    def test_a_query_takes_the_place_of_another(self, client: Client) -> None:
+        name, key = trades(client), fresh("key")
+        client.publish(name, [trade("IBM", 1.0, 0), trade("DEC", 2.0, 1)])
+        first = client.register(f"SELECT symbol FROM {name}", key=key)
+        sql = f"SELECT price FROM {name} WHERE symbol = :which"
+        other = client.register(sql, key=key, parameters={"which": "DEC"}, replace=True)
+        assert (other.handle, other.created, other.replaced) == (first.handle, False, True)
+        assert client.invoke(first).rows == [{"price": 2.0}]
+        found = client.registration(first)
+        assert (found.sql, found.key, found.parameters) == (sql, key, {"which": "DEC"})
+        again = client.register(sql, key=key, parameters={"which": "DEC"}, replace=True)
+        assert not again.replaced and again.position == other.position
+        table = [{"which": "IBM", "client_key": key}]
+        many = client.register_many(sql, table, replace=True)
+        assert (many.handles, many.created_count, many.replaced_count) == ((first.handle,), 0, 1)
+        assert client.invoke(first).rows == [{"price": 1.0}]
+
     def test_parameters_have_values(self, client: Client) -> None:
         name = trades(client)
         client.publish(name, [trade("IBM", 1.0, 0), trade("DEC", 2.0, 1)])

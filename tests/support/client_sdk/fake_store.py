@@ -150,10 +150,27 @@ class FakeStore:
 
     def _known(self, known: pb.Registration, request: pb.RegisterRequest) -> pb.RegisterResponse:
         if known.sql != request.sql or known.parameters != request.parameters:
+            if request.replace:
+                return self._replaced(known, request)
             detail = ErrorDetail(reason="CLIENT_KEY_TAKEN", got=request.client_key)
             raise Conflict("the key belongs to another query", detail=detail)
         return pb.RegisterResponse(
             handle=known.handle, position=known.position, columns=known.columns
+        )
+
+    def _replaced(self, known: pb.Registration, request: pb.RegisterRequest) -> pb.RegisterResponse:
+        wire = pb.Registration()
+        wire.CopyFrom(known)
+        wire.ClearField("parameters")
+        wire.ClearField("columns")
+        wire.MergeFrom(pb.Registration(sql=request.sql, parameters=request.parameters))
+        wire.position = self._position()
+        _, columns = self._evaluate(wire, "", None)
+        wire.columns.extend(columns)
+        wire.stream = self._parts(wire.sql)[1]
+        self._registrations[wire.handle] = wire
+        return pb.RegisterResponse(
+            handle=wire.handle, position=wire.position, replaced=True, columns=columns
         )
 
     def RegisterMany(self, request: pb.RegisterManyRequest) -> pb.RegisterManyResponse:
@@ -166,6 +183,7 @@ class FakeStore:
             handles=[reply.handle for reply in replies],
             position=self._position(),
             created_count=sum(reply.created for reply in replies),
+            replaced_count=sum(reply.replaced for reply in replies),
         )
 
     def _one(self, request: pb.RegisterManyRequest, row: dict[str, Any]) -> pb.RegisterRequest:
@@ -177,6 +195,7 @@ class FakeStore:
             client_key=key,
             sql=request.sql,
             parameters={name: to_value(value) for name, value in row.items()},
+            replace=request.replace,
         )
 
     def Unregister(self, request: pb.UnregisterRequest) -> pb.UnregisterResponse:
