@@ -65,6 +65,7 @@ REGISTRATIONS = pa.schema(
         ("position", pa.int64()),
         ("ended", pa.bool_()),
         ("more_legs", MORE_LEGS),
+        ("views", pa.string()),
     ]
 )
 

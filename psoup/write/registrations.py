@@ -53,7 +53,8 @@ class Registered:
 class RegisterAll:
     """Registrations of one text: all of them or none.
 
-    `streams` has the ids of the streams that the text was bound to, by name.
+    `streams` has the ids of the streams that the text was bound to, by name, `views` those of the
+    views it was bound through.
     """
 
     tenant: str
@@ -62,6 +63,7 @@ class RegisterAll:
     text: str
     lease: int
     prepared: Sequence[Prepared]
+    views: tuple[int, ...] = ()
     chain: Chain | None = None
 
     @property
@@ -84,6 +86,7 @@ class RegisterAll:
     def _check(self, draft: CommitDraft) -> None:
         if any(draft.state.streams[stream_id].dropped for stream_id in self.streams.values()):
             raise Stale
+        check_views(draft.state, self.views)
         if len(self.prepared) > draft.room:
             raise BadRequest(f"{len(self.prepared)} registrations don't fit one commit")
         seen: dict[str, str] = {}
@@ -114,6 +117,7 @@ class RegisterAll:
             query=query_form(one.query),
             lease=self.lease,
             trigger=self._trigger(one.query, ids),
+            views=self.views,
         )
         return event.handle, draft.append(self.tenant, self.owner, event)
 
@@ -196,6 +200,7 @@ class RegisterRows:
     lease: int
     form: str
     rows: ManyRows
+    views: tuple[int, ...] = ()
     chain: Chain | None = None
 
     @property
@@ -205,6 +210,7 @@ class RegisterRows:
     def propose(self, draft: CommitDraft) -> Registered:
         if draft.state.streams[self.stream_id].dropped:
             raise Stale
+        check_views(draft.state, self.views)
         known, position = self._known(draft.state)
         new = self.rows.first == np.arange(len(self.rows.first))
         new[list(known)] = False
@@ -232,7 +238,7 @@ class RegisterRows:
     def _append(self, draft: CommitDraft, new: pa.Table) -> Position:
         ids = self._predicates(draft.state, new.column("key").combine_chunks())
         rows = new.append_column("predicate_id", pa.array(ids)).select(MANY.names)
-        event = RegisterMany(self.stream_id, self.text, self.form, self.lease, rows)
+        event = RegisterMany(self.stream_id, self.text, self.form, self.lease, rows, self.views)
         return draft.append(self.tenant, self.owner, event)
 
     def _predicates(self, state: State, keys: pa.Array) -> Int64s:
@@ -243,6 +249,12 @@ class RegisterRows:
         ids[new] = np.arange(len(new)) + state.next_predicate_id
         found: Int64s = ids[encoded.indices.to_numpy()]
         return found
+
+
+def check_views(state: State, views: Sequence[int]) -> None:
+    """Raises Stale where one of the views has ended."""
+    if any(state.views[view_id].dropped for view_id in views):
+        raise Stale
 
 
 def _first_of_key(client_keys: Sequence[str], parameters: Sequence[str]) -> list[int]:

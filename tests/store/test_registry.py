@@ -20,6 +20,7 @@ from psoup.store.state.drafts import DraftPredicates, DraftRegistrations
 from psoup.store.state.legs import LegsColumn, no_more_legs
 from psoup.store.state.predicates import Predicates
 from psoup.store.state.registrations import Registrations
+from psoup.store.state.views import ids_text
 
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["one", "many", "remove", "replace", "draft"]), st.integers(0, 50)),
@@ -42,6 +43,7 @@ def registration(number: int, at: int) -> Registration:
     return Registration(
         handle, f"t{number % 2}", f"o{number % 5 % 2}", key, legs, number % 2,
         number % 7, f"SELECT {at}", "{}", f"form {number % 4}", 60, at, Position(at, 0),
+        views=tuple(range(number % 3)),
     )  # fmt: skip
 
 
@@ -51,6 +53,7 @@ def table_of(values: list[Registration]) -> pa.Table:
         {name: getattr(one, name) for name in (*names, "stream_id", "predicate_id")}
         | {"position": one.position.packed}
         | {"more_legs": [asdict(leg) for leg in one.legs[1:]] or None}
+        | {"views": ids_text(one.views) or None}
         for one in sorted(values, key=lambda one: one.handle)
     ]
     names += ["stream_id", "predicate_id", "more_legs"]

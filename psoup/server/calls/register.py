@@ -47,7 +47,8 @@ async def register(
         found = TenantStreams(core.follower.state, tenant)
         query, parameters = await bind(core, found, request.sql, request.parameters)
         ready = [Prepared(request.client_key, parameters, query)]
-        proposal = RegisterAll(tenant, owner, found.ids, request.sql, lease, ready)
+        ids = found.ids
+        proposal = RegisterAll(tenant, owner, ids, request.sql, lease, ready, found.view_ids)
         with contextlib.suppress(Stale):
             return await core.appender.submit(proposal), query, found
     raise _again_and_again()
@@ -69,10 +70,11 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         parameters = to_json_many(given.columns, given.count)
         if bound.form is not None:
             rows = ManyRows(given.client_keys, parameters, bound.keys)
-            return RegisterRows(tenant, owner, found.bound.id, sql, lease, bound.form, rows)
+            about = found.bound.id, sql, lease, bound.form
+            return RegisterRows(tenant, owner, *about, rows, found.view_ids)
         written = map(written_out, bound.queries)
         ready = list(map(Prepared, given.client_keys, parameters, written))
-        return RegisterAll(tenant, owner, found.ids, sql, lease, ready)
+        return RegisterAll(tenant, owner, found.ids, sql, lease, ready, found.view_ids)
 
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()

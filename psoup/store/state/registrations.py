@@ -24,6 +24,7 @@ from psoup.store.state.columns import (
 )
 from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
 from psoup.store.state.legs import LegsColumn, RegisteredLeg
+from psoup.store.state.views import ViewIdsColumn
 
 _CHUNK = 1 << 16
 
@@ -34,7 +35,8 @@ class Registration:
     in the order of the text; their keys say what they are.
 
     `trigger_id` is the predicate over `trigger_stream_id` whose rows refresh it; 0 where none do.
-    `contact` is the stamp of the last renewal of its lease; 0 where there was none.
+    `contact` is the stamp of the last renewal of its lease; 0 where there was none. `views` are the
+    ids of the views that its text was bound through.
     """
 
     handle: bytes
@@ -51,6 +53,7 @@ class Registration:
     stamp: int
     position: Position
     contact: int = 0
+    views: tuple[int, ...] = ()
 
     @property
     def since(self) -> int:
@@ -111,6 +114,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "position": self._positions,
                 "contact": self._contacts,
                 "more_legs": self._more_legs,
+                "views": ViewIdsColumn(),
             }
         )
 
@@ -235,6 +239,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
             value.position.packed,
             value.contact,
             value.legs[1:],
+            value.views,
         )
 
     def _index_all(self, begin: int, end: int) -> None:
