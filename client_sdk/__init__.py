@@ -68,6 +68,7 @@ from client_sdk._wire.models import (
     Registration,
     RegistrationLeg,
     Stream,
+    View,
 )
 from client_sdk._wire.status import (
     ClockJump,
@@ -193,6 +194,7 @@ __all__ = [
     "Transport",
     "UnknownCopy",
     "Verified",
+    "View",
     "WrongFile",
     "answer",
     "load_pulls",

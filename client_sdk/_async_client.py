@@ -26,6 +26,7 @@ from client_sdk._wire.models import (
     RegisteredMany,
     Registration,
     Stream,
+    View,
 )
 from client_sdk._wire.rows import Rows, deletes
 from client_sdk._wire.status import StoreClock, StoreStatus
@@ -61,6 +62,9 @@ class AsyncClient:
 
     async def streams(self) -> list[Stream]:
         return await self._run(_flows.streams(self._session))
+
+    async def views(self) -> list[View]:
+        return await self._run(_flows.views(self._session))
 
     async def stream(self, name: str) -> Stream:
         return await self._run(_flows.stream(self._session, name))

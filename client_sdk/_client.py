@@ -24,6 +24,7 @@ from client_sdk._wire.models import (
     RegisteredMany,
     Registration,
     Stream,
+    View,
 )
 from client_sdk._wire.rows import Rows, deletes
 from client_sdk._wire.status import StoreClock, StoreStatus
@@ -69,6 +70,9 @@ class Client(Closing):
 
     def streams(self) -> list[Stream]:
         return self._run(_flows.streams(self._session))
+
+    def views(self) -> list[View]:
+        return self._run(_flows.views(self._session))
 
     def stream(self, name: str) -> Stream:
         return self._run(_flows.stream(self._session, name))

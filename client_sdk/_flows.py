@@ -21,6 +21,7 @@ from client_sdk._wire.models import (
     RegisteredMany,
     Registration,
     Stream,
+    View,
     columns_of,
     pattern_name,
 )
@@ -41,15 +42,21 @@ def define(session: Session, sql: str) -> Flow[Definition]:
     request = pb.DefineRequest(tenant=session.tenant, owner=session.owner, sql=sql)
     reply, _ = yield from call(session, "Define", request, Repeat.HARMFUL)
     session.wrote(reply.position)
-    stream = Stream.from_wire(reply.stream)
-    session.streams.pop(stream.name, None)
-    return Definition(stream, reply.position, tuple(reply.notes))
+    definition = Definition.from_wire(reply)
+    session.streams.pop(definition.defined.name, None)
+    return definition
 
 
 def streams(session: Session) -> Flow[list[Stream]]:
     request = pb.ListStreamsRequest(tenant=session.tenant)
     reply, _ = yield from call(session, "ListStreams", request, Repeat.READ)
     return [Stream.from_wire(message) for message in reply.streams]
+
+
+def views(session: Session) -> Flow[list[View]]:
+    request = pb.ListViewsRequest(tenant=session.tenant)
+    reply, _ = yield from call(session, "ListViews", request, Repeat.READ)
+    return [View.from_wire(message) for message in reply.views]
 
 
 def stream(session: Session, name: str) -> Flow[Stream]:

@@ -9,7 +9,9 @@ ServerError
 ├── RegistrationExpired nobody asked for it for as long as its lease
 ├── NoSuchStream
 ├── StreamExists
-├── StreamDropped       the registration's stream is gone
+├── StreamDropped       the registration's stream is gone, or a view it goes through
+├── NotAStream          the name is a view's, and only a stream will do
+├── NamedByViews        views name what is to be dropped
 ├── KeyTaken            the client key belongs to another query
 ├── SequenceGap         the sequence before this one is missing
 ├── SequenceReused      that sequence was given to other rows
@@ -69,6 +71,14 @@ class StreamExists(ServerError):
 
 class StreamDropped(ServerError):
     reason = "STREAM_DROPPED"
+
+
+class NotAStream(ServerError):
+    reason = "NOT_A_STREAM"
+
+
+class NamedByViews(ServerError):
+    reason = "NAMED_BY_VIEWS"
 
 
 class KeyTaken(ServerError):

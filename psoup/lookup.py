@@ -4,18 +4,36 @@ from __future__ import annotations
 
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
-from psoup.errors import NoSuchStream, RegistrationExpired, UnknownHandle
-from psoup.store import Registration, State, StreamState
+from psoup.errors import NoSuchStream, NotAStream, RegistrationExpired, UnknownHandle
+from psoup.store import Registration, State, StreamState, ViewState
+from querystem.views import ViewDefinition
 
 
 def find_stream(state: State, tenant: str, name: str) -> StreamState:
-    """The live stream of a name, whatever its case. Raises NoSuchStream."""
+    """The live stream of a name, whatever its case. Raises NoSuchStream; NotAStream for the name of
+    a view."""
     stream = state.find_stream(tenant, name.lower())
+    if stream is None and (view := state.find_view(tenant, name.lower())) is not None:
+        raise NotAStream(
+            f"{view.definition.name} is a view, and has no rows of its own",
+            got=view.definition.name,
+            hint="name a stream: the view shows what is published to those it is over",
+        )
     if stream is None:
         raise NoSuchStream(
             f"there is no stream {name[:100]!r}", got=name[:100], hint="create it, or list them"
         )
     return stream
+
+
+def find_view(state: State, tenant: str, name: str) -> ViewState:
+    """The live view of a name, whatever its case. Raises NoSuchStream."""
+    view = state.find_view(tenant, name.lower())
+    if view is None:
+        stream = state.find_stream(tenant, name.lower())
+        hint = "create it, or list them" if stream is None else "it is a stream: DROP STREAM"
+        raise NoSuchStream(f"there is no view {name[:100]!r}", got=name[:100], hint=hint)
+    return view
 
 
 def find_registration(state: State, tenant: str, handle: bytes) -> Registration:
@@ -40,12 +58,13 @@ def find_registration(state: State, tenant: str, handle: bytes) -> Registration:
 
 
 class TenantStreams:
-    """The streams of a tenant by name; remembers those a text was bound to."""
+    """The streams and views of a tenant by name; remembers those a text was bound to."""
 
     def __init__(self, state: State, tenant: str) -> None:
         self._state = state
         self.tenant = tenant
         self._streams: dict[str, StreamState] = {}
+        self._views: dict[str, ViewState] = {}
 
     @property
     def bound(self) -> StreamState:
@@ -56,18 +75,28 @@ class TenantStreams:
     def ids(self) -> dict[str, int]:
         return {name: stream.id for name, stream in self._streams.items()}
 
+    @property
+    def view_ids(self) -> tuple[int, ...]:
+        """The views that the text was bound through, in the order they were met."""
+        return tuple(view.id for view in self._views.values())
+
     def stream(self, name: str) -> StreamState:
         return self._streams[name]
 
     def schema(self, name: str) -> StreamSchema:
         return self._streams[name].schema
 
-    def lookup(self, name: str) -> StreamSchema | None:
+    def lookup(self, name: str) -> StreamSchema | ViewDefinition | None:
         stream = self._state.find_stream(self.tenant, name)
-        if stream is None:
+        if stream is not None:
+            self._streams.setdefault(name, stream)
+            return stream.schema
+        view = self._state.find_view(self.tenant, name)
+        if view is None:
             return None
-        self._streams.setdefault(name, stream)
-        return stream.schema
+        self._views.setdefault(name, view)
+        return view.definition
 
     def names(self) -> list[str]:
-        return [name for tenant, name in list(self._state.stream_names) if tenant == self.tenant]
+        known = [*list(self._state.stream_names), *list(self._state.view_names)]
+        return [name for tenant, name in known if tenant == self.tenant]

@@ -89,6 +89,8 @@ class _Shower:
             shown = self._above(shown, "sort", _order_text(query.order_by, names), rows)
         if query.limit is not None or query.offset:
             shown = self._above(shown, "limit", _limit_text(query), query)
+        if query.view:
+            shown = Operator("view", write_name(query.view), shown.pattern, (shown,))
         if query.over is not None:
             pattern = source_pattern(query, self.schemas)
             shown = Operator("window", window_text(query.over), pattern, (shown,))
@@ -150,6 +152,8 @@ class _Shower:
         detail = f"{write_name(leg.stream)} WINDOW({window_text(leg.window)}){_where_text(leg)}"
         number, label = next(self.legs)
         shown = Operator("stream", detail, source_pattern(leg, self.schemas), leg=number)
+        if leg.view:
+            shown = Operator("view", write_name(leg.view), shown.pattern, (shown,))
         return shown, lambda name: f"{label}.{write_name(name)}"
 
 

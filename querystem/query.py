@@ -76,7 +76,9 @@ class Leg:
 
     Where the window is the leg's `own`, it stays when a caller brings another window. A leg with
     `as_of` has no window: its rows are looked up one by one. With `refresh` the rows change at
-    refresh points of the leg's stream only.
+    refresh points of the leg's stream only; legs that have one number `together` have their points
+    together. A leg that stands for a `view` shows the rows of the view: a window that a caller
+    brings bounds the ts of those, and chooses in no other way.
     """
 
     stream: str
@@ -85,6 +87,8 @@ class Leg:
     own: bool = False
     as_of: AsOf | None = None
     refresh: RefreshEvery | None = None
+    together: int | None = None
+    view: str = ""
 
     @cached_property
     def predicate_key(self) -> str:
@@ -202,7 +206,8 @@ def subquery_column(number: int) -> str:
 @dataclass(frozen=True)
 class Query:
     """A SELECT. `over` is the window over its rows, where it is an item of another query's FROM and
-    has one."""
+    has one. An item that is a `view` has its name; where it is `open`, a window that a caller
+    brings takes the place of `over`."""
 
     source: Source
     outputs: tuple[Output, ...]
@@ -214,6 +219,8 @@ class Query:
     offset: int = 0
     refresh: Refresh | None = None
     over: Window | None = None
+    view: str = ""
+    open: bool = False
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -250,13 +257,34 @@ class Query:
         """The keys of the legs' predicates."""
         return tuple(leg.predicate_key for leg in self.legs)
 
+    @cached_property
+    def opened(self) -> tuple[Query, ...]:
+        """The queries in FROM over which a caller may bring a window."""
+        return tuple(query for query in _inner_queries(self.source) if query.open)
+
     def with_legs(self, change: Callable[[Leg], Leg]) -> Query:
         """This query with each leg changed, in the order of `legs`."""
-        return replace(self, source=_changed(self.source, change))
+        return self.with_parts(change, lambda query: query.with_legs(change))
 
     def with_window(self, window: Window) -> Query:
-        """This query with another window for the legs that have none of their own."""
-        return self.with_legs(lambda leg: leg if leg.own else replace(leg, window=window))
+        """This query with another window for the legs that have none of their own, and over the
+        views that take one."""
+
+        def windowed(query: Query) -> Query:
+            inside = query.with_window(window)
+            return replace(inside, over=window) if query.open else inside
+
+        return self.with_parts(
+            lambda leg: leg if leg.own else replace(leg, window=window), windowed
+        )
+
+    def with_inner(self, change: Callable[[Query], Query]) -> Query:
+        """This query with the queries of its source changed, but not those inside them."""
+        return self.with_parts(lambda leg: leg, change)
+
+    def with_parts(self, change: Callable[[Leg], Leg], within: Callable[[Query], Query]) -> Query:
+        """This query with the legs and the queries of its source changed."""
+        return replace(self, source=_Changing(change, within).source(self.source))
 
     def with_where(self, where: Expression) -> Query:
         """This query over one leg with another predicate; what is cached of the rest stays."""
@@ -393,24 +421,45 @@ def _moving(source: Source | Item, around: bool) -> Iterator[bool]:
             yield from _moving(source.source, around or over)
 
 
-def _changed(source: Source, change: Callable[[Leg], Leg]) -> Source:
-    return change(source) if isinstance(source, Leg) else _changed_from(source, change)
-
-
-def _changed_from(source: From, change: Callable[[Leg], Leg]) -> From:
-    items = tuple(_changed_item(item, change) for item in source.items)
-    subqueries = tuple(replace(one, query=one.query.with_legs(change)) for one in source.subqueries)
-    return replace(source, items=items, subqueries=subqueries)
-
-
-def _changed_item(item: Item, change: Callable[[Leg], Leg]) -> Item:
-    match item:
-        case Leg():
-            return change(item)
-        case Query():
-            return item.with_legs(change)
+def _inner_queries(source: Source | Item) -> Iterator[Query]:
+    """The queries inside a source, outer ones first."""
+    match source:
+        case From(items, _, subqueries):
+            for item in (*items, *(one.query for one in subqueries)):
+                yield from _inner_queries(item)
         case LeftJoin(left, right):
-            left = _changed_from(left, change)
-            return replace(item, left=left, right=_changed_item(right, change))
+            yield from _inner_queries(left)
+            yield from _inner_queries(right)
         case SetOperation(_, queries):
-            return replace(item, queries=tuple(query.with_legs(change) for query in queries))
+            for query in queries:
+                yield from _inner_queries(query)
+        case Query():
+            yield source
+            yield from _inner_queries(source.source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changing:
+    """Changes the legs of a source by `leg`, and the queries in it by `query`."""
+
+    leg: Callable[[Leg], Leg]
+    query: Callable[[Query], Query]
+
+    def source(self, source: Source) -> Source:
+        return self.leg(source) if isinstance(source, Leg) else self._from(source)
+
+    def _from(self, source: From) -> From:
+        items = tuple(self._item(item) for item in source.items)
+        subqueries = tuple(replace(one, query=self.query(one.query)) for one in source.subqueries)
+        return replace(source, items=items, subqueries=subqueries)
+
+    def _item(self, item: Item) -> Item:
+        match item:
+            case Leg():
+                return self.leg(item)
+            case Query():
+                return self.query(item)
+            case LeftJoin(left, right):
+                return replace(item, left=self._from(left), right=self._item(right))
+            case SetOperation(_, queries):
+                return replace(item, queries=tuple(self.query(query) for query in queries))

@@ -79,7 +79,11 @@ def _query_json(query: Query, predicates: bool) -> dict[str, Any]:
         "offset": query.offset,
         "refresh": refresh_to_json(query.refresh),
     }
-    return form if query.over is None else form | {"over": window_to_json(query.over)}
+    if query.over is not None:
+        form["over"] = window_to_json(query.over)
+    if query.view:
+        form |= {"view": query.view, "open": query.open}
+    return form
 
 
 def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
@@ -87,7 +91,9 @@ def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
     own = {"own": True} if leg.own else {}
     as_of = {} if leg.as_of is None else {"as_of": _as_of_json(leg.as_of)}
     period = {} if leg.refresh is None else {"leg_period": leg.refresh.period}
-    window = {"window": window_to_json(leg.window), **own, **as_of, **period}
+    together = {} if leg.together is None else {"together": leg.together}
+    view = {"leg_view": leg.view} if leg.view else {}
+    window = {"window": window_to_json(leg.window), **own, **as_of, **period, **together, **view}
     return {"stream": leg.stream, **where, **window}
 
 
@@ -151,6 +157,8 @@ def _query(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Query:
         offset=form["offset"],
         refresh=refresh_from_json(form["refresh"]),
         over=None if over is None else window_from_json(over),
+        view=form.get("view", ""),
+        open=form.get("open", False),
     )
 
 
@@ -183,7 +191,8 @@ def _leg(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Leg:
     window, own = window_from_json(form["window"]), form.get("own", False)
     as_of = _as_of(form["as_of"]) if "as_of" in form else None
     refresh = RefreshEvery(form["leg_period"]) if "leg_period" in form else None
-    return Leg(form["stream"], from_json(where), window, own, as_of, refresh)
+    together, view = form.get("together"), form.get("leg_view", "")
+    return Leg(form["stream"], from_json(where), window, own, as_of, refresh, together, view)
 
 
 def _as_of(form: Mapping[str, Any]) -> AsOf:

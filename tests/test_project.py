@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "78f1452db3320b9312f5849d8a908f6859f893e58241d90978311ff16aeab251"
+WIRE = "6d2824332d65f264d41e6173ee672aaf6f1831074636bb44fa82eb531d15966e"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

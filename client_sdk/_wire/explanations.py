@@ -206,6 +206,7 @@ class Explanation:
     trigger_id: int | None
     legs: tuple[ExplainedLeg, ...] = ()
     operator: ExplainedOperator | None = None
+    views: tuple[str, ...] = ()
 
     @classmethod
     def from_wire(cls, message: pb.Explanation) -> Explanation:
@@ -225,4 +226,5 @@ class Explanation:
             trigger_id=message.trigger_id or None,
             legs=tuple(map(ExplainedLeg.from_wire, message.legs)),
             operator=ExplainedOperator.from_wire(message.operator) if has_operator else None,
+            views=tuple(message.views),
         )

@@ -71,12 +71,57 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
-    """A definition has the stream as it is now (CREATE) or as it was (DROP)."""
+class View:
+    """A view as the store describes it: a name for a query.
 
-    stream: Stream
+    `over` are the streams and views that its query names, itself or through other views.
+    """
+
+    name: str
+    id: int
+    columns: tuple[Column, ...]
+    sql: str
+    over: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_of(self.columns)
+
+    @classmethod
+    def from_wire(cls, message: pb.View) -> View:
+        columns = columns_of(message.columns)
+        return cls(message.name, message.id, columns, message.sql, tuple(message.over))
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A definition has the stream or the view as it is now (CREATE) or as it was (DROP)."""
+
+    defined: Stream | View
     position: bytes
     notes: tuple[str, ...]
+
+    @property
+    def stream(self) -> Stream:
+        """The stream. Raises TypeError where a view was defined."""
+        if isinstance(self.defined, View):
+            raise TypeError(f"{self.defined.name} is a view")
+        return self.defined
+
+    @property
+    def view(self) -> View:
+        """The view. Raises TypeError where a stream was defined."""
+        if isinstance(self.defined, Stream):
+            raise TypeError(f"{self.defined.name} is a stream")
+        return self.defined
+
+    @classmethod
+    def from_wire(cls, message: pb.DefineResponse) -> Definition:
+        if message.HasField("view"):
+            defined: Stream | View = View.from_wire(message.view)
+        else:
+            defined = Stream.from_wire(message.stream)
+        return cls(defined, message.position, tuple(message.notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +188,7 @@ class Registration:
     `refresh` is empty where the answer is always fresh. `trigger_id` is the predicate of REFRESH
     ON. `legs` are the query's references to streams; `stream`, `window`, `predicate_id` and the
     counts of rows are those of the first. They are empty where the server does not tell them.
+    `views` are those that the text was bound through.
     """
 
     handle: bytes
@@ -164,6 +210,7 @@ class Registration:
     pattern: str = ""
     lease_until: datetime | None = None
     legs: tuple[RegistrationLeg, ...] = ()
+    views: tuple[str, ...] = ()
 
     @property
     def hex(self) -> str:
@@ -191,6 +238,7 @@ class Registration:
             pattern=pattern_name(message.pattern),
             lease_until=optional_moment(message, "lease_until"),
             legs=tuple(map(RegistrationLeg.from_wire, message.legs)),
+            views=tuple(message.views),
         )
 
 

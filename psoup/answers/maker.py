@@ -13,7 +13,12 @@ from psoup.answers.matching import Matcher, MatchFileCache, Work
 from psoup.answers.plan import LegPlan, Plan
 from psoup.answers.planning import make_plan
 from psoup.answers.question import Question
-from psoup.answers.refreshing import known_at, point_by_rows, refreshed, with_legs_refreshed
+from psoup.answers.refreshing import (
+    known_at,
+    point_by_rows,
+    refreshed,
+    with_legs_refreshed,
+)
 from psoup.answers.view import View
 from psoup.store import Store
 from results.match_cache import MatchCache
@@ -69,15 +74,18 @@ class AnswerMaker:
         """The plan as of its last refresh point, where rows or events tell which that is. It reads
         files."""
         triggers, crossings = plan.triggers, plan.crossings
+        finder = CrossingFinder(self._heartbeats, plan.epoch.reached, self.memo)
         if crossings is not None:
-            finder = CrossingFinder(self._heartbeats, plan.epoch.reached, self.memo)
             known = known_at(plan, finder.position(crossings))
-            return with_legs_refreshed(replace(known, crossings=None))
-        if triggers is None or plan.now is None:
+            return with_legs_refreshed(replace(known, crossings=None), finder)
+        if plan.now is None:
             return plan
+        if triggers is None:
+            return plan if plan.beats is None else with_legs_refreshed(plan, finder)
         subject = triggers.predicate_id, triggers.stream_id, triggers.where
         matcher = Matcher(*subject, plan.epoch, self.known, self.stored, work)
-        return with_legs_refreshed(refreshed(plan, point_by_rows(plan, triggers, matcher)))
+        made = refreshed(plan, point_by_rows(plan, triggers, matcher))
+        return with_legs_refreshed(made, finder)
 
     def matchers(self, plan: Plan, work: Work) -> PlanMatchers:
         """The matchers that tell which rows match the predicates of a plan's legs."""

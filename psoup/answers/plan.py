@@ -16,6 +16,7 @@ from psoup.answers.epoch_files import EpochView
 from psoup.answers.keyed_history import KeyedView
 from psoup.answers.present import Reached
 from psoup.store import START, Position
+from psoup.store.heartbeats import HeartbeatTail
 from querystem.expressions import Expression
 from querystem.query import Leg, Query
 from results.window import TimeWindow, Window
@@ -96,7 +97,8 @@ class Plan:
     events, that have yet to say as of when the answer is; `refreshed_at` is the refresh point the
     plan is of, and where legs have points of their own the last of these, `full_at` the last that
     was one of all. `losses` says which rows are missing because they are lost. `reached` tells how
-    far its streams have come, whatever instant the answer is of.
+    far its streams have come, whatever instant the answer is of; `beats` are the heartbeats
+    that have yet to say as of when legs are that have their points together.
     """
 
     query: Query
@@ -112,6 +114,7 @@ class Plan:
     full_at: int | None = None
     knowledge: RowsKnown = RowsKnown.PRESENT
     losses: tuple[str, ...] = ()
+    beats: HeartbeatTail | None = None
 
     @property
     def leg(self) -> LegPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from psoup.answers.caches import UnregisteredIds
@@ -21,6 +22,7 @@ from psoup.answers.view import View
 from psoup.errors import BadRequest, RowsLost, StreamDropped
 from psoup.lookup import find_registration
 from psoup.store import Hole, StreamState
+from psoup.store.heartbeats import HeartbeatTail
 from querystem.identity import base_query, slides
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery, RefreshOn
@@ -75,10 +77,11 @@ class Matched:
 @dataclass(frozen=True, slots=True)
 class QuerySource:
     """The streams and predicates of a query's legs, and those whose rows refresh it, where any
-    do."""
+    do; and the ids of the views that a registration was bound through."""
 
     legs: tuple[Matched, ...]
     trigger: Matched | None = None
+    views: tuple[int, ...] = ()
 
 
 def find_source(view: View, question: Question, unregistered: UnregisteredIds) -> QuerySource:
@@ -87,11 +90,12 @@ def find_source(view: View, question: Question, unregistered: UnregisteredIds) -
     It is found anew for every plan: a registration or a stream may end meanwhile, and the predicate
     of a text may be registered.
     """
-    asked = question.source
+    asked, views = question.source, tuple[int, ...]()
     if isinstance(asked, RegisteredQuery):
         found = find_registration(view.state, asked.tenant, asked.handle)
         if asked.text not in (None, found.position):
             raise TextReplaced
+        views = _live_views(view, found.views)
         legs = [(leg.stream_id, leg.predicate_id) for leg in found.legs]
         trigger = (found.trigger_stream_id, found.trigger_id) if found.trigger_id else None
     else:
@@ -103,10 +107,10 @@ def find_source(view: View, question: Question, unregistered: UnregisteredIds) -
     gone = "stream {} was dropped, and its rows with it"
     matched = tuple(_live(view, *leg, gone, "unregister this query") for leg in legs)
     if trigger is None or question.unrefreshed:
-        return QuerySource(matched)
+        return QuerySource(matched, views=views)
     gone = "stream {}, whose rows refresh this query, was dropped"
     hint = "ask for the unrefreshed answer, or register the query anew"
-    return QuerySource(matched, _live(view, *trigger, gone, hint))
+    return QuerySource(matched, _live(view, *trigger, gone, hint), views)
 
 
 def _text_trigger(
@@ -128,6 +132,17 @@ def _live(view: View, stream_id: int, predicate_id: int, gone: str, hint: str) -
     if stream.dropped:
         raise StreamDropped(gone.format(stream.schema.name), hint=hint)
     return Matched(stream, predicate_id)
+
+
+def _live_views(view: View, ids: tuple[int, ...]) -> tuple[int, ...]:
+    """The views that a registration goes through. Raises StreamDropped where one has ended."""
+    for view_id in ids:
+        through = view.state.views[view_id]
+        if through.dropped:
+            raise StreamDropped(
+                f"view {through.definition.name} was dropped", hint="unregister this query"
+            )
+    return ids
 
 
 # ---- as of when
@@ -162,10 +177,18 @@ def _plan(view: View, question: Question, source: QuerySource) -> Plan:
         tuple(dict.fromkeys(notes)),
         Reached.of(streams),
         knowledge=_knowledge(question),
+        beats=None if question.unrefreshed else _beats(view, question.query, streams),
     )
     return (
         plan if question.unrefreshed or now is None else _refreshing(plan, view, question, source)
     )
+
+
+def _beats(view: View, query: Query, streams: Sequence[StreamState]) -> HeartbeatTail | None:
+    """The heartbeats of the streams whose legs have their points together; None without any."""
+    pairs = zip(query.legs, streams, strict=True)
+    ids = {stream.id for leg, stream in pairs if leg.together is not None}
+    return view.replica.heartbeats.of_streams(ids) if ids else None
 
 
 def _leg_plan(
@@ -227,7 +250,7 @@ def _crossings(plan: Plan, view: View, instant: int) -> Crossings | None:
     """The streams that a point waits for; None where one has not come to its instant, which only an
     answer as of an instant may have."""
     found = {}
-    for leg in awaited_legs(plan):
+    for leg in awaited_legs(plan.legs):
         if leg.current is None or leg.current < instant:
             return None
         mark = view.epoch.epoch.streams.get(leg.stream_id)

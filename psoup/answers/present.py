@@ -46,7 +46,7 @@ def present_of(
     Where streams have both kinds of time, the references of one kind don't depend on NOW: each is
     then taken at its stream's own NOW.
     """
-    by_clock = is_by_clock(query, [stream.schema for stream in streams])
+    by_clock = is_by_clock(query.moving, [stream.schema for stream in streams])
     timed = [stream.reached for stream in streams if _is_timed(stream.schema)]
     awaited = [
         stream.reached
@@ -61,10 +61,10 @@ def present_of(
     return Present(now, tuple(taken))
 
 
-def is_by_clock(query: Query, schemas: Sequence[StreamSchema]) -> bool:
-    """Tells whether the clock is the NOW of a query whose legs refer to streams of these
-    schemas."""
-    timed = [moving for moving, one in zip(query.moving, schemas, strict=True) if _is_timed(one)]
+def is_by_clock(moves: Sequence[bool], schemas: Sequence[StreamSchema]) -> bool:
+    """Tells whether the clock is the NOW of a query whose legs refer to streams of these schemas,
+    where NOW `moves` each of them or not."""
+    timed = [moving for moving, one in zip(moves, schemas, strict=True) if _is_timed(one)]
     return not timed or (len(timed) < len(schemas) and not any(timed))
 
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.blocks import Part
 from datastem.codec import are_rows
-from datastem.instants import FOR_EVER, MIN_INSTANT
+from datastem.instants import FOR_EVER, MIN_INSTANT, format_instant
+from psoup.answers.crossings import Crossing, CrossingFinder, Crossings
 from psoup.answers.matching import Matcher
 from psoup.answers.plan import LegPlan, Limit, Plan, RowsKnown, Triggers, retention
 from psoup.answers.present import is_apart, is_by_clock
@@ -58,7 +59,7 @@ def refreshed(plan: Plan, point: Point | None) -> Plan:
 
 def goes_by_clock(plan: Plan) -> bool:
     """Tells whether the clock is the NOW of a plan's query."""
-    return is_by_clock(plan.query, [leg.schema for leg in plan.legs])
+    return is_by_clock(plan.query.moving, [leg.schema for leg in plan.legs])
 
 
 def _retained(plan: Plan) -> Plan:
@@ -75,10 +76,10 @@ def _retained(plan: Plan) -> Plan:
 # ---- REFRESH EVERY
 
 
-def awaited_legs(plan: Plan) -> list[LegPlan]:
+def awaited_legs(legs: Sequence[LegPlan]) -> list[LegPlan]:
     """The legs over event time whose streams a point waits for: a keyed stream, and rows that are
     looked up, hold nothing back beside others."""
-    timed = [leg for leg in plan.legs if leg.schema.ordered_by is not None]
+    timed = [leg for leg in legs if leg.schema.ordered_by is not None]
     own = [leg for leg in timed if leg.leg.as_of is None]
     plain = [leg for leg in own if not leg.schema.key]
     return plain or own or timed
@@ -88,7 +89,7 @@ def last_instant(refresh: RefreshEvery, plan: Plan) -> int | None:
     """The instant of the last point of REFRESH EVERY; None before there is one."""
     reached = plan.now
     if plan.knowledge is RowsKnown.PRESENT and not goes_by_clock(plan):
-        found = [leg.current for leg in awaited_legs(plan)]
+        found = [leg.current for leg in awaited_legs(plan.legs)]
         reached = min((ts for ts in found if ts is not None), default=None)
         reached = None if None in found else reached
     if reached is None or refresh.point(reached) < MIN_INSTANT:
@@ -114,57 +115,115 @@ def known_at(plan: Plan, position: int) -> Plan:
     return replace(plan, legs=tuple(replace(leg, limits=(*leg.limits, limit)) for leg in plan.legs))
 
 
-# ---- REFRESH inside WINDOW()
+# ---- REFRESH inside WINDOW(), and of views
 
 
-def with_legs_refreshed(plan: Plan) -> Plan:
+def with_legs_refreshed(plan: Plan, finder: CrossingFinder | None = None) -> Plan:
     """The plan, which is as of its own point if it has any, with each leg as of the last point that
-    the leg itself has."""
-    periods = [leg.leg.refresh for leg in plan.legs]
-    if not any(periods):
+    the leg itself has, or those that have their points together.
+
+    Which those are may have to be found in files: without `finder` such a plan stays as it is.
+    """
+    parts = _refreshed_parts(plan)
+    if not parts or (finder is None and plan.beats is not None):
         return plan
-    points = [None if one is None else _own_point(leg, one, plan) for leg, one in _pairs(plan)]
-    legs = [
-        leg if one is None else _at_own_point(leg, point, plan.knowledge)
-        for leg, one, point in zip(plan.legs, periods, points, strict=True)
-    ]
-    instants = [point for point in points if point is not None]
-    last = max(instants, default=None) if plan.refreshed_at is None else plan.refreshed_at
-    made = replace(plan, legs=tuple(legs), refreshed_at=last)
-    return replace(_retained(made), full_at=_full_at(made, instants))
+    legs, instants = list(plan.legs), dict[int, int | None]()
+    for part in parts:
+        instant = part.instant(plan)
+        known = part.known_at(instant, plan, finder) if instant is not None else ()
+        for place in part.places:
+            legs[place], instants[place] = part.at(legs[place], instant, known), instant
+    known_instants = [one for one in instants.values() if one is not None]
+    last = max(known_instants, default=None) if plan.refreshed_at is None else plan.refreshed_at
+    made = _retained(replace(plan, legs=tuple(legs), refreshed_at=last, beats=None))
+    notes = (*made.notes, *_older_notes(plan, known_instants))
+    return replace(made, notes=notes, full_at=_full_at(made, known_instants))
 
 
-def _pairs(plan: Plan) -> Iterator[tuple[LegPlan, RefreshEvery | None]]:
-    return ((leg, leg.leg.refresh) for leg in plan.legs)
+def _refreshed_parts(plan: Plan) -> list[_RefreshedPart]:
+    """The legs with points of their own, those that have them together in one part."""
+    found: dict[object, list[int]] = {}
+    for place, leg in enumerate(plan.legs):
+        if leg.leg.refresh is not None:
+            alone = leg.leg.together is None
+            found.setdefault((alone, place if alone else leg.leg.together), []).append(place)
+    return [_RefreshedPart.of(plan, places) for places in found.values()]
 
 
-def _own_point(leg: LegPlan, refresh: RefreshEvery, plan: Plan) -> int | None:
-    """The instant of a leg's last point: at NOW, as far as its own stream had come."""
-    if leg.now is None:
-        return None
-    reached: int | None = leg.now
-    if plan.knowledge is RowsKnown.PRESENT and leg.schema.ordered_by is not None:
-        own = leg.current if not leg.limits else _now_within(leg, leg.current)
-        reached = None if own is None else min(leg.now, own)
-    if reached is None or refresh.point(reached) < MIN_INSTANT:
-        return None
-    return refresh.point(reached)
+def _older_notes(plan: Plan, instants: Sequence[int]) -> tuple[str, ...]:
+    """A note where the query has a point that some of its legs have not."""
+    oldest = min(instants, default=None)
+    if plan.refreshed_at is None or oldest is None or oldest == plan.refreshed_at:
+        return ()
+    return (f"a part of it has points of its own: it is as of {format_instant(oldest)}",)
 
 
-def _at_own_point(leg: LegPlan, instant: int | None, knowledge: RowsKnown) -> LegPlan:
-    if instant is None:
-        return replace(leg, now=None)
-    known: Limit = (
-        ("_stamp", instant) if leg.schema.ordered_by is None else ("_before", instant - 1)
-    )
-    limits = leg.limits if knowledge is RowsKnown.TODAY else (*leg.limits, known)
-    return replace(leg, now=instant, limits=limits)
+@dataclass(frozen=True, slots=True)
+class _RefreshedPart:
+    """Legs of a plan, by their `places`, that have their points together: one with REFRESH inside
+    WINDOW(), or those of a view with REFRESH. `clock` tells whether the clock is their NOW."""
+
+    places: tuple[int, ...]
+    legs: tuple[LegPlan, ...]
+    refresh: RefreshEvery
+    clock: bool
+
+    @classmethod
+    def of(cls, plan: Plan, places: Sequence[int]) -> _RefreshedPart:
+        legs = tuple(plan.legs[place] for place in places)
+        refresh = legs[0].leg.refresh
+        assert refresh is not None
+        moves = [plan.query.moving[place] for place in places]
+        return cls(tuple(places), legs, refresh, is_by_clock(moves, [one.schema for one in legs]))
+
+    def instant(self, plan: Plan) -> int | None:
+        """The instant of the last point: at NOW, as far as the streams of the legs had come."""
+        reached = [leg.now for leg in self.legs if not is_apart(leg.schema, self.clock)]
+        if plan.knowledge is RowsKnown.PRESENT and not self.clock:
+            reached += [
+                leg.current if not leg.limits else _now_within(leg, leg.current)
+                for leg in awaited_legs(self.legs)
+            ]
+        least = min((ts for ts in reached if ts is not None), default=None)
+        if least is None or None in reached or self.refresh.point(least) < MIN_INSTANT:
+            return None
+        return self.refresh.point(least)
+
+    def known_at(
+        self, instant: int, plan: Plan, finder: CrossingFinder | None
+    ) -> tuple[Limit, ...]:
+        """The limit to the rows known at the point of an instant."""
+        if plan.knowledge is RowsKnown.TODAY:
+            return ()
+        if self.clock:
+            return (("_stamp", instant),)
+        if len({leg.stream_id for leg in self.legs}) == 1:
+            return (("_before", instant - 1),)
+        awaited = awaited_legs(self.legs)
+        if finder is None or any(leg.current is None or leg.current < instant for leg in awaited):
+            return ()
+        streams = {leg.stream_id: _crossing(leg, plan, instant) for leg in awaited}
+        return (("_position", finder.position(Crossings(instant, tuple(streams.values())))),)
+
+    def at(self, leg: LegPlan, instant: int | None, known: tuple[Limit, ...]) -> LegPlan:
+        """A leg at the point of an instant, where so much was known."""
+        if instant is None:
+            return replace(leg, now=None)
+        now = leg.now if is_apart(leg.schema, self.clock) else instant
+        return replace(leg, now=now, limits=(*leg.limits, *known))
+
+
+def _crossing(leg: LegPlan, plan: Plan, instant: int) -> Crossing:
+    mark = plan.epoch.epoch.streams.get(leg.stream_id)
+    stored = mark is None or mark.reached is None or mark.reached >= instant
+    beat = None if plan.beats is None else plan.beats.first_to(leg.stream_id, instant)
+    return Crossing(leg.stream_id, leg.stem, beat, stored)
 
 
 def _full_at(plan: Plan, instants: Sequence[int]) -> int | None:
     """The last instant that was a point of every leg with points of its own, and of the query; None
     where none was since the streams began."""
-    refreshing = [(leg, one) for leg, one in _pairs(plan) if one is not None]
+    refreshing = [(leg, one) for leg in plan.legs if (one := leg.leg.refresh) is not None]
     if len(instants) < len(refreshing):
         return None
     last, periods = min(instants), [one.period for _, one in refreshing]
@@ -203,7 +262,7 @@ def _now_at(plan: Plan, row: _Row) -> int | None:
     """NOW of a point that a row makes: its ts or, if that is less, the least that the streams a
     point waits for had come to; None where one had no NOW."""
     least = row.ts
-    for leg in awaited_legs(plan):
+    for leg in awaited_legs(plan.legs):
         then = replace(leg, limits=(*leg.limits, ("_position", row.position)))
         present, reached = leg.current, _now_within(then, leg.current)
         if plan.knowledge is not RowsKnown.PRESENT:

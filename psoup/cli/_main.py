@@ -20,6 +20,7 @@ from psoup.cli import (
     serve,
     status,
     streams,
+    views,
 )
 from psoup.cli.connection import Connection
 from psoup.cli.problems import ProblemGroup
@@ -103,6 +104,7 @@ cli.add_command(serve.serve)
 cli.add_command(serve.server)
 cli.add_command(serve.engine)
 cli.add_command(streams.stream)
+cli.add_command(views.view)
 cli.add_command(publish.publish)
 cli.add_command(queries.register)
 cli.add_command(queries.register_many)

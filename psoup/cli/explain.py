@@ -73,6 +73,7 @@ def _pairs(found: Explanation) -> list[tuple[str, str]]:
     return [
         *_predicate_pairs(found),
         ("refresh", _refresh(found)),
+        *_views(found),
         ("engine", _engine(found)),
         *_keyed(found.run.current_rows),
         ("one invoke", _invoke(found.run)),
@@ -110,6 +111,10 @@ def _refresh(found: Explanation) -> str:
     return found.refresh + matched if found.refresh else "always fresh"
 
 
+def _views(found: Explanation) -> list[tuple[str, str]]:
+    return [("views", ", ".join(found.views))] if found.views else []
+
+
 def _keyed(current_rows: int | None) -> list[tuple[str, str]]:
     if current_rows is None:
         return []
@@ -140,7 +145,7 @@ _METHODS = {
 
 def _show_several(found: Explanation) -> None:
     """The tree of operators, then each reference to a stream."""
-    pairs = [("refresh", _refresh(found)), ("engine", _engine(found))]
+    pairs = [("refresh", _refresh(found)), *_views(found), ("engine", _engine(found))]
     pair_table("several streams", [*pairs, ("one invoke", _invoke(found.run))])
     click.echo()
     if found.operator is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from client_sdk import Stream
+from client_sdk import Stream, View
 from psoup.cli.connection import Connection
 from psoup.cli.output import SentenceGroup, grid, note
 from psoup.cli.texts import FILE, sql_text
@@ -31,7 +31,8 @@ def create(connection: Connection, sql: str | None, file: Path | None) -> None:
     """
     with connection.client() as client:
         made = client.define(sql_text(sql, file))
-    note(f"stream {made.stream.name}: {len(made.stream.columns)} columns", *made.notes)
+    kind = "view" if isinstance(made.defined, View) else "stream"
+    note(f"{kind} {made.defined.name}: {len(made.defined.columns)} columns", *made.notes)
 
 
 @stream.command("list")
@@ -83,14 +84,15 @@ def _kept(found: Stream) -> str:
 
 @stream.command()
 @click.argument("name")
+@click.option("--cascade", is_flag=True, help="End the views over it too, with their queries.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def drop(connection: Connection, name: str, yes: bool) -> None:
+def drop(connection: Connection, name: str, cascade: bool, yes: bool) -> None:
     """Drop a stream, its rows and the answers of its queries."""
     with connection.client() as client:
         found = client.stream(name)
         if not yes:
             count = f"{found.row_count:,} rows, {found.registration_count:,} queries"
             click.confirm(f"Drop {found.name} with {count}?", abort=True, err=True)
-        client.define(f"DROP STREAM {name}")
+        client.define(f"DROP STREAM {name}{' CASCADE' if cascade else ''}")
     note(f"dropped {found.name}")

@@ -130,12 +130,13 @@ def _write_again(ledger: Ledger, name: str) -> None:
     registrations, _ = state.columns
     handles = [one for one in registrations if registrations[one].contact]
     everything = Touched(
-        set(state.streams),
-        set(registrations),
-        set(state.predicates),
-        set(state.publishers),
-        {*handles, *state.leases.expired},
-        set(state.composites),
+        streams=set(state.streams),
+        views=set(state.views),
+        registrations=set(registrations),
+        predicates=set(state.predicates),
+        publishers=set(state.publishers),
+        leases={*handles, *state.leases.expired},
+        composites=set(state.composites),
     )
     table = changed_rows(state, everything, state.position).get(name)
     root, sync = ledger.folder(name).root, ledger.store.sync

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from psoup.lookup import find_registration, find_stream
+from psoup.lookup import find_registration, find_stream, find_view
+from psoup.server.calls.define import define
 from psoup.server.calls.explain import explain
 from psoup.server.calls.invoke import ask, invoke
 from psoup.server.calls.publish import publish, publish_stream
@@ -30,13 +31,14 @@ from psoup.server.wire.describing import (
     registration_messages,
     status_message,
     stream_message,
+    view_message,
 )
 from psoup.server.wire.values import columns_message, pattern_message
+from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1 import psoup_pb2_grpc
 from psoup.write.clock import ConfirmJumps
 from psoup.write.registrations import UnregisterOne
-from psoup.write.streams import Define, Drop
 from querystem.language import CreateStream, parse_statement
 
 log = logging.getLogger("psoup.server")
@@ -99,18 +101,16 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         check_text(request.sql, core.settings)
         limits = {"max_columns": settings.columns, "max_text": settings.query_bytes}
         statement = await core.in_thread(functools.partial(parse_statement, request.sql, **limits))
-        notes: tuple[str, ...] = ()
-        proposal: Define | Drop
-        if isinstance(statement, CreateStream):
-            proposal, notes = Define(tenant, owner, statement.schema), statement.notes
-        else:
-            proposal = Drop(tenant, owner, statement.name)
-        stream, position = await core.appender.submit(proposal)
-        return pb.DefineResponse(
-            stream=stream_message(core.follower.view, stream),
+        defined, position = await define(core, tenant, owner, request.sql, statement)
+        response = pb.DefineResponse(
             position=core.store.positions.encode(position),
-            notes=notes,
+            notes=statement.notes if isinstance(statement, CreateStream) else (),
         )
+        if isinstance(defined, StreamState):
+            response.stream.CopyFrom(stream_message(core.follower.view, defined))
+        else:
+            response.view.CopyFrom(view_message(core.follower.state, defined))
+        return response
 
     @unary
     async def ListStreams(self, request: pb.ListStreamsRequest) -> pb.ListStreamsResponse:
@@ -130,6 +130,16 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         await core.follower.catch_up()
         stream = find_stream(core.follower.state, tenant, request.name)
         return stream_message(core.follower.view, stream)
+
+    @unary
+    async def ListViews(self, request: pb.ListViewsRequest) -> pb.ListViewsResponse:
+        core = self._core
+        tenant = default_name(request.tenant, "tenant", core.settings)
+        await core.follower.catch_up()
+        state = core.follower.state
+        names = sorted(key for key in state.view_names if key[0] == tenant)
+        views = [find_view(state, *key) for key in names]
+        return pb.ListViewsResponse(views=[view_message(state, view) for view in views])
 
     @unary
     async def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:

@@ -38,6 +38,8 @@ from psoup.store.log.events import (
     Trigger,
     Unregister,
     Upgrade,
+    ViewCreated,
+    ViewEnded,
 )
 from psoup.store.log.log import Log
 from psoup.store.log.position import START, Position
@@ -52,6 +54,7 @@ from psoup.store.state.state import (
     StreamState,
     Touched,
 )
+from psoup.store.state.views import ViewState, views_over
 from psoup.store.store import Store
 
 __all__ = [
@@ -108,4 +111,8 @@ __all__ = [
     "Unregister",
     "UnsupportedFormat",
     "Upgrade",
+    "ViewCreated",
+    "ViewEnded",
+    "ViewState",
+    "views_over",
 ]

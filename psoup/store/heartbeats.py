@@ -73,6 +73,14 @@ class HeartbeatTail:
             if not beats.positions:
                 del self._streams[stream_id]
 
+    def of_streams(self, stream_ids: Iterable[int]) -> HeartbeatTail:
+        """The heartbeats of some streams as they are now; later ones don't change that."""
+        found = HeartbeatTail()
+        for stream_id in stream_ids:
+            if (beats := self._streams.get(stream_id)) is not None:
+                found._streams[stream_id] = _Beats(beats.reached[:], beats.positions[:])
+        return found
+
     def first_to(self, stream_id: int, instant: int) -> int | None:
         """The position of the first heartbeat that took a stream to an instant or past it; None
         where none did."""

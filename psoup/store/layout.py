@@ -67,6 +67,7 @@ REGISTRATIONS = pa.schema(
         ("more_legs", MORE_LEGS),
         ("composite_id", pa.int64()),
         ("composite_predicate_id", pa.int64()),
+        ("views", pa.string()),
     ]
 )
 

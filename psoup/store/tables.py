@@ -31,6 +31,8 @@ from psoup.store.state.columns import handle_halves, with_constants
 from psoup.store.state.composites import CompositeState
 from psoup.store.state.leases import Expired
 from psoup.store.state.state import AcceptedBatch, State, StreamState, Touched
+from psoup.store.state.views import ViewState
+from querystem.views import ViewDefinition
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     "catalog": ("stream_id",),
@@ -55,6 +57,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
     """The rows that the engine appends after a step, by table; unchanged tables are left out."""
     at = position.packed
     streams = [_stream_row(state.streams[key], at) for key in touched.streams]
+    streams += [_view_row(state.views[key], at) for key in touched.views]
     publishers = [_publisher_row(state, key, at) for key in touched.publishers]
     leases = [_lease_row(state, key, at) for key in touched.leases]
     composites = [_composite_row(state, key, at) for key in touched.composites]
@@ -145,7 +148,7 @@ def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
     """The state at an epoch; `read` gives the live rows of each of these tables."""
     state = State(epoch.position, epoch.clock, epoch.next_stream_id, epoch.next_predicate_id)
     for row in read("catalog").to_pylist():
-        _load_stream(state, row, epoch)
+        _load_definition(state, row, epoch)
     state.predicates.extend(read("predicates"))
     _load_registrations(state, read("registrations"))
     _load_composites(state, read("composites"))
@@ -203,8 +206,27 @@ def _load_leases(state: State, table: pa.Table) -> None:
         state.leases.expired[row["handle"]] = Expired(row["tenant"], row["expired"])
 
 
-def _load_stream(state: State, row: Mapping[str, Any], epoch: Epoch) -> None:
+def _load_definition(state: State, row: Mapping[str, Any], epoch: Epoch) -> None:
+    """Loads a stream or a view."""
     form = json.loads(row["schema"])
+    if "over" in form:
+        _load_view(state, row, form)
+    else:
+        _load_stream(state, row, form, epoch)
+
+
+def _load_view(state: State, row: Mapping[str, Any], form: Mapping[str, Any]) -> None:
+    definition, position = ViewDefinition.from_json(form), Position.unpack(row["position"])
+    whose = row["stream_id"], row["tenant"], row["owner"]
+    view = ViewState(*whose, definition, tuple(form["over"]), position, form["dropped"])
+    state.views[view.id] = view
+    if not view.dropped:
+        state.view_names[view.tenant, definition.name] = view.id
+
+
+def _load_stream(
+    state: State, row: Mapping[str, Any], form: Mapping[str, Any], epoch: Epoch
+) -> None:
     mark = epoch.streams.get(row["stream_id"])
     stream = StreamState(
         row["stream_id"],
@@ -228,11 +250,22 @@ def _with_micros(table: pa.Table, name: str) -> pa.Table:
 
 def _stream_row(stream: StreamState, at: int) -> dict[str, Any]:
     form = stream.schema.to_json() | {"dropped": stream.dropped}
+    return _definition_row(stream, form, at)
+
+
+def _view_row(view: ViewState, at: int) -> dict[str, Any]:
+    form = view.definition.to_json() | {"over": view.over, "dropped": view.dropped}
+    return _definition_row(view, form, at)
+
+
+def _definition_row(
+    defined: StreamState | ViewState, form: Mapping[str, Any], at: int
+) -> dict[str, Any]:
     return {
-        "stream_id": stream.id,
-        "tenant": stream.tenant,
-        "owner": stream.owner,
-        "name": stream.schema.name,
+        "stream_id": defined.id,
+        "tenant": defined.tenant,
+        "owner": defined.owner,
+        "name": form["name"],
         "schema": json.dumps(form),
         "schema_version": 1,
         "position": at,

@@ -112,14 +112,16 @@ class DefineRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., sql: _Optional[str] = ...) -> None: ...
 
 class DefineResponse(_message.Message):
-    __slots__ = ("stream", "position", "notes")
+    __slots__ = ("stream", "position", "notes", "view")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
     stream: Stream
     position: bytes
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., position: _Optional[bytes] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    view: View
+    def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., position: _Optional[bytes] = ..., notes: _Optional[_Iterable[str]] = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class Stream(_message.Message):
     __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key")
@@ -174,6 +176,32 @@ class DescribeStreamRequest(_message.Message):
     tenant: str
     name: str
     def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class View(_message.Message):
+    __slots__ = ("name", "id", "columns", "sql", "over")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    columns: _containers.RepeatedCompositeFieldContainer[Column]
+    sql: str
+    over: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., sql: _Optional[str] = ..., over: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListViewsRequest(_message.Message):
+    __slots__ = ("tenant",)
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    def __init__(self, tenant: _Optional[str] = ...) -> None: ...
+
+class ListViewsResponse(_message.Message):
+    __slots__ = ("views",)
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    views: _containers.RepeatedCompositeFieldContainer[View]
+    def __init__(self, views: _Optional[_Iterable[_Union[View, _Mapping]]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("tenant", "owner", "client_key", "sql", "parameters", "lease", "replace")
@@ -293,7 +321,7 @@ class DescribeRegistrationRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("handle", "owner", "client_key", "sql", "parameters", "stream", "window", "columns", "lease", "position", "registered_at", "predicate_id", "matched_rows", "stream_rows", "refresh", "trigger_id", "pattern", "lease_until", "legs")
+    __slots__ = ("handle", "owner", "client_key", "sql", "parameters", "stream", "window", "columns", "lease", "position", "registered_at", "predicate_id", "matched_rows", "stream_rows", "refresh", "trigger_id", "pattern", "lease_until", "legs", "views")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -320,6 +348,7 @@ class Registration(_message.Message):
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     LEGS_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
     handle: bytes
     owner: str
     client_key: str
@@ -339,7 +368,8 @@ class Registration(_message.Message):
     pattern: UpdatePattern
     lease_until: _timestamp_pb2.Timestamp
     legs: _containers.RepeatedCompositeFieldContainer[RegistrationLeg]
-    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., stream: _Optional[str] = ..., window: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., position: _Optional[bytes] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., legs: _Optional[_Iterable[_Union[RegistrationLeg, _Mapping]]] = ...) -> None: ...
+    views: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., stream: _Optional[str] = ..., window: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., position: _Optional[bytes] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., legs: _Optional[_Iterable[_Union[RegistrationLeg, _Mapping]]] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegistrationLeg(_message.Message):
     __slots__ = ("stream", "window", "predicate_id", "matched_rows", "stream_rows")
@@ -683,7 +713,7 @@ class ExplainRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run", "refresh", "trigger_id", "legs", "operator")
+    __slots__ = ("predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run", "refresh", "trigger_id", "legs", "operator", "views")
     PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     FACTORS_FIELD_NUMBER: _ClassVar[int]
@@ -698,6 +728,7 @@ class Explanation(_message.Message):
     TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     LEGS_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
     predicate_id: int
     registration_count: int
     factors: _containers.RepeatedCompositeFieldContainer[Factor]
@@ -712,7 +743,8 @@ class Explanation(_message.Message):
     trigger_id: int
     legs: _containers.RepeatedCompositeFieldContainer[ExplainedLeg]
     operator: ExplainedOperator
-    def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., legs: _Optional[_Iterable[_Union[ExplainedLeg, _Mapping]]] = ..., operator: _Optional[_Union[ExplainedOperator, _Mapping]] = ...) -> None: ...
+    views: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., legs: _Optional[_Iterable[_Union[ExplainedLeg, _Mapping]]] = ..., operator: _Optional[_Union[ExplainedOperator, _Mapping]] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExplainedLeg(_message.Message):
     __slots__ = ("stream", "window", "predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "considered_rows", "row_count", "current_rows")

@@ -49,6 +49,11 @@ class PsoupStub:
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.DescribeStreamRequest.SerializeToString,
                 response_deserializer=psoup_dot_v1_dot_psoup__pb2.Stream.FromString,
                 _registered_method=True)
+        self.ListViews = channel.unary_unary(
+                '/psoup.v1.Psoup/ListViews',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.ListViewsRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.ListViewsResponse.FromString,
+                _registered_method=True)
         self.Register = channel.unary_unary(
                 '/psoup.v1.Psoup/Register',
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.RegisterRequest.SerializeToString,
@@ -125,7 +130,7 @@ class PsoupServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Define(self, request, context):
-        """Runs one CREATE STREAM or DROP STREAM statement. Durable when it returns.
+        """Runs one statement that creates or drops a stream or a view. Durable when it returns.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,6 +143,12 @@ class PsoupServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DescribeStream(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListViews(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -263,6 +274,11 @@ def add_PsoupServicer_to_server(servicer, server):
                     servicer.DescribeStream,
                     request_deserializer=psoup_dot_v1_dot_psoup__pb2.DescribeStreamRequest.FromString,
                     response_serializer=psoup_dot_v1_dot_psoup__pb2.Stream.SerializeToString,
+            ),
+            'ListViews': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListViews,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.ListViewsRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.ListViewsResponse.SerializeToString,
             ),
             'Register': grpc.unary_unary_rpc_method_handler(
                     servicer.Register,
@@ -416,6 +432,33 @@ class Psoup:
             '/psoup.v1.Psoup/DescribeStream',
             psoup_dot_v1_dot_psoup__pb2.DescribeStreamRequest.SerializeToString,
             psoup_dot_v1_dot_psoup__pb2.Stream.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListViews(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/ListViews',
+            psoup_dot_v1_dot_psoup__pb2.ListViewsRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.ListViewsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -56,8 +56,9 @@ class Registered:
 class RegisterAll:
     """Registrations of one text: all of them or none.
 
-    `streams` has the ids of the streams that the text was bound to, by name. With `replace` a
-    client key that has another query is given this one; without, it is refused.
+    `streams` has the ids of the streams that the text was bound to, by name, `views` those of the
+    views it was bound through. With `replace` a client key that has another query is given this
+    one; without, it is refused.
     """
 
     tenant: str
@@ -67,6 +68,7 @@ class RegisterAll:
     lease: int
     prepared: Sequence[Prepared]
     replace: bool = False
+    views: tuple[int, ...] = ()
     chain: Chain | None = None
 
     @property
@@ -92,6 +94,7 @@ class RegisterAll:
     def _check(self, draft: CommitDraft) -> None:
         if any(draft.state.streams[stream_id].dropped for stream_id in self.streams.values()):
             raise Stale
+        check_views(draft.state, self.views)
         if len(self.prepared) > draft.room:
             raise BadRequest(f"{len(self.prepared)} registrations don't fit one commit")
         seen: dict[str, str] = {}
@@ -130,6 +133,7 @@ class RegisterAll:
             query=query_form(one.query),
             lease=self.lease,
             trigger=self._trigger(one.query, ids),
+            views=self.views,
         )
         return event.handle, draft.append(self.tenant, self.owner, event)
 
@@ -142,6 +146,7 @@ class RegisterAll:
             parameters=one.parameters,
             query=query_form(one.query),
             trigger=self._trigger(one.query, ids),
+            views=self.views,
         )
         return draft.append(self.tenant, self.owner, event)
 
@@ -231,6 +236,7 @@ class RegisterRows:
     form: str
     rows: ManyRows
     replace: bool = False
+    views: tuple[int, ...] = ()
     chain: Chain | None = None
 
     @property
@@ -240,6 +246,7 @@ class RegisterRows:
     def propose(self, draft: CommitDraft) -> Registered:
         if draft.state.streams[self.stream_id].dropped:
             raise Stale
+        check_views(draft.state, self.views)
         known = self._known(draft.state)
         others = [place for place, old in known.items() if not self._has_query(old, place)]
         first = self.rows.first == np.arange(len(self.rows.first))
@@ -288,13 +295,13 @@ class RegisterRows:
             self.stream_id, _PredicateIds(draft.state).id_of(self.stream_id, key), key
         )
         parameters = self.rows.parameters[place]
-        event = Replace(handle, (leg,), self.text, parameters, self.form)
+        event = Replace(handle, (leg,), self.text, parameters, self.form, views=self.views)
         return draft.append(self.tenant, self.owner, event)
 
     def _append(self, draft: CommitDraft, new: pa.Table) -> Position:
         ids = self._predicates(draft.state, new.column("key").combine_chunks())
         rows = new.append_column("predicate_id", pa.array(ids)).select(MANY.names)
-        event = RegisterMany(self.stream_id, self.text, self.form, self.lease, rows)
+        event = RegisterMany(self.stream_id, self.text, self.form, self.lease, rows, self.views)
         return draft.append(self.tenant, self.owner, event)
 
     def _predicates(self, state: State, keys: pa.Array) -> Int64s:
@@ -305,6 +312,12 @@ class RegisterRows:
         ids[new] = np.arange(len(new)) + state.next_predicate_id
         found: Int64s = ids[encoded.indices.to_numpy()]
         return found
+
+
+def check_views(state: State, views: Sequence[int]) -> None:
+    """Raises Stale where one of the views has ended."""
+    if any(state.views[view_id].dropped for view_id in views):
+        raise Stale
 
 
 def _first_of_key(client_keys: Sequence[str], parameters: Sequence[str]) -> list[int]:

@@ -12,11 +12,13 @@ from psoup.store import (
     AcceptedBatch,
     Data,
     Position,
+    State,
     StreamCreated,
     StreamEnded,
     StreamState,
 )
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
+from psoup.write.view_ends import end_views_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +32,36 @@ class Define:
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> tuple[StreamState, Position]:
-        if draft.state.find_stream(self.tenant, self.schema.name) is not None:
-            raise StreamExists(
-                f"there is a stream {self.schema.name} already",
-                hint="drop it first, or choose another name",
-            )
+        check_free(draft.state, self.tenant, self.schema.name)
         stream_id = draft.state.next_stream_id
         position = draft.append(self.tenant, self.owner, StreamCreated(stream_id, self.schema))
         return draft.state.streams[stream_id], position
 
 
+def check_free(state: State, tenant: str, name: str) -> None:
+    """Raises StreamExists where a stream or a view has the name."""
+    stream, view = state.find_stream(tenant, name), state.find_view(tenant, name)
+    if stream is not None or view is not None:
+        kind = "stream" if view is None else "view"
+        raise StreamExists(
+            f"there is a {kind} {name} already", hint="drop it first, or choose another name"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Drops the live stream of a name."""
+    """Drops the live stream of a name, and with `cascade` the views over it before."""
 
     tenant: str
     owner: str
     name: str
+    cascade: bool = False
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> tuple[StreamState, Position]:
         stream = find_stream(draft.state, self.tenant, self.name)
+        end_views_over(draft, stream.id, self.name, self.tenant, self.owner, self.cascade)
         return stream, draft.append(self.tenant, self.owner, StreamEnded(stream.id))
 
 

@@ -1,9 +1,10 @@
 """The query language: a text becomes a bound query, a window or a definition.
 
-    scan ─> statements                                            CREATE STREAM, DROP STREAM
+    scan ─> statements, views                                     CREATE and DROP, STREAM and VIEW
     scan ─> parse ─> select ─> templates                          queries, bound and filled in
             │        ├─> blocks                                   SELECT, and what stands inside
             │        │   ├─> sources (references, scope)          FROM, joins, inner queries, WITH
+            │        │   │   └─> inlining                         views
             │        │   ├─> clauses (bind)                       the other clauses, expressions
             │        │   ├─> sets, subqueries                     UNION …; queries in expressions
             │        │   └─> lookups                              AS OF, AS KNOWN AT
@@ -33,10 +34,13 @@ from querystem.language.errors import (
 from querystem.language.references import Lookup, Names
 from querystem.language.statements import (
     CreateStream,
+    CreateView,
     DropStream,
+    DropView,
     Statement,
     parse_statement,
     stream_sql,
+    view_sql,
 )
 from querystem.language.template_cache import TemplateCache
 from querystem.language.template_rows import BoundRows, bind_rows
@@ -47,13 +51,16 @@ from querystem.language.texts import (
     refresh_text,
     window_text,
 )
+from querystem.language.views import bind_view
 from querystem.language.windows import bind_window, bring_window
 
 __all__ = [
     "BindProblem",
     "BoundRows",
     "CreateStream",
+    "CreateView",
     "DropStream",
+    "DropView",
     "Lookup",
     "Names",
     "NotYet",
@@ -72,6 +79,7 @@ __all__ = [
     "WindowProblem",
     "bind_query",
     "bind_rows",
+    "bind_view",
     "bind_window",
     "bring_window",
     "expression_text",
@@ -80,5 +88,6 @@ __all__ = [
     "prepare",
     "refresh_text",
     "stream_sql",
+    "view_sql",
     "window_text",
 ]

@@ -21,15 +21,19 @@ from querystem.language.clauses import (
 )
 from querystem.language.coerce import need_type
 from querystem.language.drafts import limited, unordered
+from querystem.language.errors import RefreshProblem
 from querystem.language.literals import Typed
+from querystem.language.parse import ParsedRefresh
 from querystem.language.references import Place, TextBinding, item_name, references
-from querystem.language.rewrite import all_of, asks, conjuncts, mapped
+from querystem.language.rewrite import all_of, asks, conjuncts, mapped, renamed
 from querystem.language.scope import Scope, ScopeItem
 from querystem.language.sets import BoundBlock, Branch, combined, in_order_of_values, operator_of
 from querystem.language.sources import CLAUSES, Sources, check_bracketed
 from querystem.language.subqueries import SubQueries, is_correlated, of_groups, over_groups
 from querystem.language.tree import consume, is_query, node_span
 from querystem.query import From, Output, Query, SetOperator, Source
+from querystem.refresh import RefreshOn
+from querystem.views import ViewDefinition
 
 
 class QueryBinder:
@@ -45,6 +49,32 @@ class QueryBinder:
     def inner(self, node: exp.Expr, place: Place) -> Query:
         """A query inside another."""
         return unordered(self._part(node, place.within(node)).query)
+
+    def trigger(self, refresh: ParsedRefresh) -> tuple[RefreshOn, StreamSchema]:
+        """The rows of REFRESH ON, and their stream."""
+        assert refresh.rows is not None
+        table = references(refresh.rows)[0][0]
+        consume(table, "this", "alias")
+        if (view := self._text.view_of(table)) is not None:
+            return self._rows_of_view(view, refresh.rows)
+        rows = self._text.stream(table)
+        binder = self._text.binder(Scope((stream_item(item_name(table), rows),)))
+        where = bind_condition(refresh.rows.args.get("where"), replace(binder, clause="REFRESH ON"))
+        return RefreshOn(rows.name, where), rows
+
+    def _rows_of_view(self, view: ViewDefinition, rows: exp.Expr) -> tuple[RefreshOn, StreamSchema]:
+        """The rows of REFRESH ON a view, as rows of the view's stream."""
+        shared, stream = self._text, self._text.stream_of(view)
+        if stream is None:
+            raise RefreshProblem(
+                f"the rows of the view {view.name} are not rows of one stream",
+                node_span(rows.args["from_"].this),
+                hint="REFRESH ON takes a stream, or a view that only selects rows of one",
+            )
+        text = TextBinding(shared.lookup, shared.names, shared.parameters, shared.used)
+        source = QueryBinder(text)._over_several(rows, Place(None, True), False).query.source
+        assert isinstance(source, From)
+        return RefreshOn(stream.name, renamed(source.on, 0)), stream
 
     def _part(self, node: exp.Expr, place: Place, branch: bool = False) -> BoundBlock:
         """A query, or a branch of a set operation: that takes the types of its outputs from the
@@ -67,7 +97,8 @@ class QueryBinder:
         table = items[0][0]
         several = len(items) > 1 or not isinstance(table, exp.Table) or _asks(select)
         several = several or table.args.get("version") is not None
-        if several or identifier(table.this) in place.named:
+        named = several or identifier(table.this) in place.named
+        if named or self._text.view_of(table) is not None:
             return self._over_several(select, place, branch)
         leg, schema = self._text.leg(table, place)
         scope = Scope((stream_item(item_name(table), schema),))
@@ -75,7 +106,7 @@ class QueryBinder:
         return self._clauses(select, base, lambda where: replace(leg, where=where), branch)
 
     def _over_several(self, select: exp.Expr, place: Place, branch: bool) -> BoundBlock:
-        sources = Sources(self._text, self.inner)
+        sources = Sources(self._text, self)
         scope = sources.scope(select, place)
 
         def resolved(expression: Expression) -> Expression:

@@ -36,6 +36,7 @@ def parse_query(text: str, max_text: int = MAX_TEXT) -> Parsed:
     """The parts of a query's text; raises SyntaxProblem, and NotYet."""
     tokens = scan(text, max_text)
     _check_statement(tokens, len(text))
+    _refuse_streamed(tokens)
     framed = set_apart(tokens)
     refuse_later(framed.tokens)
     query = _parse(framed.tokens, text, framed.runs)
@@ -50,12 +51,25 @@ def _check_statement(tokens: Sequence[Token], end: int) -> None:
         return
     if reader.sees("CREATE") or reader.sees("DROP"):
         raise SyntaxProblem(
-            "a stream is defined, not registered",
+            "a stream or a view is defined, not registered",
             reader.span,
-            hint="send it as a definition: psoup stream create, psoup stream drop",
+            hint="send it as a definition: psoup stream create, psoup view create",
             reason="WRONG_STATEMENT",
         )
     raise wrong_statement(reader)
+
+
+def _refuse_streamed(tokens: Sequence[Token]) -> None:
+    """Refuses SELECT STREAMED, which elsewhere asks for the changes of an answer."""
+    for select, word, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        streamed = select.token_type == TokenType.SELECT and word.text.upper() == "STREAMED"
+        if streamed and after.token_type in (TokenType.VAR, TokenType.STAR, TokenType.IDENTIFIER):
+            raise SyntaxProblem(
+                "SELECT STREAMED: the changes of every answer can be read",
+                span_of(word),
+                hint="leave STREAMED out, keep a copy of the answer, and read the changes of that",
+                reason="NOT_SUPPORTED",
+            )
 
 
 def _parse(tokens: list[Token], text: str, runs: Mapping[int, Sequence[Token]]) -> exp.Expr:

@@ -3,7 +3,7 @@ of the leg's predicate, which is matched, kept and shared like that of a query o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from querystem.expressions import ColumnRef, Expression, columns_of
@@ -12,6 +12,7 @@ from querystem.language.rewrite import (
     all_of,
     as_item,
     conjuncts,
+    extent_of,
     mapped,
     renamed,
     substituted,
@@ -106,7 +107,19 @@ def _narrowed(
     columns = {item_column(number, "ts"): time_of(query.source)} if query.timed else {}
     for name, output in zip(names, query.outputs, strict=True):
         columns[item_column(number, name)] = output.expression
+    if _grows_too_large(condition, columns):
+        return None
     return replace(query, source=with_condition(query.source, substituted(condition, columns)))
+
+
+def _grows_too_large(condition: Expression, columns: Mapping[str, Expression]) -> bool:
+    """Tells whether a condition with other expressions in the place of its columns would be too
+    large to be worth it: outputs of queries inside queries can multiply."""
+    extents = {name: extent_of(columns[name], {}) for name in columns_of(condition)}
+    return extent_of(condition, extents).nodes > _MOST_PUSHED
+
+
+_MOST_PUSHED = 4096
 
 
 def _within(item: Item, number: int, on: Expression) -> Item:

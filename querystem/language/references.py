@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -16,37 +17,44 @@ from querystem.language.drafts import DraftWindow
 from querystem.language.errors import (
     BindProblem,
     NotYet,
+    QueryError,
     Span,
     SyntaxProblem,
     UnknownStream,
     WindowProblem,
+    located,
 )
 from querystem.language.frames import refresh_start
 from querystem.language.grammar import WindowNode
+from querystem.language.inlining import stream_of_view
 from querystem.language.lookups import bind_lookup
 from querystem.language.names import nearest
-from querystem.language.parse import parse_refresh
+from querystem.language.parse import Parsed, parse_query, parse_refresh
 from querystem.language.scan import span_of
 from querystem.language.scope import Scope
 from querystem.language.tails import WindowText
 from querystem.language.tree import consume, node_span
 from querystem.query import Leg
+from querystem.refresh import RefreshOn
+from querystem.views import MAX_VIEWS_DEEP, ViewDefinition
 
 MAX_REFERENCES = 8
 
-Lookup = Callable[[str], StreamSchema | None]
+Lookup = Callable[[str], StreamSchema | ViewDefinition | None]
 Names = Callable[[], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """The place of a block in a text: the window that reaches it, whether that is its `own`, the
-    queries that WITH names there, and, in an expression, the binder of the query `outer` to it."""
+    queries that WITH names there, in an expression the binder of the query `outer` to it, and the
+    `view` that is inlined there."""
 
     frame: exp.Expr | None = None
     own: bool = False
     named: Mapping[str, NamedQuery] = field(default_factory=dict)
     outer: Binder | None = None
+    view: str = ""
 
     def within(self, node: exp.Expr) -> Place:
         """The place inside a query, which may have a window, and names by WITH, of its own."""
@@ -74,12 +82,30 @@ class NamedQuery:
     place: Place
 
 
+@dataclass(frozen=True, slots=True)
+class ViewTrigger:
+    """The REFRESH ON of a view at `span`, whose windows have the numbers from `first` up to
+    `stop`; `stream` is the one whose rows refresh it."""
+
+    refresh: RefreshOn
+    stream: StreamSchema
+    span: Span
+    first: int
+    stop: int
+
+
 @dataclass
 class TextBinding:
     """All that the parts of one text share: the streams, the parameters and where they are `used`,
     the texts of windows by their numbers, how many `references` to streams there are, the ids of
     the nodes of windows and of queries of WITH that were `reached`, and the stream of REFRESH ON
-    (`trigger`)."""
+    (`trigger`).
+
+    Names are looked up once (`known`), the queries of `views` parsed once. While one is bound,
+    `view` is the place of the reference to the outermost view and `depth` how many stand inside
+    each other. `triggers` are those of the views with REFRESH ON, `groups` counts the views with
+    REFRESH EVERY.
+    """
 
     lookup: Lookup
     names: Names | None
@@ -89,21 +115,80 @@ class TextBinding:
     references: int = 0
     reached: set[int] = field(default_factory=set)
     trigger: StreamSchema | None = None
+    view: Span | None = None
+    depth: int = 0
+    known: dict[str, StreamSchema | ViewDefinition | None] = field(default_factory=dict)
+    views: dict[str, Parsed] = field(default_factory=dict)
+    triggers: list[ViewTrigger] = field(default_factory=list)
+    groups: int = 0
 
     def binder(self, scope: Scope) -> Binder:
         return Binder(scope, self.parameters, used=self.used)
 
     def window(self, text: WindowText) -> DraftWindow:
         """The window that a text will be read as."""
-        self.windows.append(text)
+        self.windows.append(replace(text, place=self.view or text.place, view=self.view))
         return DraftWindow(number=len(self.windows) - 1)
+
+    # ---- views
+
+    def view_of(self, table: exp.Expr) -> ViewDefinition | None:
+        """The view that a reference names; None where it names none."""
+        found = self._named(table)
+        return found if isinstance(found, ViewDefinition) else None
+
+    def stream_of(self, view: ViewDefinition) -> StreamSchema | None:
+        """The stream that a view shows rows of, as `stream_of_view` tells."""
+        return stream_of_view(view, self.parsed, self._named)
+
+    def parsed(self, view: ViewDefinition) -> Parsed:
+        """The query of a view."""
+        if view.name not in self.views:
+            with located(view.text):
+                self.views[view.name] = parse_query(view.text)
+        return self.views[view.name]
+
+    def _named(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
+        name = identifier(table.this)
+        if name not in self.known:
+            self.known[name] = self.lookup(name)
+        return self.known[name]
+
+    @contextmanager
+    def within_view(self, view: ViewDefinition, span: Span) -> Iterator[None]:
+        """Binds the query of a view in the `with` block; errors point to the reference at `span`,
+        for the text of the view is another one."""
+        outside = self.view
+        self.view, self.depth = outside or span, self.depth + 1
+        try:
+            if self.depth > MAX_VIEWS_DEEP:
+                raise BindProblem(
+                    f"views stand more than {MAX_VIEWS_DEEP} deep inside each other",
+                    self.view,
+                    hint="write the query of one of them instead of its name",
+                    reason="NESTED_TOO_DEEP",
+                )
+            yield
+        except QueryError as problem:
+            if problem.span != self.view:
+                problem.message = f"in view {view.name}: {problem.message}"
+                problem.span = self.view
+            raise
+        finally:
+            self.view, self.depth = outside, self.depth - 1
 
     def stream(self, table: exp.Expr) -> StreamSchema:
         """The stream that a reference names; raises UnknownStream."""
-        name = identifier(table.this)
-        schema = self.lookup(name)
-        if schema is not None:
+        name, schema = identifier(table.this), self._named(table)
+        if isinstance(schema, StreamSchema):
             return schema
+        if schema is not None:
+            raise BindProblem(
+                f"{name} is a view, and a stream is needed here",
+                node_span(table.this),
+                hint="name the stream",
+                reason="NOT_A_STREAM",
+            )
         near = nearest(name, self.names()) if self.names else None
         hint = "create it with CREATE STREAM, or look at the list of streams"
         raise UnknownStream(
@@ -120,7 +205,8 @@ class TextBinding:
         frame = own if own is not None else place.frame
         self.reached.add(id(frame))
         window = self.window(window_text(frame, schema, node_span(table.this)))
-        return Leg(schema.name, TRUE, window, place.own or own is not None), schema
+        leg = Leg(schema.name, TRUE, window, place.own or own is not None)
+        return replace(leg, view=place.view), schema
 
     def looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
         """The leg of a reference whose rows are looked up for items before it in FROM."""

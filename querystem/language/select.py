@@ -6,24 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from datastem.types import Type
-from querystem.language.blocks import QueryBinder, stream_item
-from querystem.language.clauses import bind_condition
-from querystem.language.errors import Span, UnknownParameter
+from querystem.language.blocks import QueryBinder
+from querystem.language.errors import NotYet, Span, UnknownParameter
 from querystem.language.parse import Parsed, ParsedRefresh
-from querystem.language.references import (
-    Lookup,
-    Names,
-    Place,
-    TextBinding,
-    item_name,
-    references,
-)
+from querystem.language.references import Lookup, Names, Place, TextBinding
 from querystem.language.scope import Scope
 from querystem.language.tails import Tail
-from querystem.language.tree import consume
 from querystem.language.window_checks import check_trigger
 from querystem.query import Query
-from querystem.refresh import RefreshOn
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +40,10 @@ def bind_select(
     text = TextBinding(lookup, names, parameters)
     place = replace(Place().within(parsed.query), own=False)
     query = QueryBinder(text).outermost(parsed.query, place)
-    if parsed.refresh is not None:
-        query = replace(query, refresh=_trigger(parsed.refresh, text))
+    query = _with_refresh(query, parsed.refresh, text)
     refresh = parsed.refresh
     period, span = (refresh.period, refresh.span) if refresh else ((), None)
+    span = text.triggers[0].span if text.triggers else span
     tail = Tail.of(text.windows, period, span, end, text.trigger)
     base = text.binder(Scope(()))
     for name, spot in tail.names.items():
@@ -68,16 +58,28 @@ def _check_used(parameters: Mapping[str, Type | None], used: Mapping[str, Span])
             raise UnknownParameter(f"the text has no :{name}", hint="leave the value out")
 
 
-def _trigger(parsed: ParsedRefresh, text: TextBinding) -> RefreshOn | None:
-    """The REFRESH ON clause of a text that is bound but for it; None for REFRESH EVERY."""
-    if parsed.rows is None:
-        return None
-    table = references(parsed.rows)[0][0]
-    consume(table, "this", "alias")
-    rows = text.stream(table)
-    text.trigger = rows
+def _with_refresh(query: Query, parsed: ParsedRefresh | None, text: TextBinding) -> Query:
+    """The query with the REFRESH ON of its text, or of a view that is all of it; that of REFRESH
+    EVERY is not read yet."""
+    if text.triggers:
+        return _with_view_trigger(query, parsed, text)
+    if parsed is None or parsed.rows is None:
+        return query
+    refresh, text.trigger = QueryBinder(text).trigger(parsed)
     if len(text.windows) == 1:
-        check_trigger(text.windows[0].schema, rows, parsed.span)
-    binder = text.binder(Scope((stream_item(item_name(table), rows),)))
-    where = bind_condition(parsed.rows.args.get("where"), replace(binder, clause="REFRESH ON"))
-    return RefreshOn(rows.name, where)
+        check_trigger(text.windows[0].schema, text.trigger, parsed.span)
+    return replace(query, refresh=refresh)
+
+
+def _with_view_trigger(query: Query, parsed: ParsedRefresh | None, text: TextBinding) -> Query:
+    """The query over a view with REFRESH ON: rows that refresh the view refresh the query."""
+    found = text.triggers[0]
+    if parsed is not None or (found.first, found.stop) != (0, len(text.windows)):
+        raise NotYet(
+            "a view with REFRESH ON beside other streams, or in a query with a window or REFRESH",
+            found.span,
+            hint="write REFRESH ON after the query instead",
+        )
+    text.trigger = found.stream
+    query = query.with_inner(lambda inner: replace(inner, open=False))
+    return replace(query, refresh=found.refresh)

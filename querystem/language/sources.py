@@ -8,8 +8,9 @@ that nothing else has; `Sources.resolved` puts the expression in its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from sqlglot import exp
 
@@ -27,11 +28,13 @@ from querystem.language.errors import (
     SyntaxProblem,
     WindowProblem,
 )
-from querystem.language.functions import is_aggregate
+from querystem.language.inlining import bounds_time, is_flat
 from querystem.language.literals import Typed
+from querystem.language.parse import ParsedRefresh
 from querystem.language.references import (
     Place,
     TextBinding,
+    ViewTrigger,
     item_name,
     references,
     window_text,
@@ -47,7 +50,7 @@ from querystem.language.rewrite import (
 )
 from querystem.language.scan import span_of
 from querystem.language.scope import Scope, ScopeItem, ScopeStream
-from querystem.language.tree import consume, is_query, node_span
+from querystem.language.tree import consume, node_span
 from querystem.query import (
     From,
     Item,
@@ -59,21 +62,28 @@ from querystem.query import (
     is_timed,
     item_column,
 )
+from querystem.refresh import RefreshOn
+from querystem.views import ViewDefinition
 
 MAX_NODES = 16_384
 # What may follow the FROM and WHERE of a query.
 CLAUSES = ("group", "having", "order", "limit", "offset", "frame", "ctes")
 
 
+class InnerQueries(Protocol):
+    """Binds the queries of FROM that stay items, and the REFRESH ON of views."""
+
+    def inner(self, node: exp.Expr, place: Place) -> Query: ...
+
+    def trigger(self, refresh: ParsedRefresh) -> tuple[RefreshOn, StreamSchema]: ...
+
+
 class Sources:
-    """The items of one From, with the conditions on their rows, as they are bound.
+    """The items of one From, with the conditions on their rows, as they are bound."""
 
-    `inner` binds a query that stays an item.
-    """
-
-    def __init__(self, text: TextBinding, inner: Callable[[exp.Expr, Place], Query]) -> None:
+    def __init__(self, text: TextBinding, queries: InnerQueries) -> None:
         self._text = text
-        self._inner = inner
+        self._queries = queries
         self._items: list[Item] = []
         self._conditions: list[Expression] = []
         self._outputs: dict[str, Expression] = {}
@@ -133,6 +143,8 @@ class Sources:
         name, frame = item_name(node), node.args.get("frame")
         if isinstance(node, exp.Table):
             query = place.named.get(identifier(node.this))
+            if query is None and (view := self._text.view_of(node)) is not None:
+                return self._view(view, node, name, place, flat)
             if query is None:
                 return self._leg(node, name, place, before)
             consume(node, "this", "alias", "frame")
@@ -160,28 +172,90 @@ class Sources:
             item_of_inner = self._query(node.this, name, frame, place.within(node), flat)
             self._text.check_reached(node)
             return item_of_inner
-        if flat and frame is None and isinstance(node, exp.Select) and _is_flat(node):
+        if flat and frame is None and isinstance(node, exp.Select) and is_flat(node):
             return self._flatten(node, name, place.within(node))
-        query = self._inner(node, place)
-        item: Item = query
+        query = self._queries.inner(node, place)
+        operation = whole_operation(query) if frame is None else None
         if frame is not None:
-            _check_timed(query, frame)
-            schema = StreamSchema(name, query.columns)
-            written = window_text(frame, schema, node_span(frame))
-            if written.period:
-                raise NotYet(
-                    "REFRESH of a query in FROM",
-                    span_of(written.period[0]).to(span_of(written.period[-1])),
-                    hint="write it inside the WINDOW() of its streams",
-                )
-            item = replace(query, over=self._text.window(written))
-        elif (operation := whole_operation(query)) is not None:
-            item = operation
+            query = self._with_window(query, name, frame, node_span(frame))
+        return self._shown(query, name, operation)
+
+    def _with_window(self, query: Query, name: str, frame: exp.Expr, span: Span) -> Query:
+        """A query with a window over it."""
+        _check_timed(query, frame)
+        written = window_text(frame, StreamSchema(name, query.columns), span)
+        if written.period:
+            raise NotYet(
+                "REFRESH of a query in FROM",
+                span_of(written.period[0]).to(span_of(written.period[-1])),
+                hint="write it inside the WINDOW() of its streams",
+            )
+        return replace(query, over=self._text.window(written))
+
+    def _shown(self, query: Query, name: str, item: Item | None = None) -> ScopeItem:
+        """A query that is an item, or that shows the rows of one."""
         number = len(self._items)
-        self._items.append(item)
+        self._items.append(query if item is None else item)
         types = {column.name: column.type for column in query.columns}
         times = {"ts": TIMESTAMP} if query.timed else {}
         return ScopeItem(name, {**times, **types}, list(types), item_column(number, ""))
+
+    # ---- views
+
+    def _view(
+        self, view: ViewDefinition, table: exp.Expr, name: str, place: Place, flat: bool
+    ) -> ScopeItem:
+        """A view is inlined, or it stays an item; the window of its block bounds its rows."""
+        text, written = self._text, table.args.get("frame")
+        if (version := table.args.get("version")) is not None:
+            raise BindProblem(
+                f"{view.name} is a view, and rows are looked up in a keyed stream",
+                node_span(version),
+                hint="name the stream",
+                reason="BAD_LOOKUP",
+            )
+        consume(table, "this", "alias", "frame")
+        frame = place.frame if written is None else written
+        own = place.own or written is not None
+        span, stream = node_span(table.this), text.stream_of(view)
+        if flat and stream and (frame is None or bounds_time(frame, stream)):
+            inside = Place(frame, own, view=place.view or view.name)
+            with text.within_view(view, span):
+                return self._flatten(text.parsed(view).query, name, inside)
+        with text.within_view(view, span):
+            query, open_ = self._view_query(view)
+        if frame is not None:
+            text.reached.add(id(frame))
+            _check_timed(query, frame, view.name)
+            query = self._with_window(query, name, frame, span)
+        query = replace(query, view=view.name, open=open_ and query.timed and not own)
+        return self._shown(query, name)
+
+    def _view_query(self, view: ViewDefinition) -> tuple[Query, bool]:
+        """The query of a view, as its last refresh point has it; and whether a window may be
+        brought over it."""
+        text, first = self._text, len(self._text.windows)
+        parsed = text.parsed(view)
+        query = self._queries.inner(parsed.query, Place(None, True))
+        refresh, span = parsed.refresh, text.view
+        if refresh is None or span is None:
+            return query, True
+        if refresh.rows is not None:
+            trigger = self._queries.trigger(refresh)
+            text.triggers.append(ViewTrigger(*trigger, span, first, len(text.windows)))
+            return query, False
+        legs, text.groups = len(query.legs), text.groups + 1
+        if len(text.windows) - first > legs or any(one.period for one in text.windows[first:]):
+            raise NotYet(
+                "REFRESH of a view around another REFRESH, or around a window over a query",
+                span,
+                hint="leave one of the two out",
+            )
+        together = text.groups if legs > 1 else None
+        text.windows[first:] = [
+            replace(one, period=refresh.period, together=together) for one in text.windows[first:]
+        ]
+        return query, True
 
     def _flatten(self, select: exp.Expr, name: str, place: Place) -> ScopeItem:
         consume(select, "expressions", "from_", "joins", "where", "frame", "ctes")
@@ -292,26 +366,21 @@ def check_bracketed(node: exp.Expr) -> None:
             )
 
 
-def _is_flat(select: exp.Expr) -> bool:
-    """Tells whether a SELECT does nothing but select, project and join."""
-    if any(select.args.get(clause) is not None for clause in _MORE):
-        return False
-    parts = [*select.expressions, *filter(None, [select.args.get("where")])]
-    found = (node for part in parts for node in part.walk(prune=is_query))
-    return not any(is_query(node) or is_aggregate(node) for node in found)
-
-
-_MORE = ("distinct", "group", "having", "order", "limit", "offset")
-
-
-def _check_timed(query: Query, frame: exp.Expr) -> None:
-    if not query.timed:
+def _check_timed(query: Query, frame: exp.Expr, view: str = "") -> None:
+    if query.timed:
+        return
+    none = "groups have no ts, nor have rows of DISTINCT, LIMIT, UNION, INTERSECT and EXCEPT"
+    if view:
         raise WindowProblem(
-            "a window bounds the ts of rows, and those of this query have none",
+            f"a window bounds the ts of rows, and those of the view {view} have none",
             node_span(frame),
-            hint="write the window inside the query; groups have no ts, nor have rows of DISTINCT,"
-            " LIMIT, UNION, INTERSECT and EXCEPT",
+            hint=f"give the other streams theirs: stream WINDOW(…); {none}",
         )
+    raise WindowProblem(
+        "a window bounds the ts of rows, and those of this query have none",
+        node_span(frame),
+        hint=f"write the window inside the query; {none}",
+    )
 
 
 def whole_operation(query: Query) -> SetOperation | None:

@@ -1,4 +1,4 @@
-"""The statements CREATE STREAM and DROP STREAM."""
+"""The statements that create and drop streams and views."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from querystem.language.durations import read_duration, write_duration
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, located
 from querystem.language.names import read_type, suggest, write_name
 from querystem.language.scan import MAX_TEXT, TokenReader, scan, span_of
+from querystem.views import Delivery, ViewDefinition
 
 MAX_COLUMNS = 1000
 
@@ -27,12 +28,34 @@ class CreateStream:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateView:
+    """A view to be: `text` is its query, which begins at `begin` of the statement."""
+
+    name: str
+    delivery: Delivery
+    text: str
+    begin: int
+
+
+@dataclass(frozen=True, slots=True)
 class DropStream:
+    """Drops a stream or, with CREATE STREAM … AS, a view; with `cascade` the views over it too."""
+
     name: str
     span: Span
+    cascade: bool = False
 
 
-Statement = CreateStream | DropStream
+@dataclass(frozen=True, slots=True)
+class DropView:
+    """Drops a view, and with `cascade` the views over it."""
+
+    name: str
+    span: Span
+    cascade: bool = False
+
+
+Statement = CreateStream | CreateView | DropStream | DropView
 
 
 def parse_statement(
@@ -70,18 +93,48 @@ def stream_sql(schema: StreamSchema) -> str:
     return "\n    ".join(lines)
 
 
-def _create(reader: TokenReader, text: str, max_columns: int) -> CreateStream:
+def _create(reader: TokenReader, text: str, max_columns: int) -> CreateStream | CreateView:
+    delivery = next((one for one in _DELIVERIES if reader.take(one.value)), Delivery.PLAIN)
+    if reader.take("VIEW"):
+        name, _ = reader.need_name("the name of the view")
+        return _view(reader, text, name, delivery)
+    if delivery is not Delivery.PLAIN:
+        reader.fail(f"expected VIEW after {delivery.value}", hint=_VIEW)
     if not reader.take("STREAM"):
-        reader.fail("only streams can be created", hint="write CREATE STREAM name (column TYPE, …)")
+        reader.fail("only streams and views can be created", hint=f"{_STREAM}, or {_VIEW[6:]}")
     if reader.sees("IF", "NOT"):
         reader.fail("IF NOT EXISTS is not part of the language", hint="create the stream once")
     name, _ = reader.need_name("the name of the stream")
-    reader.need("(", hint="write CREATE STREAM name (column TYPE, …)")
+    if reader.sees("AS"):
+        return _view(reader, text, name, Delivery.PLAIN)
+    reader.need("(", hint=_STREAM)
     columns = [_column(reader, text)]
     while reader.take(","):
         columns.append(_column(reader, text))
     reader.need(")", hint="columns are separated by commas")
     return _finish(reader, name, columns, max_columns)
+
+
+_DELIVERIES = (Delivery.COMPLETE, Delivery.STREAMED)
+_STREAM = "write CREATE STREAM name (column TYPE, …)"
+_VIEW = "write CREATE VIEW name AS SELECT …"
+
+
+def _view(reader: TokenReader, text: str, name: str, delivery: Delivery) -> CreateView:
+    """The view whose query stands after AS."""
+    reader.need("AS", hint=_VIEW)
+    if reader.token is None:
+        reader.fail("expected a query after AS", hint=_VIEW)
+    begin = reader.token.start
+    while reader.token is not None:
+        last = reader.skip()
+    return CreateView(name, delivery, text[begin : last.end + 1], begin)
+
+
+def view_sql(view: ViewDefinition) -> str:
+    """The statement that makes a view; parsing it gives the view's query again."""
+    word = f"{view.delivery.value} " if view.delivery is not Delivery.PLAIN else ""
+    return f"CREATE {word}VIEW {write_name(view.name)} AS {view.text}"
 
 
 def _column(reader: TokenReader, text: str) -> tuple[Column, Span]:
@@ -222,21 +275,24 @@ def _notes(schema: StreamSchema) -> tuple[str, ...]:
     return ()
 
 
-def _drop(reader: TokenReader) -> DropStream:
-    if not reader.take("STREAM"):
-        reader.fail("only streams can be dropped", hint="write DROP STREAM name")
-    name, span = reader.need_name("the name of the stream")
-    reader.finish(hint="DROP STREAM takes one name and nothing else")
-    return DropStream(name, span)
+def _drop(reader: TokenReader) -> DropStream | DropView:
+    view = reader.take("VIEW") is not None
+    if not view and not reader.take("STREAM"):
+        reader.fail("only streams and views can be dropped", hint="write DROP STREAM name")
+    what = "VIEW" if view else "STREAM"
+    name, span = reader.need_name(f"the name of the {what.lower()}")
+    cascade = reader.take("CASCADE") is not None
+    reader.finish(hint=f"DROP {what} takes one name, then CASCADE or nothing")
+    return DropView(name, span, cascade) if view else DropStream(name, span, cascade)
 
 
 def wrong_statement(reader: TokenReader) -> SyntaxProblem:
-    """The error for any statement but CREATE STREAM, DROP STREAM and SELECT, with a hint."""
+    """The error for any statement but CREATE, DROP and SELECT, with a hint."""
     span, word = reader.span, reader.skip().text.upper()[:60]
     return SyntaxProblem(
         f"{word} is not a statement of the language",
         span,
-        hint=_INSTEAD.get(word, "write CREATE STREAM …, DROP STREAM … or SELECT …"),
+        hint=_INSTEAD.get(word, "write CREATE STREAM …, CREATE VIEW …, DROP … or SELECT …"),
         reason="WRONG_STATEMENT",
     )
 

@@ -26,7 +26,7 @@ from querystem.language.window_checks import (
     check_versions,
 )
 from querystem.language.windows import read_window
-from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation
+from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery
 from results.window import UNBOUNDED, Window
 
@@ -37,7 +37,8 @@ class WindowText:
     where it has no window. `place` is that of the reference. A window that is written WINDOW(…)
     ends at `end`, and may have a REFRESH EVERY, whose tokens are its `period`. A reference whose
     rows are looked up has none: they are for the rows of the one `beside` it, whose window has that
-    number."""
+    number. A window inside a view is not in the text itself: the reference to the view is at
+    `view`. Windows that have one number `together` have the points of their REFRESH together."""
 
     schema: StreamSchema
     tokens: Sequence[Token]
@@ -45,6 +46,8 @@ class WindowText:
     end: int | None = None
     beside: int | None = None
     period: Sequence[Token] = ()
+    view: Span | None = None
+    together: int | None = None
 
     def read(self, end: int, literals: Mapping[str, Literal]) -> Window:
         """The window, in a text of length `end`; raises QueryError."""
@@ -56,10 +59,12 @@ class WindowText:
         return read_window(_filled(self.tokens, literals), end, self.schema)
 
     def read_refresh(self, literals: Mapping[str, Literal]) -> RefreshEvery | None:
-        """The REFRESH EVERY inside WINDOW(…), where there is one; raises QueryError."""
-        if not self.period or self.end is None:
+        """The REFRESH EVERY inside WINDOW(…) or of a view, where there is one; raises
+        QueryError."""
+        if not self.period:
             return None
-        return RefreshEvery(read_period(_filled(self.period, literals), self.end))
+        end = span_of(self.period[-1]).end if self.end is None else self.end
+        return RefreshEvery(read_period(_filled(self.period, literals), end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ class Tail:
             if text.beside is not None:
                 check_versions(windows[text.beside], text.schema, text.place)
         if any(points):
-            query = query.with_legs(lambda leg: replace(leg, refresh=points[_number(leg.window)]))
+            query = query.with_legs(lambda leg: self._with_points(leg, points))
         query = with_windows(query, lambda draft: windows[_number(draft)])
         if len(windows) == 1:
             return _one_refresh(query)
@@ -117,6 +122,10 @@ class Tail:
         check_clocks([text.schema for text in texts], query.moving, [one.place for one in texts])
         self._check_trigger(query, [text.schema for text in texts])
         return query
+
+    def _with_points(self, leg: Leg, points: Sequence[RefreshEvery | None]) -> Leg:
+        number = _number(leg.window)
+        return replace(leg, refresh=points[number], together=self.windows[number].together)
 
     def _check_trigger(self, query: Query, schemas: Sequence[StreamSchema]) -> None:
         """Refuses rows with arrival time that refresh a query whose NOW is event time."""
@@ -133,6 +142,8 @@ class Tail:
 
     def _span(self, text: WindowText) -> Span | None:
         """The place of a window with the REFRESH that sets it back."""
+        if text.view is not None and text.tokens:
+            return text.view
         spans = [span_of(token) for token in (text.tokens[:1] or ())]
         spans += [span_of(token) for token in text.tokens[-1:]]
         spans += [self.refresh] if self.refresh is not None else []
@@ -161,36 +172,11 @@ def _one_refresh(query: Query) -> Query:
 
 def with_windows(query: Query, change: Callable[[Window], Window]) -> Query:
     """The query with all its windows changed, those over inner queries too."""
-    over = None if query.over is None else change(query.over)
-    source = query.source
-    if isinstance(source, Leg):
-        return replace(query, source=_leg_with_window(source, change), over=over)
-    return replace(query, source=_from_with_windows(source, change), over=over)
-
-
-def _leg_with_window(leg: Leg, change: Callable[[Window], Window]) -> Leg:
-    return replace(leg, window=change(leg.window))
-
-
-def _from_with_windows(source: From, change: Callable[[Window], Window]) -> From:
-    items = tuple(_item_with_windows(item, change) for item in source.items)
-    subqueries = tuple(
-        replace(one, query=with_windows(one.query, change)) for one in source.subqueries
+    changed = query.with_parts(
+        lambda leg: replace(leg, window=change(leg.window)),
+        lambda inner: with_windows(inner, change),
     )
-    return replace(source, items=items, subqueries=subqueries)
-
-
-def _item_with_windows(item: Item, change: Callable[[Window], Window]) -> Item:
-    match item:
-        case Leg():
-            return _leg_with_window(item, change)
-        case Query():
-            return with_windows(item, change)
-        case SetOperation(_, queries):
-            return replace(item, queries=tuple(with_windows(one, change) for one in queries))
-        case LeftJoin(left, right):
-            left = _from_with_windows(left, change)
-            return replace(item, left=left, right=_item_with_windows(right, change))
+    return changed if query.over is None else replace(changed, over=change(query.over))
 
 
 def _is_parameter(colon: Token, name: Token) -> bool:

@@ -26,6 +26,7 @@ from querystem.language.references import Lookup, Names
 from querystem.language.scan import MAX_TEXT
 from querystem.language.templates import Template, bind_query, prepare
 from querystem.query import Query
+from querystem.views import ViewDefinition
 
 _CONSTANT = re.compile(
     r"((?<![\w.])(?:\d{1,18}|\d{1,12}\.\d{1,12})(?![\w.])|'[^'\\]*'(?!'))", re.ASCII
@@ -109,7 +110,7 @@ class _CachedTemplate:
 
     template: Template
     holes: tuple[_Hole, ...]
-    streams: tuple[tuple[str, StreamSchema | None], ...]
+    streams: tuple[tuple[str, StreamSchema | ViewDefinition | None], ...]
 
     def fill(self, text: _CutText, lookup: Lookup) -> Query | None:
         """The query of a text; None where a stream is another one now."""
@@ -208,7 +209,7 @@ def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
         return False
     where = query.args.get("where")
     schema = lookup(str(query.args["from_"].this.this.this).lower())
-    if where is None or schema is None:
+    if where is None or not isinstance(schema, StreamSchema):
         return False
     places = {cut.place(at): at for at in range(len(cut.constants))}
     holes = {}
@@ -246,10 +247,10 @@ def _cached_template(
     cut: _CutText, layout: _Layout, lookup: Lookup, query: Query
 ) -> _CachedTemplate | bool:
     """The template of a text whose query is known; False where filling it gives another query."""
-    streams: dict[str, StreamSchema | None] = {}
+    streams: dict[str, StreamSchema | ViewDefinition | None] = {}
     types = {hole.name: _TYPES[hole.kind] for hole in layout.holes}
 
-    def noted(name: str) -> StreamSchema | None:
+    def noted(name: str) -> StreamSchema | ViewDefinition | None:
         streams[name] = lookup(name)
         return streams[name]
 

@@ -48,6 +48,18 @@ def check_over(window: Window, span: Span) -> None:
         raise NotYet("SLIDE by rows over a query", span, hint=f"write ROWS {window.rows}")
 
 
+def check_of_view(window: Window, view: str, span: Span, keyed: bool = False) -> None:
+    """Refuses a window that is brought over a `view`, if there is one, and chooses rows otherwise
+    than by ts: the condition of the query, which comes after it, was pushed down. Over a view that
+    stands for a `keyed` stream SLIDE would set back as of when rows are current."""
+    if view and (not isinstance(window, TimeWindow) or (keyed and window.slide)):
+        raise NotYet(
+            f"this window over the view {view}, where it is brought",
+            span,
+            hint="write it in the query; RANGE duration and BEGIN … END … can be brought",
+        )
+
+
 def check_clocks(
     schemas: Sequence[StreamSchema], moving: Sequence[bool], places: Sequence[Span]
 ) -> None:

@@ -26,7 +26,13 @@ from querystem.language.errors import (
 from querystem.language.literals import TIMESTAMP_FORM, read_timestamp
 from querystem.language.names import nearest, suggest
 from querystem.language.scan import MAX_WINDOW, TokenReader, check_length, scan, span_of
-from querystem.language.window_checks import check_clocks, check_retention, check_versions
+from querystem.language.window_checks import (
+    check_clocks,
+    check_of_view,
+    check_over,
+    check_retention,
+    check_versions,
+)
 from querystem.query import Query
 from results.window import (
     UNBOUNDED,
@@ -80,10 +86,17 @@ def bring_window(
     Raises QueryError as `bind_window` does, where the window mixes event and arrival time, and
     where rows are looked up for older ones than their stream keeps.
     """
-    common = [s for leg, s in zip(query.legs, schemas, strict=True) if not leg.own]
-    window, span = bind_window(text, common, period), Span(0, len(text))
-    brought = query.with_window(window)
+    legs = [(leg, s) for leg, s in zip(query.legs, schemas, strict=True) if not leg.own]
+    views = [StreamSchema(item.view, item.columns) for item in query.opened]
+    window = bind_window(text, [*(schema for _, schema in legs), *views], period)
+    span, brought = Span(0, len(text)), query.with_window(window)
     with located(text):
+        for item in query.opened:
+            check_over(window, span)
+            if not isinstance(item.over, CountWindow):
+                check_of_view(window, item.view, span)
+        for leg, schema in legs:
+            check_of_view(window, leg.view, span, bool(schema.key))
         check_clocks(schemas, brought.moving, [span] * len(schemas))
         for leg, schema in zip(query.legs, schemas, strict=True):
             if leg.as_of is not None:

@@ -26,6 +26,7 @@ from psoup.store.state.drafts import DraftPredicates, DraftRegistrations
 from psoup.store.state.legs import LegsColumn, no_more_legs
 from psoup.store.state.predicates import Predicates
 from psoup.store.state.registrations import Registrations
+from psoup.store.state.views import ids_text
 
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["one", "many", "remove", "replace", "compose"]), st.integers(0, 50)),
@@ -49,6 +50,7 @@ def registration(number: int, at: int) -> Registration:
         handle, f"t{number % 2}", f"o{number % 5 % 2}", key, legs, number % 2,
         number % 7, f"SELECT {at}", "{}", f"form {number % 4}", 60, at, Position(at, 0),
         composite=composite(number) if number % 5 == 1 else None,
+        views=tuple(range(number % 3)),
     )  # fmt: skip
 
 
@@ -64,6 +66,7 @@ def table_of(values: list[Registration]) -> pa.Table:
         | {"more_legs": [asdict(leg) for leg in one.legs[1:]] or None}
         | {"composite_id": one.composite and one.composite.composite_id}
         | {"composite_predicate_id": one.composite and one.composite.predicate_id}
+        | {"views": ids_text(one.views) or None}
         for one in sorted(values, key=lambda one: one.handle)
     ]
     names += ["stream_id", "predicate_id", "more_legs", "composite_id", "composite_predicate_id"]

@@ -208,7 +208,7 @@ def by_rows(plan: Plan) -> bool:
 
 def by_clock(plan: Plan) -> bool:
     """Tells whether NOW goes on by itself."""
-    return is_by_clock(plan.query, [leg.schema for leg in plan.legs])
+    return is_by_clock(plan.query.moving, [leg.schema for leg in plan.legs])
 
 
 def legs_apart(plan: Plan) -> tuple[bool, ...]:

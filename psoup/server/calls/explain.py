@@ -21,6 +21,7 @@ from psoup.server.calls.explain_run import Stages, make_run
 from psoup.server.calls.invoke import reading
 from psoup.server.core import Core
 from psoup.server.settings import default_name
+from psoup.server.wire.describing import view_name
 from psoup.server.wire.values import pattern_number
 from psoup.store import StreamState
 from psoup.v1 import psoup_pb2 as pb
@@ -66,6 +67,7 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
         epoch=plan.epoch.number,
         refresh=refresh_text(question.query.refresh),
         trigger_id=source.trigger.predicate_id if source.trigger else 0,
+        views=[view_name(view.state, one) for one in source.views],
     )
     await core.in_thread(_complete, core, message, plan, legs, stages)
     return message

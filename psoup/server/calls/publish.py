@@ -15,7 +15,7 @@ from datastem.equality import heartbeat_digest
 from datastem.errors import RowError
 from datastem.schema import StreamSchema
 from datastem.types import Kind
-from psoup.errors import BadRequest, LogFull, NoSuchStream
+from psoup.errors import BadRequest, LogFull, NoSuchStream, NotAStream
 from psoup.lookup import find_stream
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
@@ -59,7 +59,7 @@ async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) 
     seen = core.follower.version
     try:
         return await _accepted(core, request, chain)
-    except (NoSuchStream, RowError):
+    except (NoSuchStream, NotAStream, RowError):
         await core.follower.catch_up()
         if core.follower.version == seen:
             raise

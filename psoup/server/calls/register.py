@@ -54,7 +54,7 @@ async def register(
         query, parameters = await bind(core, found, request.sql, request.parameters)
         ready = [Prepared(request.client_key, parameters, query)]
         terms = tenant, owner, found.ids, request.sql, lease
-        proposal = RegisterAll(*terms, ready, request.replace)
+        proposal = RegisterAll(*terms, ready, request.replace, found.view_ids)
         with contextlib.suppress(Stale):
             return await core.appender.submit(proposal), query, found
     raise _again_and_again()
@@ -77,10 +77,11 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         if bound.form is not None:
             rows = ManyRows(given.client_keys, parameters, bound.keys)
             terms = tenant, owner, found.bound.id, sql, lease
-            return RegisterRows(*terms, bound.form, rows, request.replace)
+            return RegisterRows(*terms, bound.form, rows, request.replace, found.view_ids)
         written = map(written_out, bound.queries)
         ready = list(map(Prepared, given.client_keys, parameters, written))
-        return RegisterAll(tenant, owner, found.ids, sql, lease, ready, request.replace)
+        terms_of_all = tenant, owner, found.ids, sql, lease
+        return RegisterAll(*terms_of_all, ready, request.replace, found.view_ids)
 
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()

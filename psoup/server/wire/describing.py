@@ -18,12 +18,12 @@ from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.server.wire.parameters import from_json
 from psoup.server.wire.values import columns_message, from_duration, from_instant, pattern_message
-from psoup.store import Hole, Registration, State, StreamState
+from psoup.store import Hole, Registration, State, StreamState, ViewState
 from psoup.store.presence import GONE_AFTER, PulseWatch
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ClockGuard
 from psoup.write.leases import LeaseKeeper
-from querystem.language import leg_window_text, refresh_text, stream_sql
+from querystem.language import leg_window_text, refresh_text, stream_sql, view_sql
 from querystem.query import Leg, Query
 from results.id_sets import intersect, size
 
@@ -56,6 +56,23 @@ def stream_message(view: View, stream: StreamState) -> pb.Stream:
     if now is not None:
         message.now.CopyFrom(from_instant(now))
     return message
+
+
+def view_message(state: State, view: ViewState) -> pb.View:
+    definition = view.definition
+    names = [view_name(state, id_) for id_ in view.over if id_ in state.views]
+    names += [state.streams[id_].schema.name for id_ in view.over if id_ in state.streams]
+    return pb.View(
+        name=definition.name,
+        id=view.id,
+        columns=columns_message(definition.columns),
+        sql=view_sql(definition),
+        over=sorted(names),
+    )
+
+
+def view_name(state: State, view_id: int) -> str:
+    return state.views[view_id].definition.name
 
 
 async def registration_messages(
@@ -102,6 +119,7 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
         pattern=pattern_message(query, schemas.__getitem__),
         lease_until=lease_until(core.leases, registration.handle),
         legs=legs,
+        views=[view_name(core.follower.state, one) for one in registration.views],
     )
 
 

@@ -18,6 +18,7 @@ from psoup.store.errors import UnsupportedFormat
 from psoup.store.layout import FORMAT, LOG
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Lost
+from querystem.views import ViewDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,23 @@ class StreamEnded:
     """A stream was dropped."""
 
     stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCreated:
+    """A view was created, with an id from the numbers of the streams. `over` are the ids of the
+    streams and views that its query names."""
+
+    view_id: int
+    definition: ViewDefinition
+    over: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewEnded:
+    """A view was dropped, or ended with what it was over."""
+
+    view_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +94,7 @@ class Register:
     without their predicates, as JSON, and so are `parameters`.
 
     `composite` is the join that the engine is to find ahead of time, where it can be found so.
+    `views` are the ids of the views that the text was bound through.
     """
 
     handle: bytes
@@ -87,6 +106,7 @@ class Register:
     lease: int
     trigger: Trigger | None = None
     composite: Composite | None = None
+    views: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +129,7 @@ class RegisterMany:
     query: str
     lease: int
     rows: pa.Table
+    views: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +144,7 @@ class Replace:
     query: str
     trigger: Trigger | None = None
     composite: Composite | None = None
+    views: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +235,8 @@ class Data:
 Event = (
     StreamCreated
     | StreamEnded
+    | ViewCreated
+    | ViewEnded
     | Register
     | Compose
     | RegisterMany
@@ -297,6 +321,10 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("create", stream_id, schema=schema.to_json())
         case StreamEnded(stream_id):
             return _definition("drop", stream_id)
+        case ViewCreated(view_id, definition, over):
+            return _definition("create_view", view_id, view=definition.to_json(), over=over)
+        case ViewEnded(view_id):
+            return _definition("drop_view", view_id)
         case Unregister(handle) | Renew(handle) | Expire(handle):
             return _definition(type(event).__name__.lower(), None, handle=handle.hex())
         case Tick():
@@ -305,8 +333,9 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("format", None, **asdict(event))
         case Jump() | Confirm() | Accept():
             return _definition(type(event).__name__.lower(), None, **asdict(event))
-        case RegisterMany(stream_id, text, query, lease, rows):
-            columns = _definition("register_many", stream_id, text=text, query=query, lease=lease)
+        case RegisterMany(stream_id, text, query, lease, rows, views):
+            body = {"text": text, "query": query, "lease": lease, "views": views}
+            columns = _definition("register_many", stream_id, **body)
             return columns | {"rows": rows.num_rows, "payload": _encode(rows)}
         case Register() | Replace():
             body = asdict(event) | {"handle": event.handle.hex()}
@@ -346,6 +375,12 @@ def _event(row: Mapping[str, Any]) -> Event:
             return StreamCreated(stream_id, StreamSchema.from_json(body["schema"]))
         case "drop":
             return StreamEnded(stream_id)
+        case "create_view":
+            body = json.loads(row["body"])
+            view = ViewDefinition.from_json(body["view"])
+            return ViewCreated(stream_id, view, tuple(body["over"]))
+        case "drop_view":
+            return ViewEnded(stream_id)
         case "unregister" | "renew" | "expire" as kind:
             return _BY_HANDLE[kind](bytes.fromhex(json.loads(row["body"])["handle"]))
         case "tick":
@@ -366,9 +401,10 @@ def _event(row: Mapping[str, Any]) -> Event:
         case "replace":
             return Replace(**_query(stream_id, json.loads(row["body"])))
         case "register_many":
-            return RegisterMany(
-                stream_id=stream_id, rows=_decode(row["payload"]), **json.loads(row["body"])
-            )
+            body = json.loads(row["body"])
+            views = tuple(body.pop("views", ()))
+            rows = _decode(row["payload"])
+            return RegisterMany(stream_id=stream_id, rows=rows, views=views, **body)
         case kind:
             raise UnsupportedFormat(
                 f"the log holds an event that this version does not know ({kind}): upgrade psoup"
@@ -402,6 +438,7 @@ def _query(stream_id: int, body: dict[str, Any]) -> dict[str, Any]:
         "legs": tuple(LegPredicate(**leg) for leg in body["legs"]),
         "trigger": None if trigger is None else Trigger(**trigger),
         "composite": None if composite is None else _composite(composite),
+        "views": tuple(body.get("views", ())),
     }
 
 

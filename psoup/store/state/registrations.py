@@ -25,6 +25,7 @@ from psoup.store.state.columns import (
 from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
 from psoup.store.state.legs import LegsColumn, RegisteredComposite, RegisteredLeg
 from psoup.store.state.sparse import SparseColumn
+from psoup.store.state.views import ViewIdsColumn
 
 _CHUNK = 1 << 16
 
@@ -37,7 +38,8 @@ class Registration:
     `position` is that of the event that gave it its text: it was registered, or another query
     replaced the one before; `stamp` stays that of registering.
     `trigger_id` is the predicate over `trigger_stream_id` whose rows refresh it; 0 where none do.
-    `contact` is the stamp of the last renewal of its lease; 0 where there was none.
+    `contact` is the stamp of the last renewal of its lease; 0 where there was none. `views` are the
+    ids of the views that its text was bound through.
     """
 
     handle: bytes
@@ -55,6 +57,7 @@ class Registration:
     position: Position
     contact: int = 0
     composite: RegisteredComposite | None = None
+    views: tuple[int, ...] = ()
 
     @property
     def since(self) -> int:
@@ -120,6 +123,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "more_legs": self._more_legs,
                 "composite_id": self._composites,
                 "composite_predicate_id": self._composite_predicates,
+                "views": ViewIdsColumn(),
             }
         )
 
@@ -265,6 +269,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
             value.legs[1:],
             value.composite.composite_id if value.composite else 0,
             value.composite.predicate_id if value.composite else 0,
+            value.views,
         )
 
     def _index_all(self, begin: int, end: int) -> None:

@@ -36,6 +36,8 @@ from psoup.store.log.events import (
     Trigger,
     Unregister,
     Upgrade,
+    ViewCreated,
+    ViewEnded,
 )
 from psoup.store.log.position import START, Position
 from psoup.store.state.columns import with_constants
@@ -53,6 +55,7 @@ from psoup.store.state.legs import RegisteredComposite, RegisteredLeg, no_more_l
 from psoup.store.state.losses import NO_LOSS, Losses
 from psoup.store.state.predicates import Predicate, Predicates
 from psoup.store.state.registrations import Registration, Registrations
+from psoup.store.state.views import ViewState, ids_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class Touched:
     """The keys that applied entries changed: what the engine has to write."""
 
     streams: set[int] = field(default_factory=set)
+    views: set[int] = field(default_factory=set)
     registrations: set[bytes] = field(default_factory=set)
     predicates: set[int] = field(default_factory=set)
     publishers: set[tuple[str, str]] = field(default_factory=set)
@@ -110,6 +114,8 @@ class State:
     next_predicate_id: int = 1
     streams: MutableMapping[int, StreamState] = field(default_factory=dict)
     stream_names: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
+    views: MutableMapping[int, ViewState] = field(default_factory=dict)
+    view_names: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
     registrations: AnyRegistrations = field(default_factory=Registrations)
     predicates: AnyPredicates = field(default_factory=Predicates)
     publishers: MutableMapping[tuple[str, str], AcceptedBatch] = field(default_factory=dict)
@@ -128,6 +134,8 @@ class State:
             self.next_predicate_id,
             Overlay(self.streams),
             Overlay(self.stream_names),
+            Overlay(self.views),
+            Overlay(self.view_names),
             DraftRegistrations(registrations),
             DraftPredicates(predicates),
             Overlay(self.publishers),
@@ -148,6 +156,11 @@ class State:
         """The live stream of a name; None where there is none."""
         stream_id = self.stream_names.get((tenant, name))
         return None if stream_id is None else self.streams[stream_id]
+
+    def find_view(self, tenant: str, name: str) -> ViewState | None:
+        """The live view of a name; None where there is none."""
+        view_id = self.view_names.get((tenant, name))
+        return None if view_id is None else self.views[view_id]
 
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
         """Applies an entry, and notes in `touched` what it changed. Entries must come in log order,
@@ -190,6 +203,14 @@ class State:
                 del self.stream_names[stream.tenant, stream.schema.name]
                 touched.streams.add(stream_id)
                 touched.composites.update(self.composites.end_with(stream_id))
+            case ViewCreated() as event:
+                self._create_view(entry, event)
+                touched.views.add(event.view_id)
+            case ViewEnded(view_id):
+                view = self.views[view_id]
+                self.views[view_id] = replace(view, dropped=True)
+                del self.view_names[view.tenant, view.definition.name]
+                touched.views.add(view_id)
         if entry.position.version != self.position.version:
             self.jumps = self.jumps.hear(entry.stamp, entry.server, entry.clock)
         self.position = entry.position
@@ -210,6 +231,13 @@ class State:
         self.stream_names[entry.tenant, schema.name] = stream_id
         self.next_stream_id = stream_id + 1
         touched.streams.add(stream_id)
+
+    def _create_view(self, entry: Entry, event: ViewCreated) -> None:
+        whose = event.view_id, entry.tenant, entry.owner
+        view = ViewState(*whose, event.definition, event.over, entry.position)
+        self.views[view.id] = view
+        self.view_names[view.tenant, view.definition.name] = view.id
+        self.next_stream_id = view.id + 1
 
     def _data(self, entry: Entry, event: Data, touched: Touched) -> None:
         stream = self.streams[event.stream_id]
@@ -238,6 +266,7 @@ class State:
             entry.stamp,
             entry.position,
             composite=None if composite is None else _registered(composite),
+            views=event.views,
         )
         self.registrations[event.handle] = registration
         for stream_id in registration.streams:
@@ -261,6 +290,7 @@ class State:
             position=entry.position,
             contact=entry.stamp,
             composite=_registered(event.composite) if event.composite else None,
+            views=event.views,
         )
         self.registrations[event.handle] = after
         for stream_id in after.streams - before.streams:
@@ -326,6 +356,7 @@ class State:
             "contact": 0,
             "composite_id": 0,
             "composite_predicate_id": 0,
+            "views": ids_text(event.views),
         }
         legs = rows.append_column("more_legs", no_more_legs(count))
         self.registrations.extend(with_constants(legs, same))

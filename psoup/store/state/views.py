@@ -1,0 +1,84 @@
+"""The views of a state, and the views that registrations went through.
+
+A view has an id from the streams' numbers and a name among theirs. One that has ended keeps its
+place, so that registrations over it can say what became of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datastem.arrays import Int64s
+from psoup.store.log.position import Position
+from psoup.store.state.columns import InternedColumn, chunks_of
+from querystem.views import ViewDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class ViewState:
+    """A view. `over` are the ids of the streams and views that its query names."""
+
+    id: int
+    tenant: str
+    owner: str
+    definition: ViewDefinition
+    over: tuple[int, ...]
+    position: Position
+    dropped: bool = False
+
+
+def views_over(views: Mapping[int, ViewState], id_: int) -> list[ViewState]:
+    """The live views that name a stream or a view, themselves or through others; each stands after
+    those over it."""
+    found: dict[int, ViewState] = {}
+    live = [view for view in views.values() if not view.dropped]
+
+    def visit(below: int) -> Iterator[ViewState]:
+        for view in live:
+            if below in view.over and view.id not in found:
+                yield from visit(view.id)
+                found[view.id] = view
+                yield view
+
+    return list(visit(id_))
+
+
+class ViewIdsColumn:
+    """The ids of the views that each registration went through: mostly none, and often the same.
+    They are kept as texts, each once."""
+
+    def __init__(self) -> None:
+        self._texts = InternedColumn()
+
+    @property
+    def nbytes(self) -> int:
+        return self._texts.nbytes
+
+    def __getitem__(self, row: int) -> tuple[int, ...]:
+        text = self._texts[row]
+        return tuple(map(int, text.split(","))) if text else ()
+
+    def append(self, value: Sequence[int]) -> None:
+        self._texts.append(ids_text(value))
+
+    def extend(self, values: Any) -> None:
+        """Adds a row for each text; NULL is a text without ids."""
+        for chunk in chunks_of(values):
+            plain = chunk.cast(pa.string()) if pa.types.is_dictionary(chunk.type) else chunk
+            self._texts.extend(pc.fill_null(plain, ""))
+
+    def take(self, rows: Int64s) -> pa.Array:
+        return self._texts.take(rows)
+
+    def keep(self, rows: Int64s) -> None:
+        self._texts.keep(rows)
+
+
+def ids_text(ids: Sequence[int]) -> str:
+    """Ids as the text that the table of registrations has."""
+    return ",".join(map(str, ids))

@@ -1,0 +1,58 @@
+"""Views as proposals: creating and dropping them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psoup.lookup import find_view
+from psoup.store import Position, ViewCreated, ViewEnded, ViewState
+from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
+from psoup.write.registrations import check_views
+from psoup.write.streams import check_free
+from psoup.write.view_ends import end_views_over
+from querystem.views import ViewDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class DefineView:
+    """Creates a view. `streams` and `views` are the ids of those that its query was bound to: what
+    it names, and what the views that it names do."""
+
+    tenant: str
+    owner: str
+    definition: ViewDefinition
+    streams: Sequence[int]
+    views: Sequence[int]
+    chain: Chain | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return HEADER_BYTES + len(self.definition.text)
+
+    def propose(self, draft: CommitDraft) -> tuple[ViewState, Position]:
+        check_free(draft.state, self.tenant, self.definition.name)
+        if any(draft.state.streams[stream_id].dropped for stream_id in self.streams):
+            raise Stale
+        check_views(draft.state, self.views)
+        view_id, over = draft.state.next_stream_id, (*self.streams, *self.views)
+        event = ViewCreated(view_id, self.definition, over)
+        position = draft.append(self.tenant, self.owner, event)
+        return draft.state.views[view_id], position
+
+
+@dataclass(frozen=True, slots=True)
+class EndView:
+    """Drops the live view of a name, and with `cascade` the views over it before."""
+
+    tenant: str
+    owner: str
+    name: str
+    cascade: bool = False
+    nbytes: int = HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: CommitDraft) -> tuple[ViewState, Position]:
+        view = find_view(draft.state, self.tenant, self.name)
+        end_views_over(draft, view.id, self.name, self.tenant, self.owner, self.cascade)
+        return view, draft.append(self.tenant, self.owner, ViewEnded(view.id))

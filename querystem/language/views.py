@@ -1,0 +1,52 @@
+"""CREATE VIEW, bound: the query of a view is bound when the view is made, for its columns."""
+
+from __future__ import annotations
+
+import re
+
+from datastem.schema import StreamSchema
+from querystem.language.errors import QueryError, Span, UnknownParameter
+from querystem.language.names import write_name
+from querystem.language.references import Lookup, Names
+from querystem.language.scan import MAX_TEXT
+from querystem.language.statements import CreateView
+from querystem.language.templates import bind_query
+from querystem.views import ViewDefinition
+
+
+def bind_view(
+    sql: str,
+    statement: CreateView,
+    lookup: Lookup,
+    *,
+    max_text: int = MAX_TEXT,
+    names: Names | None = None,
+) -> ViewDefinition:
+    """The view that a statement, whose text is `sql`, makes; raises QueryError where its query is
+    refused, or would be in the place of the view's name, and for parameters in it."""
+    # Blanks in the place of what stands before the query: errors then point into the statement.
+    before = re.sub(r"\S", " ", sql[: statement.begin])
+    try:
+        query = bind_query(before + statement.text, lookup, max_text=max_text, names=names)
+    except QueryError as problem:
+        problem.text = sql
+        if isinstance(problem, UnknownParameter):
+            problem.hint = "a view has no parameters: write the value, or give it to the query"
+        raise
+    view = ViewDefinition(statement.name, statement.text, query.columns, statement.delivery)
+    try:
+        _use(view, lookup)
+    except QueryError as problem:
+        problem.text, end = sql, statement.begin + len(statement.text)
+        problem.span = Span(statement.begin, end)
+        raise
+    return view
+
+
+def _use(view: ViewDefinition, lookup: Lookup) -> None:
+    """Binds a query over a view; raises QueryError where nothing can be asked of it."""
+
+    def known(name: str) -> StreamSchema | ViewDefinition | None:
+        return view if name == view.name else lookup(name)
+
+    bind_query(f"SELECT * FROM {write_name(view.name)}", known)
