@@ -54,7 +54,7 @@ class Operator:
 
 def operators_of(query: Query, schemas: Schemas) -> Operator:
     """The operators of a query; `schemas` tells the schema of a stream by its name."""
-    return _Shower(schemas, iter(enumerate(_labels(query.legs)))).query(query)
+    return _Shower(schemas, iter(enumerate(leg_labels(query.legs)))).query(query)
 
 
 # How a column of an operator's rows is shown.
@@ -182,7 +182,7 @@ def _looked_up(
 # ---- names of columns
 
 
-def _labels(legs: Sequence[Leg]) -> list[str]:
+def leg_labels(legs: Sequence[Leg]) -> list[str]:
     """A name for each leg: that of its stream, with a number where several refer to it."""
     several, seen, labels = Counter(leg.stream for leg in legs), Counter[str](), []
     for leg in legs:

@@ -1,0 +1,265 @@
+"""Composites: what inner joins can share.
+
+A composite is the streams of a join, the equalities that connect them, and a span: parts whose ts
+are further apart are left out. Queries that differ only in their other conditions have the same
+composite, in whichever order they name the streams. What else a query asks of a combination is a
+predicate over the composite's columns, which are named as those of a FROM: `0.price`, `1.name`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, permutations, product
+from typing import TypeAlias
+
+from datastem.instants import DAY, HOUR
+from datastem.schema import StreamSchema
+from querystem.expressions import (
+    Call,
+    Expression,
+    Op,
+    columns_of,
+    from_json,
+    predicate_key,
+    to_json,
+)
+from querystem.join.differences import without_differences
+from querystem.join.factors import item_of, items_of
+from querystem.language.normal import sort_key
+from querystem.language.rewrite import all_of, as_item, conjuncts, moved
+from querystem.operators import leg_labels
+from querystem.query import From, LeftJoin, Leg, Query, item_column
+from querystem.reach import reach_of
+from results.window import Window
+
+# The spans that composites may have, besides none at all.
+SPANS = (HOUR, DAY, 30 * DAY)
+
+# Of so many orders of the legs the one is taken that gives the least text; of more the query's.
+_MOST_ORDERS = 720
+
+_ONE_STREAM = "it joins no streams"
+
+
+@dataclass(frozen=True)
+class ComposedStream:
+    """A stream that a leg of a query reads."""
+
+    id: int
+    schema: StreamSchema
+
+
+# The equalities between two legs, the lesser first: each an expression over the one, and one over
+# the other.
+EqualSides: TypeAlias = tuple[tuple[Expression, Expression], ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a composite is: the ids of its streams, the equalities between its legs, its span.
+
+    Equal composites have equal shapes. Legs ascend by stream id, factors are in normal form and
+    sorted. `span` is in microseconds; None leaves out nothing.
+    """
+
+    legs: tuple[int, ...]
+    factors: tuple[Expression, ...]
+    span: int | None
+
+    @cached_property
+    def factors_key(self) -> str:
+        """The factors as JSON."""
+        return _factors_key(self.factors)
+
+    @classmethod
+    def read(cls, legs: Sequence[int], factors_key: str, span: int | None) -> Shape:
+        """The shape with these legs, and factors as `factors_key` writes them."""
+        factors = tuple(from_json(form) for form in json.loads(factors_key))
+        return cls(tuple(legs), factors, span)
+
+    @cached_property
+    def on(self) -> Expression:
+        """The condition that all factors are true."""
+        return all_of(self.factors)
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, int, EqualSides], ...]:
+        """The pairs of legs between which there are equalities, in their order, and those."""
+        found: dict[tuple[int, int], EqualSides] = {}
+        for factor in self.factors:
+            pair, sides = _sides(factor)
+            found[pair] = *found.get(pair, ()), sides
+        return tuple((*pair, found[pair]) for pair in sorted(found))
+
+
+@dataclass(frozen=True)
+class Composition:
+    """How a query is a predicate over a composite.
+
+    `places[k]` is the number of the query's leg, and of its item of FROM, that is leg k of the
+    composite. `where` is the predicate: all conditions of the join that are no factor, and those of
+    the legs. `key` is its normal form as text.
+    """
+
+    shape: Shape
+    places: tuple[int, ...]
+    where: Expression
+
+    @cached_property
+    def key(self) -> str:
+        return predicate_key(self.where)
+
+
+@dataclass(frozen=True)
+class NotComposed:
+    """The reason why a query has no composite, to be read after "computed at invoke: "."""
+
+    reason: str
+
+
+def compose(query: Query, streams: Sequence[ComposedStream]) -> Composition | NotComposed:
+    """The composite of a query, or why it has none. `streams` are those of the query's legs, in
+    their order."""
+    source = query.source
+    if isinstance(source, Leg):
+        return NotComposed(_ONE_STREAM)
+    legs = [item for item in source.items if isinstance(item, Leg)]
+    streams = streams[: len(legs)]
+    reason = _unfit(source) or _apart_in_time(legs, streams)
+    if reason is not None:
+        return NotComposed(reason)
+    equalities, others = _parted(source.on)
+    alone = _unconnected(len(legs), equalities)
+    if alone is not None:
+        labels = leg_labels(legs)
+        return NotComposed(f"no equality joins {labels[0]} and {labels[alone]}")
+    return _least(_Join(tuple(legs), tuple(streams), equalities, others))
+
+
+# ---- which joins have one
+
+
+def _unfit(source: From) -> str | None:
+    """The reason why an item of FROM can't be a leg of a composite; None where all can."""
+    for item in source.items:
+        if isinstance(item, LeftJoin):
+            return "a LEFT JOIN also has rows without a partner"
+        if not isinstance(item, Leg):
+            return "it joins rows of a query, not of a stream"
+        if item.as_of is not None:
+            return f"rows of {item.stream} are looked up as of others"
+        if item.refresh is not None:
+            return f"rows of {item.stream} change at refresh points of its own"
+    return _ONE_STREAM if len(source.items) == 1 else None
+
+
+def _apart_in_time(legs: Sequence[Leg], streams: Sequence[ComposedStream]) -> str | None:
+    """The reason why rows of the legs are not taken at one NOW; None where they are."""
+    by_event = {
+        one.schema.ordered_by is not None: leg.stream
+        for leg, one in zip(legs, streams, strict=True)
+    }
+    if len(by_event) < 2:
+        return None
+    return f"{by_event[True]} has event time and {by_event[False]} arrival time"
+
+
+def _parted(on: Expression) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+    """The conditions of a join that are equalities of two legs, and the others."""
+    equalities, others = [], []
+    for condition in conjuncts(on):
+        separated = without_differences([condition])
+        if len(separated) == 1 and _is_equality(separated[0]):
+            equalities.append(separated[0])
+        else:
+            others.append(condition)
+    return tuple(equalities), tuple(others)
+
+
+def _is_equality(condition: Expression) -> bool:
+    if not isinstance(condition, Call) or condition.op is not Op.EQ:
+        return False
+    sides = [items_of(side) for side in condition.args]
+    return all(len(side) == 1 for side in sides) and sides[0] != sides[1]
+
+
+def _unconnected(legs: int, equalities: Sequence[Expression]) -> int | None:
+    """The first leg that equalities don't connect with leg 0, by way of others or not; None where
+    all are."""
+    group = list(range(legs))
+    for equality in equalities:
+        one, other = (group[number] for number in items_of(equality))
+        group = [one if number == other else number for number in group]
+    return next((number for number in range(legs) if group[number] != group[0]), None)
+
+
+def _span(windows: Sequence[Window]) -> int | None:
+    """The least span that holds all that these windows allow."""
+    reach = reach_of(windows)
+    return None if reach is None else next((span for span in SPANS if reach <= span), None)
+
+
+# ---- the order of the legs
+
+
+@dataclass(frozen=True)
+class _Join:
+    """A join that has a composite: its legs, the equalities between them, its other conditions."""
+
+    legs: tuple[Leg, ...]
+    streams: tuple[ComposedStream, ...]
+    equalities: tuple[Expression, ...]
+    others: tuple[Expression, ...]
+
+    def ordered(self, places: tuple[int, ...]) -> Composition:
+        """The composition with the legs in this order."""
+        prefixes = {str(place): item_column(k, "") for k, place in enumerate(places)}
+        found = {sort_key(one): one for one in _moved(self.equalities, prefixes)}
+        factors = tuple(found[key] for key in sorted(found))
+        local = [as_item(self.legs[place].where, k) for k, place in enumerate(places)]
+        where = all_of([*_moved(self.others, prefixes), *local])
+        ids = tuple(self.streams[place].id for place in places)
+        shape = Shape(ids, factors, _span([leg.window for leg in self.legs]))
+        return Composition(shape, places, where)
+
+    def orders(self) -> Iterator[tuple[int, ...]]:
+        """The orders of the legs by stream id. Legs of one stream are in any order, or, where there
+        are too many of those, in that of the query."""
+        by_stream = sorted(range(len(self.legs)), key=lambda place: self.streams[place].id)
+        counts = Counter(stream.id for stream in self.streams)
+        if math.prod(map(math.factorial, counts.values())) > _MOST_ORDERS:
+            yield tuple(by_stream)
+            return
+        groups = groupby(by_stream, key=lambda place: self.streams[place].id)
+        for parts in product(*(list(permutations(group)) for _, group in groups)):
+            yield tuple(place for part in parts for place in part)
+
+
+def _least(join: _Join) -> Composition:
+    """The composition whose factors have the least text, and of those the least predicate."""
+    found = [join.ordered(places) for places in join.orders()]
+    return min(found, key=lambda one: (one.shape.factors_key, one.key))
+
+
+def _moved(conditions: Sequence[Expression], prefixes: Mapping[str, str]) -> list[Expression]:
+    return [moved(one, prefixes) for one in conditions]
+
+
+# ---- factors
+
+
+def _sides(factor: Expression) -> tuple[tuple[int, int], tuple[Expression, Expression]]:
+    """The two legs of a factor, the lesser first, and what it compares of each."""
+    assert isinstance(factor, Call)
+    one, other = factor.args
+    left, right = (item_of(next(columns_of(side))) for side in (one, other))
+    return ((left, right), (one, other)) if left < right else ((right, left), (other, one))
+
+
+def _factors_key(factors: Sequence[Expression]) -> str:
+    return json.dumps([to_json(one) for one in factors], separators=(",", ":"))

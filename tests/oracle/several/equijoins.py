@@ -1,0 +1,67 @@
+"""Random joins of streams that equalities connect: those that have a composite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from datastem.schema import StreamSchema
+from datastem.types import BIGINT, Type
+from tests.oracle.several.chance import Chance
+from tests.oracle.several.conditions import Expressions
+from tests.oracle.several.texts import Block, Reference, Shown, Whole
+from tests.oracle.several.windows import any_window, range_window
+
+
+def written_equijoin(
+    chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0, most: int = 4
+) -> Whole:
+    """A join of up to `most` references to streams of one kind of time, each of which an equality
+    connects with one before it; with further conditions about one of them or several."""
+    say = Expressions(chance, origin)
+    first = chance.pick(schemas)
+    alike = [one for one in schemas if (one.ordered_by is None) == (first.ordered_by is None)]
+    own = chance.one_in(2)
+    parts = [
+        _reference(chance, stream, number, origin, own)
+        for number, stream in enumerate(
+            [first, *(chance.pick(alike) for _ in range(chance.number(1, most - 1)))]
+        )
+    ]
+    columns = [_columns(part) for part in parts]
+    conditions = []
+    for number in range(1, len(parts)):
+        conditions += [_equality(say, chance.pick(columns[:number]), columns[number])]
+    every = {name: type_ for some in columns for name, type_ in some.items()}
+    while chance.one_in(2):
+        conditions.append(f"({say.condition(every, 1)})")
+    retained = [part.stream.retain for part in parts if part.stream.retain is not None]
+    window = None if own else range_window(chance, min(retained, default=None))
+    outputs = tuple(
+        Shown(say.value(every, BIGINT), f"o{place}", BIGINT) for place in range(chance.number(1, 2))
+    )
+    links = ((",", ""),) * (len(parts) - 1)
+    return Whole((Block(tuple(parts), links, outputs, " AND ".join(conditions)),), window=window)
+
+
+def _reference(
+    chance: Chance, stream: StreamSchema, number: int, origin: int, own: bool
+) -> Reference:
+    window = any_window(chance, stream, origin) if own else None
+    return Reference(stream, f"r{number}", window)
+
+
+def _columns(part: Reference) -> dict[str, Type]:
+    return {f"{part.alias}.{name}": type_ for name, type_ in part.stream.types.items()}
+
+
+def _equality(say: Expressions, left: dict[str, Type], right: dict[str, Type]) -> str:
+    """An equality of two expressions, mostly of columns."""
+    if say.chance.one_in(5):
+        return " = ".join(say.value(side, BIGINT) for side in (left, right))
+    if say.chance.one_in(8):
+        names = [next(name for name in side if name.endswith(".ts")) for side in (left, right)]
+        apart = say.chance.number(0, 4)
+        return f"{names[0]} - {names[1]} = INTERVAL '{apart}' SECOND"
+    numbers = [name for name, type_ in left.items() if type_.is_numeric]
+    one = say.chance.pick(numbers)
+    return f"{one} = {say.chance.pick([n for n, type_ in right.items() if type_.is_numeric])}"

@@ -1,0 +1,321 @@
+"""What joins share: the composite of a query means what the query does, however it is written."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations, product
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datastem.instants import DAY, HOUR, SECOND
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT, BOOLEAN, TEXT, TIMESTAMP
+from querystem.composites import ComposedStream, Composition, NotComposed, Shape, compose
+from querystem.expressions import Op
+from querystem.join.factors import items_of
+from querystem.kernel import matches
+from querystem.language import bind_query
+from querystem.language.normal import call
+from querystem.language.rewrite import all_of, as_item, moved
+from querystem.query import From, Leg, Query, item_column
+from querystem.reach import reach_of
+from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
+from tests.oracle.several.chance import Seeded
+from tests.oracle.several.equijoins import written_equijoin
+from tests.oracle.several.worlds import world
+from tests.oracle.strategies import to_batch
+from tests.support.several_cases import Case
+
+SCHEMAS = {
+    "s": StreamSchema("s", (Column("a", BIGINT), Column("b", BIGINT), Column("t", TEXT))),
+    "r": StreamSchema("r", (Column("a", BIGINT), Column("b", BIGINT))),
+    "k": StreamSchema("k", (Column("a", BIGINT), Column("name", TEXT)), key=("a",)),
+    "e": StreamSchema("e", (Column("a", BIGINT), Column("at", TIMESTAMP)), ordered_by="at"),
+}
+Joins = list[tuple[Case, Query, Composition]]
+IDS = {"s": 7, "r": 3, "k": 5, "e": 9}
+
+
+def streams(query: Query) -> list[ComposedStream]:
+    return [ComposedStream(IDS[leg.stream], SCHEMAS[leg.stream]) for leg in query.legs]
+
+
+def composed(text: str) -> Composition | NotComposed:
+    query = bind_query(text, SCHEMAS.get)
+    return compose(query, streams(query))
+
+
+def composition(text: str) -> Composition:
+    found = composed(text)
+    assert isinstance(found, Composition), found
+    return found
+
+
+# ---- random joins
+
+
+def random_case(number: int) -> Case:
+    chance = Seeded(random.Random(f"composites/{number}"))
+    found = world(chance)
+    schemas = [known.schema for known in found.streams.values()]
+    return Case(found, written_equijoin(chance, schemas), 0)
+
+
+def case_streams(case: Case, query: Query) -> list[ComposedStream]:
+    return [
+        ComposedStream(10 + int(leg.stream[1:]), case.schemas[leg.stream]) for leg in query.legs
+    ]
+
+
+@pytest.fixture(scope="module")
+def joins() -> Joins:
+    """Random joins with their composites, which nearly all of them have."""
+    found, count = [], 200
+    for case in map(random_case, range(count)):
+        query = bind_query(case.sql, case.schemas.get)
+        one = compose(query, case_streams(case, query))
+        if isinstance(one, Composition):
+            found.append((case, query, one))
+    legs = [len(one.places) for _, _, one in found]
+    assert len(legs) > count * 3 // 4 and {*legs} == {2, 3, 4}
+    assert {one.shape.span for _, _, one in found} == {None, HOUR}
+    return found
+
+
+def test_a_composite_and_its_predicate_mean_what_the_query_does(joins: Joins) -> None:
+    for case, query, one in joins:
+        assert isinstance(query.source, From)
+        items = query.source.items
+        local = [as_item(item.where, n) for n, item in enumerate(items) if isinstance(item, Leg)]
+        prefixes = {str(k): item_column(place, "") for k, place in enumerate(one.places)}
+        back = moved(all_of([*one.shape.factors, one.where]), prefixes)
+        rows = beside(case, query.legs[: len(items)])
+        expected = all_of([query.source.on, *local])
+        assert (matches(back, rows) == matches(expected, rows)).all(), case.sql
+
+
+def beside(case: Case, legs: Sequence[Leg]) -> pa.RecordBatch:
+    """Some rows of each leg's stream, all with all."""
+    found = [case.world.streams[leg.stream] for leg in legs]
+    batches = [to_batch(one.schema, [row for row in one.rows if row.get("_op") != "delete"][:5])
+               for one in found]  # fmt: skip
+    places = list(product(*(range(batch.num_rows) for batch in batches)))
+    columns, names = [], []
+    for number, batch in enumerate(batches):
+        mine = pa.array([place[number] for place in places], pa.int64())
+        columns += batch.take(mine).columns
+        names += [item_column(number, name) for name in batch.schema.names]
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def test_parts_of_an_answer_are_within_the_span(joins: Joins) -> None:
+    near = 0
+    for case, query, one in joins:
+        for found in case.world.combinations(query):
+            times = [found.columns[item_column(place, "ts")] for place in one.places]
+            reach = reach_of([leg.window for leg in query.legs[: len(one.places)]])
+            assert reach is None or max(times) - min(times) <= reach
+            assert (reach is None) == (one.shape.span is None)
+            near += reach is not None
+    assert near
+
+
+def test_a_text_with_its_legs_in_another_order_has_the_same_composite(joins: Joins) -> None:
+    for case, query, one in joins:
+        for order in list(permutations(range(len(one.places))))[:24]:
+            other = compose(*reordered(case, query, order))
+            assert isinstance(other, Composition)
+            assert (other.shape, other.key) == (one.shape, one.key), case.sql
+            assert Shape.read(other.shape.legs, other.shape.factors_key, one.shape.span) == (
+                one.shape
+            )
+
+
+def reordered(case: Case, query: Query, order: Sequence[int]) -> tuple[Query, list[ComposedStream]]:
+    """The query with item `order[n]` of its FROM at place n."""
+    assert isinstance(query.source, From)
+    prefixes = {str(old): item_column(new, "") for new, old in enumerate(order)}
+    items = tuple(query.source.items[place] for place in order)
+    other = replace(query, source=From(items, moved(query.source.on, prefixes)))
+    return other, case_streams(case, other)
+
+
+def test_edges_are_the_factors_by_pairs_of_legs(joins: Joins) -> None:
+    for _, _, one in joins:
+        edges = one.shape.edges
+        assert [(i, j) for i, j, _ in edges] == sorted({(i, j) for i, j, _ in edges})
+        found = [(i, j, *sides) for i, j, pairs in edges for sides in pairs]
+        for i, j, left, right in found:
+            assert i < j and items_of(left) == {i} and items_of(right) == {j}
+            assert call(Op.EQ, (left, right), BOOLEAN) in one.shape.factors
+        assert len(found) == len(one.shape.factors)
+
+
+# ---- sharing
+
+
+def test_what_is_shared() -> None:
+    one = composition(
+        "SELECT s.a FROM s, r WHERE s.a = r.a AND s.b > 5 AND r.b < s.b RANGE 5 MINUTES"
+    )
+    other = composition("SELECT y.b FROM r x JOIN s y ON y.a = x.a WHERE y.t = 'x' RANGE 1 MINUTE")
+    assert one.shape == other.shape and one.key != other.key
+    assert one.shape.legs == (3, 7) and one.places == (1, 0) and other.places == (0, 1)
+    assert one.shape.span == HOUR
+    more = composition("SELECT s.a FROM s, r WHERE s.a = r.a AND s.b = r.b RANGE 5 MINUTES")
+    assert more.shape != one.shape
+    ((left, right, sides),) = more.shape.edges
+    assert (left, right, len(sides)) == (0, 1, 2)
+
+
+def test_a_self_join_is_one_composite_whichever_leg_is_first() -> None:
+    one = composition("SELECT x.a FROM s x, s y WHERE x.a = y.b AND x.b > 1 RANGE 1 MINUTE")
+    other = composition("SELECT x.a FROM s x, s y WHERE x.b = y.a AND y.b > 1 RANGE 1 MINUTE")
+    assert (one.shape, one.key) == (other.shape, other.key)
+    assert one.shape.legs == (7, 7) and one.places == other.places[::-1]
+    same = composition("SELECT x.a FROM s x, s y WHERE x.a = y.a AND x.b > 1 RANGE 1 MINUTE")
+    swap = composition("SELECT x.a FROM s x, s y WHERE x.a = y.a AND y.b > 1 RANGE 1 MINUTE")
+    assert (same.shape, same.key) == (swap.shape, swap.key) and same.places != swap.places
+
+
+def test_differences_of_times_are_equalities_too() -> None:
+    text = "SELECT s.a FROM s, r WHERE {} RANGE 1 MINUTE"
+    apart = "s.ts - r.ts = INTERVAL '5' SECOND"
+    assert len(composition(text.format(apart)).shape.factors) == 1
+    plain = composition(text.format("s.ts = r.ts"))
+    near = "s.ts - r.ts < INTERVAL '5' SECOND"
+    assert composition(text.format(f"s.ts = r.ts AND {near}")).shape == plain.shape
+
+
+def test_many_legs_of_one_stream_keep_their_order() -> None:
+    legs = ", ".join(f"s x{n}" for n in range(7))
+    on = " AND ".join(f"x{n}.a = x{n + 1}.b" for n in range(6))
+    one = composition(f"SELECT x0.a FROM {legs} WHERE {on} RANGE 1 MINUTE")
+    assert one.places == tuple(range(7)) and len(one.shape.edges) == 6
+
+
+# ---- spans
+
+AGO = Bound(1 - HOUR, True)
+
+
+@pytest.mark.parametrize(
+    ("windows", "reach"),
+    [
+        ((TimeWindow(AGO), TimeWindow(AGO)), HOUR - 1),
+        ((TimeWindow(AGO), TimeWindow(Bound(0, True))), HOUR - 1),
+        ((TimeWindow(AGO, None, 60 * SECOND), TimeWindow(AGO)), HOUR + 60 * SECOND - 2),
+        ((TimeWindow(Bound(-DAY, True), Bound(-HOUR, True)), TimeWindow(AGO)), DAY),
+        ((TimeWindow(AGO, Bound(5, False)), TimeWindow(AGO)), HOUR - 1),
+        ((TimeWindow(Bound(10, False), Bound(21, False)),) * 2, 10),
+        ((TimeWindow(Bound(10, False), Bound(21, False)), TimeWindow(AGO)), None),
+        ((TimeWindow(Bound(10, False)), TimeWindow(AGO)), None),
+        ((TimeWindow(Bound(10, False)),) * 2, None),
+        ((UNBOUNDED, TimeWindow(AGO)), None),
+        ((CountWindow(3), TimeWindow(AGO)), None),
+        ((RowWindow(Bound(0, False), Bound(9, False)), TimeWindow(AGO)), None),
+        ((TimeWindow(Bound(30, False), Bound(40, False)),
+          TimeWindow(Bound(0, False), Bound(1, False))), 39),
+    ],
+)  # fmt: skip
+def test_reach(windows: tuple[Window, ...], reach: int | None) -> None:
+    assert reach_of(windows) == reach
+    assert reach_of(windows[::-1]) == reach
+
+
+BOUNDS = st.builds(Bound, st.integers(-12, 3), st.booleans())
+WINDOWS = st.builds(
+    TimeWindow,
+    st.none() | BOUNDS,
+    st.none() | BOUNDS,
+    st.none() | st.integers(1, 4),
+)
+
+
+@given(st.lists(WINDOWS, min_size=2, max_size=3))
+def test_no_rows_of_windows_are_further_apart_than_their_reach(windows: list[TimeWindow]) -> None:
+    reach, far = reach_of(windows), 0
+    for now in range(-15, 40):
+        held = [
+            [ts for ts in range(-40, 60) if (low is None or low <= ts) and ts < high]
+            for low, high in (window.at(now) for window in windows)
+        ]
+        if all(held):
+            far = max(far, *(max(a) - min(b) for a, b in permutations(held, 2)))
+    if reach is not None:
+        assert far <= reach
+    else:
+        assert any(one.begin is None or not one.begin.relative for one in windows)
+
+
+@pytest.mark.parametrize(
+    ("window", "span"),
+    [
+        ("RANGE 1 SECOND", HOUR),
+        ("RANGE 1 HOUR", HOUR),
+        ("RANGE 61 MINUTES", DAY),
+        ("RANGE 24 HOURS", DAY),
+        ("RANGE 2 DAYS", 30 * DAY),
+        ("RANGE 31 DAYS", None),
+        ("ROWS 5", None),
+        ("UNBOUNDED", None),
+    ],
+)
+def test_the_span_is_the_least_that_holds_the_windows(window: str, span: int | None) -> None:
+    assert composition(f"SELECT s.a FROM s, r WHERE s.a = r.a {window}").shape.span == span
+
+
+def test_a_keyed_leg_without_a_window_has_no_span() -> None:
+    assert (
+        composition("SELECT s.a FROM s WINDOW(RANGE 1 MINUTE), k WHERE s.a = k.a").shape.span
+        is None
+    )
+    assert composition("SELECT s.a FROM s, k WHERE s.a = k.a RANGE 1 MINUTE").shape.span == HOUR
+
+
+# ---- joins that have none
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SELECT s.a FROM s RANGE 1 MINUTE", "it joins no streams"),
+        ("SELECT s.a FROM s, r RANGE 1 MINUTE", "no equality joins s and r"),
+        ("SELECT s.a FROM s, r WHERE s.a < r.a RANGE 1 MINUTE", "no equality joins s and r"),
+        ("SELECT s.a FROM s, r WHERE s.a + r.a = 5 RANGE 1 MINUTE", "no equality joins s and r"),
+        ("SELECT x.a FROM s x, r, s y WHERE x.a = r.a RANGE 1 MINUTE",
+         "no equality joins s#1 and s#2"),
+        ("SELECT x.a FROM s x, r, s y WHERE x.a = r.a AND x.a + r.a = y.a RANGE 1 MINUTE",
+         "no equality joins s#1 and s#2"),
+        ("SELECT s.a FROM s LEFT JOIN r ON s.a = r.a RANGE 1 MINUTE",
+         "a LEFT JOIN also has rows without a partner"),
+        ("SELECT s.a FROM s, (SELECT DISTINCT a FROM r) AS q WHERE s.a = q.a RANGE 1 MINUTE",
+         "it joins rows of a query, not of a stream"),
+        ("SELECT s.a FROM s WINDOW(RANGE 1 MINUTE), k AS OF s.ts WHERE s.a = k.a",
+         "rows of k are looked up as of others"),
+        ("SELECT s.a FROM s WINDOW(RANGE 1 MINUTE REFRESH EVERY 5 SECONDS), r WINDOW(RANGE 1 HOUR)"
+         " WHERE s.a = r.a",
+         "rows of s change at refresh points of its own"),
+        ("SELECT s.a FROM s WINDOW(RANGE 1 MINUTE), e WINDOW(UNBOUNDED) WHERE s.a = e.a",
+         "e has event time and s arrival time"),
+    ],
+)  # fmt: skip
+def test_why_a_join_has_no_composite(text: str, reason: str) -> None:
+    assert composed(text) == NotComposed(reason)
+
+
+def test_queries_inside_expressions_apply_to_the_combinations() -> None:
+    text = "SELECT s.a FROM s, r WHERE s.a = r.a AND s.b > (SELECT max(k.a) FROM k) RANGE 1 MINUTE"
+    plain = "SELECT s.a FROM s, r WHERE s.a = r.a RANGE 1 MINUTE"
+    assert composition(text).shape == composition(plain).shape
+    assert composition(text).key == composition(plain).key
+
+
+@pytest.mark.parametrize("tail", ["REFRESH EVERY 5 SECONDS", "REFRESH ON r WHERE b = 1"])
+def test_a_query_that_is_refreshed_as_a_whole_has_a_composite(tail: str) -> None:
+    composition(f"SELECT s.a FROM s, r WHERE s.a = r.a RANGE 1 MINUTE {tail}")
