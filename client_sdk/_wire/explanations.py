@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from client_sdk._wire.models import pattern_name
 from client_sdk._wire.values import span
@@ -84,16 +85,13 @@ class ExplainedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedLeg:
-    """A reference of the query to a stream: its predicate, what is stored of it, and its rows.
+class ExplainedPredicate:
+    """The predicate of a reference to a stream: who shares it, and what is stored of it.
 
-    `considered_rows` were looked at by the predicate; `row_count` of them are in the window and
-    match, None where kept summaries made counting needless. `current_rows` are those of a keyed
-    stream. The other fields are as in Explanation.
+    `matched_rows` of `stream_rows` are precomputed. `factors` is empty where every row matches;
+    what they say of others is about `compared_predicates` of `other_predicates`.
     """
 
-    stream: str
-    window: str
     predicate_id: int
     registration_count: int
     factors: tuple[Factor, ...]
@@ -102,6 +100,33 @@ class ExplainedLeg:
     stored: StoredMatches
     matched_rows: int
     stream_rows: int
+
+
+def _of_predicate(message: pb.ExplainedLeg | pb.Explanation) -> dict[str, Any]:
+    """The fields of ExplainedPredicate, by name."""
+    return {
+        "predicate_id": message.predicate_id,
+        "registration_count": message.registration_count,
+        "factors": tuple(map(Factor.from_wire, message.factors)),
+        "other_predicates": message.other_predicates,
+        "compared_predicates": message.compared_predicates,
+        "stored": StoredMatches.from_wire(message.stored),
+        "matched_rows": message.matched_rows,
+        "stream_rows": message.stream_rows,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedLeg(ExplainedPredicate):
+    """A reference of the query to a stream: its predicate, what is stored of it, and its rows.
+
+    `considered_rows` were looked at by the predicate; `row_count` of them are in the window and
+    match, None where kept summaries made counting needless. `current_rows` are those of a keyed
+    stream.
+    """
+
+    stream: str
+    window: str
     considered_rows: int
     row_count: int | None
     current_rows: int | None
@@ -111,14 +136,7 @@ class ExplainedLeg:
         return cls(
             stream=message.stream,
             window=message.window,
-            predicate_id=message.predicate_id,
-            registration_count=message.registration_count,
-            factors=tuple(map(Factor.from_wire, message.factors)),
-            other_predicates=message.other_predicates,
-            compared_predicates=message.compared_predicates,
-            stored=StoredMatches.from_wire(message.stored),
-            matched_rows=message.matched_rows,
-            stream_rows=message.stream_rows,
+            **_of_predicate(message),
             considered_rows=message.considered_rows,
             row_count=message.row_count if message.HasField("row_count") else None,
             current_rows=message.current_rows if message.HasField("current_rows") else None,
@@ -182,24 +200,15 @@ class ExplainedOperator:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(ExplainedPredicate):
     """An explanation tells how a registration is matched, what it shares, what is stored, and where
     the time goes.
 
-    `matched_rows` of `stream_rows` are precomputed. `factors` is empty where every row matches;
-    what they say of others is about `compared_predicates` of `other_predicates`. All this is of
-    the first of the `legs`, the query's references to streams. `operator` is the root of the tree
-    of what is done with their rows. Old servers tell neither legs nor operators.
+    The predicate is that of the first of the `legs`, the query's references to streams. `operator`
+    is the root of the tree of what is done with their rows. Old servers tell neither legs nor
+    operators.
     """
 
-    predicate_id: int
-    registration_count: int
-    factors: tuple[Factor, ...]
-    other_predicates: int
-    compared_predicates: int
-    stored: StoredMatches
-    matched_rows: int
-    stream_rows: int
     epoch: int
     run: ExplainedRun
     refresh: str
@@ -212,14 +221,7 @@ class Explanation:
     def from_wire(cls, message: pb.Explanation) -> Explanation:
         has_operator = message.HasField("operator")
         return cls(
-            predicate_id=message.predicate_id,
-            registration_count=message.registration_count,
-            factors=tuple(map(Factor.from_wire, message.factors)),
-            other_predicates=message.other_predicates,
-            compared_predicates=message.compared_predicates,
-            stored=StoredMatches.from_wire(message.stored),
-            matched_rows=message.matched_rows,
-            stream_rows=message.stream_rows,
+            **_of_predicate(message),
             epoch=message.epoch,
             run=ExplainedRun.from_wire(message.run),
             refresh=message.refresh,

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from datastem.arrays import Int64s
 from psoup.answers.difference.combinations import CombinedRows, Combiner, LegChange
-from psoup.answers.difference.copier import CopyChunk, Difference, once
+from psoup.answers.difference.copier import CopyChunk, once
 from psoup.answers.difference.good_until import next_change
 from psoup.answers.difference.job import (
     NO_DIGEST,
-    Claim,
     CopyJob,
     Cursor,
     Mark,
@@ -33,6 +33,7 @@ from psoup.answers.difference.job import (
 )
 from psoup.answers.difference.leg_sets import LegSets, moments_of
 from psoup.answers.difference.row_sets import Total
+from psoup.answers.difference.rowwise import RowwiseCopier, Sendable
 from psoup.answers.maker import AnswerMaker
 from psoup.answers.plan import Plan
 from querystem.combine import leg_reads
@@ -41,10 +42,8 @@ from querystem.ordering import sort_keys
 from results.checksum import Digest
 from results.id_sets import all_ids, has_repeats, member
 
-# No combination of a copy is smaller than this; an id that is told needs about so many bytes.
-_LEAST_ROW = 40
+# An id that is told needs about so many bytes.
 _ID_BYTES = 11
-_COLUMNS_BYTES = 200
 # So many combinations that came are held until they are sent; of more, pieces are joined anew.
 _FEW = 1 << 14
 
@@ -134,15 +133,9 @@ def ids_of(some: Iterator[CombinedRows]) -> Int64s:
 
 
 @dataclass(frozen=True)
-class CombinationCopier:
-    """Tells the difference of a job from the combinations of a plan's rows.
+class CombinationCopier(RowwiseCopier):
+    """Tells the difference of a job from the combinations of a plan's rows."""
 
-    The job's target may be earlier than the plan, never later.
-    """
-
-    maker: AnswerMaker
-    plan: Plan
-    job: CopyJob
     known: CombinationChange | None = field(default=None, repr=False)
 
     @once
@@ -158,36 +151,12 @@ class CombinationCopier:
 
     # ---- the difference
 
-    def difference(self) -> Difference:
+    def _instead(self) -> CopyJob | None:
         if self.job.fixed and self._is_lost:
-            target = fresh_target(self.plan, self.job.claim.copy, None)
-            return self.renewed(self.plan, self.job.restarted(target)).difference()
+            return self.job.restarted(fresh_target(self.plan, self.job.claim.copy, None))
         if any(leg.forgotten for leg in self._change.legs):
             return self._without_copy(WholeReason.RETENTION)
-        job, whole = self.job, self.job.claim.copy is None
-        if not job.continued and self._collide:
-            return self._salted()
-        lacking = self._count_lacking()
-        total = self._total
-        removed = _NO_IDS if whole else job.unsent(self._removed)
-        kept = total.rows - lacking
-        if not whole and not job.continued and self._is_smaller_whole(kept, removed):
-            return self._without_copy(WholeReason.SMALLER)
-        return Difference(
-            replace(job, target=self._marked(total)),
-            whole,
-            job.reason,
-            removed,
-            lacking,
-            total.rows,
-            total.digest.content,
-            self._good_until,
-        )
-
-    def _without_copy(self, reason: WholeReason) -> Difference:
-        """The difference for a client that has nothing."""
-        fresh = replace(self.job, claim=Claim(), reason=reason)
-        return self.renewed(self.plan, fresh).difference()
+        return self._salted() if not self.job.continued and self._collide else None
 
     @property
     def _collide(self) -> bool:
@@ -195,33 +164,30 @@ class CombinationCopier:
         ids = self._come_ids if self.job.repair.have is None else self._every_id
         return has_repeats(ids)
 
-    def _salted(self) -> Difference:
-        """The difference for a client that has nothing, with other ids."""
+    def _salted(self) -> CopyJob:
+        """The job of a client that has nothing, with other ids."""
         target = replace(self.job.target, salt=(self.job.target.salt + 1) % 256)
         reason = self.job.reason if self.job.claim.copy is None else WholeReason.SMALLER
-        fresh = replace(self.job, claim=Claim(), target=target, reason=reason)
-        return self.renewed(self.plan, fresh).difference()
+        return replace(self._without_copy(reason), target=target)
 
-    def _marked(self, total: Total) -> Mark:
-        """The target with all that the next difference needs to know of it."""
+    def _told(self, total: Total) -> CopyJob:
+        """The job whose target has all that the next difference needs to know of it."""
         target, legs = self.job.target, self._change.legs
         found = tuple(
             replace(known, low=leg.low) for known, leg in zip(target.legs, legs, strict=True)
         )
-        return replace(target, legs=found, rows=total.rows, digest=total.digest.content)
+        marked = replace(target, legs=found, rows=total.rows, digest=total.digest.content)
+        return replace(self.job, target=marked)
 
-    def _is_smaller_whole(self, kept: int, removed: Int64s) -> bool:
-        """Tells whether the rows that need not be sent are less than what tells which are gone."""
-        row = _LEAST_ROW + 8 * len(self.plan.query.outputs)
-        return _ID_BYTES * len(removed) > kept * row + _COLUMNS_BYTES
+    def _telling_bytes(self, removed: Int64s) -> int:
+        return _ID_BYTES * len(removed)
 
     @property
     def _is_lost(self) -> bool:
         return any(leg.lost for leg in self._change.legs)
 
-    @property
     def _total(self) -> Total:
-        """The total of the target: that of the copy, with what came and without what went."""
+        """The total of the copy, with what came and without what went."""
         target, copy, change = self.job.target, self.job.claim.copy, self._change
         if self.job.continued:
             return _marked_total(target)
@@ -240,9 +206,7 @@ class CombinationCopier:
     def _every_id(self) -> Int64s:
         return ids_of(self._change.every())
 
-    @once
     def _removed(self) -> Int64s:
-        """CombinedRows of the copy that are no longer among the target's, and have not expired."""
         gone, have = self._change.gone, self.job.repair.have
         if have is None:
             return gone
@@ -267,21 +231,16 @@ class CombinationCopier:
         return CombinationCopier(self.maker, plan, job, known)
 
     def piece(self, cursor: Cursor, limit: int) -> CopyChunk | None:
-        if self._is_lost:
-            return None
-        chunks: list[CopyChunk] = []
-        left = limit
-        for found in self._lacking(max(cursor.parts, self.job.claim.cursor.parts)):
-            most = max(1, left // _LEAST_ROW)
-            some = found if len(found) <= most else found.take(np.arange(most))
-            chunks.append(self._chunk(some).cut(left))
-            left -= chunks[-1].nbytes
-            if left <= 0 or len(chunks[-1].ids) < len(found):
-                break
-        return CopyChunk.joined(chunks) if chunks else None
+        return None if self._is_lost else super().piece(cursor, limit)
 
-    def _chunk(self, some: CombinedRows) -> CopyChunk:
+    def _sendable(self, cursor: Cursor) -> Iterator[Sendable]:
+        for found in self._lacking(max(cursor.parts, self.job.claim.cursor.parts)):
+            yield len(found), partial(self._chunk, found)
+
+    def _chunk(self, found: CombinedRows, count: int) -> CopyChunk:
+        """The first of some combinations."""
         query = self.plan.query
+        some = found if count == len(found) else found.take(np.arange(count))
         keys = sort_keys(query, some.rows, moments=True)
         instants = some.visible_from, some.visible_until
         return CopyChunk(some.ids, *instants, keys, project(query, some.rows), some.parts)

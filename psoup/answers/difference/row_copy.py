@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from datastem.arrays import Int64s, Mask
 from datastem.blocks import Part
-from psoup.answers.difference.copier import CopyChunk, Difference, once
-from psoup.answers.difference.job import Claim, CopyJob, Cursor, Mark, WholeReason
+from psoup.answers.difference.copier import CopyChunk, once
+from psoup.answers.difference.job import CopyJob, Cursor, Mark, WholeReason
 from psoup.answers.difference.row_sets import KeptTotals, RowChange, RowSet, Total, keyed_change
+from psoup.answers.difference.rowwise import RowwiseCopier, Sendable
 from psoup.answers.leg_rows import LegRows, rows_at
-from psoup.answers.maker import AnswerMaker
 from psoup.answers.matching import Matcher
 from psoup.answers.plan import LegPlan, Plan, oldest_retained
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
@@ -28,22 +29,13 @@ from results.id_sets import all_ids, member, to_runs
 from results.region import Region, entered, horizon_region, leaving, visible
 from results.window import TimeWindow
 
-# No row of a copy is smaller than this.
-_LEAST_ROW = 40
+# Bytes of the ids of one run.
 _RUN_BYTES = 3
-_COLUMNS_BYTES = 200
 
 
 @dataclass(frozen=True)
-class RowCopier:
-    """Tells the difference of a job from the rows of a plan.
-
-    The job's target may be earlier than the plan, never later.
-    """
-
-    maker: AnswerMaker
-    plan: Plan
-    job: CopyJob
+class RowCopier(RowwiseCopier):
+    """Tells the difference of a job from the rows of a plan."""
 
     @property
     def _leg(self) -> LegPlan:
@@ -51,40 +43,16 @@ class RowCopier:
 
     # ---- the difference
 
-    def difference(self) -> Difference:
-        if self._forgotten:
-            return self._without_copy(WholeReason.RETENTION)
-        total = self._total
-        lacking = sum(len(places) for _, places in self._lacking())
-        whole = self.job.claim.copy is None
-        removed = np.empty(0, np.int64) if whole else self.job.unsent(self._removed)
-        kept = total.rows - lacking
-        if not whole and not self.job.continued and self._is_smaller_whole(kept, removed):
-            return self._without_copy(WholeReason.SMALLER)
-        return Difference(
-            self.job,
-            whole,
-            self.job.reason,
-            removed,
-            lacking,
-            total.rows,
-            total.digest.content,
-            self._good_until,
-        )
+    def _instead(self) -> CopyJob | None:
+        return self._without_copy(WholeReason.RETENTION) if self._forgotten else None
 
-    def _without_copy(self, reason: WholeReason) -> Difference:
-        """The difference for a client that has nothing."""
-        fresh = replace(self.job, claim=Claim(), reason=reason)
-        return self.renewed(self.plan, fresh).difference()
+    def _count_lacking(self) -> int:
+        return sum(len(places) for _, places in self._lacking())
 
-    def _is_smaller_whole(self, kept: int, removed: Int64s) -> bool:
-        """Tells whether the rows that need not be sent are less than what tells which are gone."""
-        row = _LEAST_ROW + 8 * len(self.plan.query.outputs)
-        return _RUN_BYTES * len(to_runs(removed)) > kept * row + _COLUMNS_BYTES
+    def _telling_bytes(self, removed: Int64s) -> int:
+        return _RUN_BYTES * len(to_runs(removed))
 
-    @once
     def _removed(self) -> Int64s:
-        """Rows of the copy that are no longer among the target's, and have not expired."""
         gone, have = self._change.gone.ids, self.job.repair.have
         if have is None:
             return gone
@@ -100,19 +68,13 @@ class RowCopier:
     def renewed(self, plan: Plan, job: CopyJob) -> RowCopier:
         return RowCopier(self.maker, plan, job)
 
-    def piece(self, cursor: Cursor, limit: int) -> CopyChunk | None:
-        chunks: list[CopyChunk] = []
-        left = limit
+    def _sendable(self, cursor: Cursor) -> Iterator[Sendable]:
         for part, places in self._lacking(cursor.next_id):
-            chosen = places[: max(1, left // _LEAST_ROW)]
-            chunks.append(self._chunk(part, chosen).cut(left))
-            left -= chunks[-1].nbytes
-            if left <= 0 or len(chunks[-1].ids) < len(places):
-                break
-        return CopyChunk.joined(chunks) if chunks else None
+            yield len(places), partial(self._chunk, part, places)
 
-    def _chunk(self, part: Part, places: Int64s) -> CopyChunk:
-        leg, query = self._leg, self.plan.query
+    def _chunk(self, part: Part, some: Int64s, count: int) -> CopyChunk:
+        """The first rows at some places of a part."""
+        leg, query, places = self._leg, self.plan.query, some[:count]
         ids, ts = part.ids[places], part.ts[places]
         rows = LegRows(leg, self._matcher, NO_ROWS).gather([(part, places)], query.reads)
         window = leg.window
@@ -165,7 +127,6 @@ class RowCopier:
             self._target.minus(self._copy), self._copy.minus(self._target), None
         )
 
-    @property
     def _total(self) -> Total:
         leg = self._leg
         if leg.keyed is None or not isinstance(leg.window, TimeWindow):
