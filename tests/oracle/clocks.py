@@ -45,14 +45,17 @@ class Awaited:
 @dataclass(frozen=True)
 class Clocks:
     """NOW of a query, and NOW at which the legs over event time and those over arrival time are
-    taken; None where there is none."""
+    taken; None where there is none. `apart`: a leg over event time is taken at its stream's own."""
 
     now: int | None
     event: int | None
     arrival: int
+    apart: bool = False
 
     def of(self, known: Known) -> int | None:
-        return self.arrival if known.schema.ordered_by is None else self.event
+        if known.schema.ordered_by is None:
+            return self.arrival
+        return known.reached if self.apart else self.event
 
 
 def clocks(
@@ -72,7 +75,8 @@ def clocks(
     if event_waits and arrival_waits:
         raise MixedClocks
     reached = _reached([(streams[one.stream].reached, one.depends) for one in event], latest)
-    return Clocks(reached if event_waits or not arrival else clock, reached, clock)
+    by_clock = bool(arrival) and not event_waits
+    return Clocks(clock if by_clock else reached, reached, clock, apart=by_clock)
 
 
 def _reached(legs: Sequence[tuple[int | None, bool]], latest: bool) -> int | None:

@@ -126,7 +126,9 @@ class TreeHistory:
         """The clocks of a point: the others stay at their own NOW."""
         if now is None:
             return _NEVER
-        return Clocks(now, times.event, now) if by_clock else Clocks(now, now, times.arrival)
+        if by_clock:
+            return replace(times, now=now, arrival=now)
+        return replace(times, now=now, event=now)
 
     def _every(self, query: Query, refresh: RefreshEvery, times: Clocks, by_clock: bool) -> _Moment:
         now = self.as_of

@@ -8,48 +8,41 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from tests.support.system.fleet import Fleet
-from tests.support.system.processes import RunningStore
 from tests.support.system.scenario import Scenario
+from tests.support.system.tenants import store_of
 
 pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
 def live(folder: Path, seeds: range, steps: int) -> Counter[str]:
     """The life of a store with a tenant for each seed, all of them in every part of it."""
-    dice = Random(seeds.start)
-    with RunningStore(folder) as running, Fleet(running) as fleet:
-        tenants = [Scenario(fleet, seed) for seed in seeds]
-
-        def run() -> None:
-            for tenant in tenants:
-                tenant.run(steps)
+    with store_of(folder, seeds, Scenario) as tenants:
+        fleet, dice = tenants.fleet, tenants.dice
 
         def computed_afresh() -> int:
             """By a server that knows only what the engine left."""
             fleet.restart_server(0, dice)
-            return sum(tenant.check_everything(0) for tenant in tenants)
+            return sum(tenant.check_everything(0) for tenant in tenants.each)
 
-        run()
+        tenants.run(steps)
         assert fleet.client("main", 0).status().epoch == 0
-        running.start_engine(ready=False)
-        run()
+        tenants.running.start_engine(ready=False)
+        tenants.run(steps)
         fleet.settle()
         assert computed_afresh() == 0
-        run()
+        tenants.run(steps)
         fleet.end_engine(dice)
         fleet.restart_server(1, dice)
-        run()
+        tenants.run(steps)
         assert computed_afresh() > 0
-        running.start_engine()
-        run()
+        tenants.running.start_engine()
+        tenants.run(steps)
         fleet.settle()
         assert computed_afresh() == 0
-        return sum((tenant.tally for tenant in tenants), fleet.tally)
+        return tenants.tally
 
 
 def test_oracle_answers_through_the_life_of_a_store(tmp_path: Path) -> None:

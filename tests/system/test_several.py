@@ -1,17 +1,15 @@
-"""Joins and unions of several streams through the life of a store: two servers that are killed and
+"""Queries over several streams through the life of a store: two servers that are killed and
 come back, no engine, an engine, none again; copies that are synced from either server."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from tests.support.system.fleet import Fleet
-from tests.support.system.processes import RunningStore
 from tests.support.system.several import SeveralLife
+from tests.support.system.tenants import store_of
 
 pytestmark = [
     pytest.mark.process,
@@ -21,28 +19,22 @@ pytestmark = [
 
 
 def live(folder: Path, seeds: range, steps: int) -> Counter[str]:
-    dice = Random(seeds.start)
-    with RunningStore(folder) as running, Fleet(running) as fleet:
-        lives = [SeveralLife(fleet, seed) for seed in seeds]
-
-        def run() -> None:
-            for one in lives:
-                one.run(steps)
-
-        run()
+    with store_of(folder, seeds, SeveralLife) as tenants:
+        fleet, dice = tenants.fleet, tenants.dice
+        tenants.run(steps)
         fleet.restart_server(0, dice)
-        run()
-        running.start_engine(ready=False)
-        run()
+        tenants.run(steps)
+        tenants.running.start_engine(ready=False)
+        tenants.run(steps)
         fleet.settle()
-        for one in lives:
+        for one in tenants.each:
             one.check_everything()
         fleet.end_engine(dice)
         fleet.restart_server(1, dice)
-        run()
-        for one in lives:
+        tenants.run(steps)
+        for one in tenants.each:
             one.check_everything()
-        return sum((one.tally for one in lives), fleet.tally)
+        return tenants.tally
 
 
 def test_oracle_several_streams_through_the_life_of_a_store(tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from client_sdk import Client, Copies, Knowledge, NotComputable
-from tests.support.server.process import ServerProcess
+from tests.support.client_sdk.live import check_later, running_store
 
 pytestmark = pytest.mark.process
 
@@ -33,13 +33,13 @@ QUERIES = {
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    server = ServerProcess(tmp_path_factory.mktemp("bases") / "store")
-    with Client(server.address) as client:
-        client.define("CREATE STREAM s (a BIGINT, b TEXT, c DECIMAL(10,2)) RETAIN 1 HOUR")
-        client.define("CREATE STREAM k (a BIGINT, b TEXT) KEY (b) RETAIN 1 HOUR")
-        client.define("CREATE STREAM e (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at")
+    with running_store(
+        tmp_path_factory.mktemp("bases") / "store",
+        "CREATE STREAM s (a BIGINT, b TEXT, c DECIMAL(10,2)) RETAIN 1 HOUR",
+        "CREATE STREAM k (a BIGINT, b TEXT) KEY (b) RETAIN 1 HOUR",
+        "CREATE STREAM e (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at",
+    ) as client:
         yield client
-    server.stop()
 
 
 def publish(client: Client, begin: int, count: int) -> None:
@@ -57,18 +57,7 @@ def test_at_later_instants_it_is_what_the_store_would_answer(
         for name, sql in QUERIES.items():
             parameters = {"never": 3} if name == "groups" else None
             copies.keep(name, sql, parameters=parameters, base_rows=True)
-        publish(client, 0, 12)
-        time.sleep(0.8)
-        publish(client, 12, 7)
-        synced = copies.sync(client)
-        assert synced.complete, [one.error for one in synced.values() if one.error]
-        now = max(one for name in QUERIES if (one := copies[name].state.now))
-        time.sleep(2.0)
-        for later in (0.0, 0.4, 1.3, 1.9):
-            check(client, copies, now + later * SECOND)
-        publish(client, 19, 5)
-        assert copies.sync(client).complete
-        check(client, copies, datetime.now().astimezone())
+        check_later(client, copies, publish, partial(check, client, copies), (0.0, 0.4, 1.3, 1.9))
 
 
 def check(client: Client, copies: Copies, instant: datetime) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from client_sdk import Client, Copies
-from tests.support.server.process import ServerProcess
+from tests.support.client_sdk.live import check_later, running_store
 
 pytestmark = pytest.mark.process
 
-SECOND = timedelta(seconds=1)
 QUERIES = {
     "join": "SELECT s.a, s.b, t.b AS other FROM s WINDOW(RANGE 3 SECONDS), t WINDOW(RANGE 1 HOUR) "
     "WHERE s.a = t.a",
@@ -28,13 +27,13 @@ SLIDING = ("join", "names", "union")
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    server = ServerProcess(tmp_path / "store")
-    with Client(server.address) as client:
-        client.define("CREATE STREAM s (a BIGINT, b TEXT) RETAIN 1 HOUR")
-        client.define("CREATE STREAM t (a BIGINT, b TEXT)")
-        client.define("CREATE STREAM k (a BIGINT, b TEXT) KEY (b)")
+    with running_store(
+        tmp_path / "store",
+        "CREATE STREAM s (a BIGINT, b TEXT) RETAIN 1 HOUR",
+        "CREATE STREAM t (a BIGINT, b TEXT)",
+        "CREATE STREAM k (a BIGINT, b TEXT) KEY (b)",
+    ) as client:
         yield client
-    server.stop()
 
 
 def publish(client: Client, begin: int, count: int) -> None:
@@ -43,8 +42,8 @@ def publish(client: Client, begin: int, count: int) -> None:
         client.publish(stream, rows)
 
 
-def check(client: Client, copies: Copies, names: tuple[str, ...], now: datetime) -> None:
-    for name in names:
+def check(client: Client, copies: Copies, now: datetime) -> None:
+    for name in SLIDING:
         copy = copies[name]
         answer = client.invoke(copy.handle or b"", as_of=now, knowledge="today").to_arrow()
         assert copy.to_arrow(now).to_pylist() == answer.to_pylist(), name
@@ -54,17 +53,6 @@ def test_copies_of_joins_are_what_the_store_would_answer(client: Client, tmp_pat
     with Copies(tmp_path / "phone.db") as copies:
         for name, sql in QUERIES.items():
             copies.keep(name, sql)
-        publish(client, 0, 12)
-        time.sleep(0.8)
-        publish(client, 12, 7)
-        synced = copies.sync(client)
-        assert synced.complete, [one.error for one in synced.values() if one.error]
-        now = max(one for name in QUERIES if (one := copies[name].state.now))
-        time.sleep(2.6)
-        for later in (0.0, 0.7, 1.3, 2.5):
-            check(client, copies, SLIDING, now + later * SECOND)
-        publish(client, 19, 5)
-        assert copies.sync(client).complete
-        check(client, copies, SLIDING, datetime.now().astimezone())
+        check_later(client, copies, publish, partial(check, client, copies), (0.0, 0.7, 1.3, 2.5))
         shown = client.invoke(copies["groups"].handle or b"").to_arrow()
         assert copies["groups"].to_arrow().to_pylist() == shown.to_pylist()

@@ -1,15 +1,11 @@
-"""A store used at random: create, register, publish, invoke, ask, unregister, drop.
-
-One client at a time, over one server or another, so that what was acknowledged is known exactly;
-each answer is judged as it comes.
-"""
+"""A store used at random: create, register, publish, invoke, ask, unregister, drop; each answer is
+judged as it comes."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +21,9 @@ from tests.oracle.strategies import Row
 from tests.support.system.accepted import Batch
 from tests.support.system.fleet import Fleet
 from tests.support.system.question import Question
-from tests.support.system.story import Name, Story
+from tests.support.system.story import Name
 from tests.support.system.streams import Stream, random_stream
+from tests.support.system.tenants import Action, Tenant
 from tests.support.system.verdict import Asked, Instant, judge
 
 STREAMS = 2
@@ -34,29 +31,24 @@ MOST_ROWS = 250
 REGISTER_TOGETHER = 4
 
 
-class Scenario:
-    """A tenant of its own in a store that others use too."""
+class Scenario(Tenant):
+    """A tenant with streams of any kind and queries over one of them each."""
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
-        self.fleet = fleet
+        super().__init__(fleet, f"seed{seed}", seed)
         self.seed = seed
-        self.dice = Random(seed)
-        self.story = Story(seed)
-        self.tenant = f"seed{seed}"
-        self.position: bytes | None = None
         self.streams: dict[str, Stream] = {}
         self.questions: dict[Name, tuple[bytes, Question]] = {}
         self.everything: dict[str, bytes] = {}
         self.keyed: set[Name] = set()
         self.sent: list[tuple[str, list[Row], Published]] = []
         self.instants: list[Instant] = []
-        self.tally: Counter[str] = Counter()
         self._names = 0
-        self._told(*[self._create] * STREAMS)
+        self.told(*[self._create] * STREAMS)
 
-    def run(self, steps: int) -> None:
-        """Raises AssertionError with the story where an answer is wrong."""
-        weights = {
+    @property
+    def actions(self) -> Mapping[Action, float]:
+        return {
             self._register: 8,
             self._register_again: 1,
             self._unregister: 2,
@@ -68,34 +60,15 @@ class Scenario:
             self._ask: 20,
             self._replace: 0.3,
         }
-        actions = self.dice.choices(list(weights), list(weights.values()), k=steps)
-        self._told(*actions)
+
+    def acted(self) -> None:
+        self.instants.append(Instant(datetime.now(UTC), self._acknowledged))
 
     def check_everything(self, place: int) -> int:
         """Every question once more, by one server; how many rows it computed for them."""
         before = self.tally["computed"]
-        self._told(lambda: self._invoke_all(self._client(place)))
+        self.told(lambda: self._invoke_all(self.client_of(place)))
         return self.tally["computed"] - before
-
-    def _told(self, *actions: Any) -> None:
-        try:
-            for action in actions:
-                action()
-                self.instants.append(Instant(datetime.now(UTC), self._acknowledged))
-        except Exception as problem:
-            folder = self.fleet.running.folder
-            told = self.story.tell(folder, f"{type(problem).__name__}: {problem}")
-            raise AssertionError(told) from problem
-
-    @property
-    def client(self) -> Client:
-        """One of the servers, which has to know all that another has acknowledged."""
-        return self._client(self.dice.randrange(len(self.fleet.targets)))
-
-    def _client(self, place: int) -> Client:
-        chosen = self.fleet.client(self.tenant, place)
-        chosen.position = self.position
-        return chosen
 
     @property
     def _acknowledged(self) -> Position:
