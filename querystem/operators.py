@@ -89,8 +89,7 @@ class _Shower:
             shown = self._above(shown, "sort", _order_text(query.order_by, names), rows)
         if query.limit is not None or query.offset:
             shown = self._above(shown, "limit", _limit_text(query), query)
-        if query.view:
-            shown = Operator("view", write_name(query.view), shown.pattern, (shown,))
+        shown = _of_view(shown, query.view)
         if query.over is not None:
             pattern = source_pattern(query, self.schemas)
             shown = Operator("window", window_text(query.over), pattern, (shown,))
@@ -140,7 +139,8 @@ class _Shower:
             case SetOperation(operator, queries):
                 inputs = tuple(self.query(query) for query in queries)
                 pattern = source_pattern(item, self.schemas)
-                return Operator(operator.value, "", pattern, inputs), _output_name
+                shown = Operator(operator.value, "", pattern, inputs)
+                return _of_view(shown, item.view), _output_name
             case LeftJoin(left, right, on):
                 sides = self._from(left), self._item(right)
                 names = _item_names([names for _, names in sides])
@@ -152,9 +152,12 @@ class _Shower:
         detail = f"{write_name(leg.stream)} WINDOW({window_text(leg.window)}){_where_text(leg)}"
         number, label = next(self.legs)
         shown = Operator("stream", detail, source_pattern(leg, self.schemas), leg=number)
-        if leg.view:
-            shown = Operator("view", write_name(leg.view), shown.pattern, (shown,))
-        return shown, lambda name: f"{label}.{write_name(name)}"
+        return _of_view(shown, leg.view), lambda name: f"{label}.{write_name(name)}"
+
+
+def _of_view(shown: Operator, view: str) -> Operator:
+    """The operator of a view, if there is one, over what the view is."""
+    return Operator("view", write_name(view), shown.pattern, (shown,)) if view else shown
 
 
 def _filtered(below: Operator, condition: Expression, names: Names, pattern: Pattern) -> Operator:

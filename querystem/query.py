@@ -139,10 +139,11 @@ class SetOperator(enum.Enum):
 @dataclass(frozen=True)
 class SetOperation:
     """The rows of several queries as one: equally many outputs, each of one type, the names of the
-    first query's."""
+    first query's. One that is a `view` has its name."""
 
     operator: SetOperator
     queries: tuple[Query, ...]
+    view: str = ""
 
     @property
     def columns(self) -> tuple[Column, ...]:

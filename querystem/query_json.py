@@ -137,7 +137,8 @@ def _item_json(item: Item, predicates: bool) -> dict[str, Any]:
             return {"query": _query_json(item, predicates)}
         case SetOperation(operator, queries):
             forms = [_query_json(query, predicates) for query in queries]
-            return {"set": operator.value, "queries": forms}
+            view = {"view": item.view} if item.view else {}
+            return {"set": operator.value, "queries": forms, **view}
 
 
 # ---- reading
@@ -211,4 +212,4 @@ def _item(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Item:
         left, right = _from(form["left"], predicates), _item(form["right"], predicates)
         return LeftJoin(left, right, from_json(form["left_on"]))
     queries = tuple(_query(query, predicates) for query in form["queries"])
-    return SetOperation(SetOperator(form["set"]), queries)
+    return SetOperation(SetOperator(form["set"]), queries, form.get("view", ""))

@@ -65,11 +65,17 @@ class JoinRun:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """A query over one stream, what it was answered from, and its answer."""
+    """A part of a query's tree, what it was answered from, and its answer."""
 
-    query: Query
-    rows: LegInput
+    part: Query | SetOperation
+    inputs: Sequence[LegInput]
     answer: ItemRows
+
+    def is_of(self, part: Query | SetOperation, inputs: Sequence[LegInput]) -> bool:
+        """Tells whether it is the answer of an equal part from the same inputs."""
+        same = len(inputs) == len(self.inputs)
+        same = same and all(one is other for one, other in zip(inputs, self.inputs, strict=True))
+        return same and part == self.part
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,8 @@ class Combining:
     """Makes the rows of sources, at one NOW.
 
     `most_pairs` bounds the pairs of rows that are looked at for one join, `room` the memory that
-    all of them take. `runs` collects how inputs were joined. A query over one stream that is there
-    twice, over one input, is answered once.
+    all of them take. `runs` collects how inputs were joined. A query or a set operation that
+    is there twice, over the same inputs, is answered once.
     """
 
     now: int
@@ -169,7 +175,8 @@ class Combining:
             case Query():
                 return self._query(item, legs)
             case SetOperation(_, queries):
-                return united(item, [self._query(query, legs) for query in queries])
+                inputs = [next(legs) for query in queries for _ in query.legs]
+                return self._once(item, inputs)
             case LeftJoin():
                 return self._left_join(item, reads, legs)
 
@@ -201,15 +208,19 @@ class Combining:
 
     def _query(self, query: Query, legs: Legs) -> ItemRows:
         """The rows of a query that is an item, or stands in an expression."""
-        if not isinstance(query.source, Leg):
-            return self._rows(query, legs)
-        rows = next(legs)
+        return self._once(query, [next(legs) for _ in query.legs])
+
+    def _once(self, part: Query | SetOperation, inputs: Sequence[LegInput]) -> ItemRows:
         for known in self._answered:
-            if known.rows is rows and known.query == query:
+            if known.is_of(part, inputs):
                 return known.answer
-        found = self._rows(query, iter((rows,)))
-        if _is_among(rows, self._repeated):
-            self._answered.append(_Answered(query, rows, found))
+        legs = iter(inputs)
+        if isinstance(part, Query):
+            found = self._rows(part, legs)
+        else:
+            found = united(part, [self._query(query, legs) for query in part.queries])
+        if all(_is_among(one, self._repeated) for one in inputs):
+            self._answered.append(_Answered(part, inputs, found))
         return found
 
     def _rows(self, query: Query, legs: Legs) -> ItemRows:

@@ -102,9 +102,9 @@ def _item_filler(item: Item) -> Filler[Item]:
             return _leg_filler(item)
         case Query():
             return clauses_filler(item)
-        case SetOperation(operator, parts):
+        case SetOperation(_, parts):
             queries = _tuple_filler(parts, clauses_filler)
-            return lambda literals: SetOperation(operator, queries(literals))
+            return lambda literals: replace(item, queries=queries(literals))
         case LeftJoin(left, right, on):
             sides, condition = (_from_filler(left), _item_filler(right)), expression_filler(on)
             return lambda literals: LeftJoin(

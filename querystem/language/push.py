@@ -78,11 +78,11 @@ def _taken(item: Item, number: int, condition: Expression) -> Item | None:
     match item:
         case Leg():
             return replace(item, where=all_of((item.where, renamed(condition, number))))
-        case SetOperation(operator, queries):
+        case SetOperation(_, queries):
             names = [output.name for output in queries[0].outputs]
             narrowed = [_narrowed(query, number, condition, names) for query in queries]
             taken = tuple(query for query in narrowed if query is not None)
-            return SetOperation(operator, taken) if len(taken) == len(queries) else None
+            return replace(item, queries=taken) if len(taken) == len(queries) else None
         case Query():
             names = [output.name for output in item.outputs]
             return _narrowed(item, number, condition, names)

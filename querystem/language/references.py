@@ -103,8 +103,8 @@ class TextBinding:
 
     Names are looked up once (`known`), the queries of `views` parsed once. While one is bound,
     `view` is the place of the reference to the outermost view and `depth` how many stand inside
-    each other. `triggers` are those of the views with REFRESH ON, `groups` counts the views with
-    REFRESH EVERY.
+    each other. `triggers` are those of the views with REFRESH ON, `groups` are numbers of the
+    views with REFRESH EVERY.
     """
 
     lookup: Lookup
@@ -120,7 +120,7 @@ class TextBinding:
     known: dict[str, StreamSchema | ViewDefinition | None] = field(default_factory=dict)
     views: dict[str, Parsed] = field(default_factory=dict)
     triggers: list[ViewTrigger] = field(default_factory=list)
-    groups: int = 0
+    groups: dict[str, int] = field(default_factory=dict)
 
     def binder(self, scope: Scope) -> Binder:
         return Binder(scope, self.parameters, used=self.used)

@@ -228,6 +228,9 @@ class Sources:
             text.reached.add(id(frame))
             _check_timed(query, frame, view.name)
             query = self._with_window(query, name, frame, span)
+        operation = None if query.timed else whole_operation(query)
+        if operation is not None:
+            return self._shown(query, name, replace(operation, view=view.name))
         query = replace(query, view=view.name, open=open_ and query.timed and not own)
         return self._shown(query, name)
 
@@ -244,14 +247,15 @@ class Sources:
             trigger = self._queries.trigger(refresh)
             text.triggers.append(ViewTrigger(*trigger, span, first, len(text.windows)))
             return query, False
-        legs, text.groups = len(query.legs), text.groups + 1
+        legs = len(query.legs)
         if len(text.windows) - first > legs or any(one.period for one in text.windows[first:]):
             raise NotYet(
                 "REFRESH of a view around another REFRESH, or around a window over a query",
                 span,
                 hint="leave one of the two out",
             )
-        together = text.groups if legs > 1 else None
+        number = text.groups.setdefault(view.name, len(text.groups))
+        together = number if legs > 1 else None
         text.windows[first:] = [
             replace(one, period=refresh.period, together=together) for one in text.windows[first:]
         ]

@@ -1,7 +1,6 @@
 """The worked answers over several streams, as `golden.jsonl` of the specification has them.
 
-A line has a query, the rows of its streams and the answer at some instants, as a multiset. Views
-are written into the query as sub-queries.
+A line has a query, the rows of its streams, views, and the answer at some instants, as a multiset.
 """
 
 from __future__ import annotations
@@ -20,19 +19,15 @@ from typing import Any
 
 from datastem.instants import SECOND, to_micros
 from datastem.schema import StreamSchema
+from querystem.language import CreateView, bind_query, bind_view, parse_statement
+from querystem.query import Query
+from querystem.views import ViewDefinition
 from tests.golden.stream import Stream
 from tests.oracle.comparing import Values
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
 _ORIGIN = to_micros(datetime(2015, 7, 15, tzinfo=UTC))
-
-# Lines that need what is not there yet: REFRESH of a query in FROM.
-SECOND_HALF = frozenset(
-    {
-        "P5 over a view refreshed every 3: an outer point shows the older inner state",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -43,12 +38,38 @@ class Line:
     sql: str
     streams: Mapping[str, Stream]
     answers: Mapping[int, Counter[Values]]
+    views: Mapping[str, str]
 
     @cached_property
     def instants(self) -> list[int]:
         """All at which a row comes or the query is asked."""
         rows = (row["ts"] for stream in self.streams.values() for row in stream.rows)
         return sorted({*rows, *self.answers})
+
+    @property
+    def statements(self) -> list[str]:
+        """The statements that make the views."""
+        return [f"CREATE VIEW {name} AS {text}" for name, text in self.views.items()]
+
+    @cached_property
+    def query(self) -> Query:
+        """The query, bound."""
+        known: dict[str, StreamSchema | ViewDefinition] = dict(self.schemas)
+        for sql in self.statements:
+            statement = parse_statement(sql)
+            assert isinstance(statement, CreateView)
+            known[statement.name] = bind_view(sql, statement, known.get)
+        return bind_query(self.sql, known.get)
+
+    @cached_property
+    def written_out(self) -> str | None:
+        """The query with the views in it as sub-queries; None where one can't be."""
+        sql = self.sql
+        for name, view in self.views.items():
+            if "REFRESH" in view:
+                return None
+            sql = re.sub(rf"\bFROM {name}\b", f"FROM ({view}) AS {name}", sql)
+        return sql
 
     @property
     def schemas(self) -> dict[str, StreamSchema]:
@@ -76,7 +97,7 @@ def _line(form: Mapping[str, Any]) -> Line:
         origin + int(at) * unit: Counter(_multiset(rows, form.get("extra")))
         for at, rows in form["at"].items()
     }
-    return Line(form["name"], _written_out(form), streams, answers)
+    return Line(form["name"], form["sql"], streams, answers, form.get("views", {}))
 
 
 def _multiset(rows: Iterable[list[Any]], extra: str | None) -> Iterable[Values]:
@@ -84,13 +105,6 @@ def _multiset(rows: Iterable[list[Any]], extra: str | None) -> Iterable[Values]:
     for row in rows:
         values = tuple(row if extra is None else row[:-1])
         yield from itertools.repeat(values, row[-1] if extra == "copies" else 1)
-
-
-def _written_out(form: Mapping[str, Any]) -> str:
-    sql: str = form["sql"]
-    for name, view in form.get("views", {}).items():
-        sql = re.sub(rf"\bFROM {name}\b", f"FROM ({view}) AS {name}", sql)
-    return sql
 
 
 # ---- streams

@@ -17,8 +17,7 @@ from client_sdk import Client, Copies
 from client_sdk.copies import Copy
 from datastem.instants import SECOND, from_micros
 from querystem.identity import slides
-from querystem.language import bind_query
-from tests.golden.several import SECOND_HALF, Line, lines
+from tests.golden.several import Line, lines
 from tests.oracle.clocks import Known
 from tests.oracle.comparing import Values
 from tests.oracle.refresh import Event
@@ -28,12 +27,7 @@ from tests.support.system.processes import RunningStore
 
 _PATIENCE = 300.0
 LINES = lines()
-_SECOND_HALF = pytest.mark.xfail(reason="second half", strict=True)
-_CASES = [
-    pytest.param(line, id=line.name, marks=[_SECOND_HALF] if line.name in SECOND_HALF else [])
-    for line in LINES
-]
-every_line = pytest.mark.parametrize("line", _CASES)
+every_line = pytest.mark.parametrize("line", [pytest.param(line, id=line.name) for line in LINES])
 
 
 @pytest.mark.skipif(bool(LINES), reason="the worked answers are there")
@@ -41,16 +35,12 @@ def test_there_are_worked_answers() -> None:
     pytest.skip("needs ../shared (not part of a user's clone)")
 
 
-def test_the_list_of_what_is_to_come_names_lines() -> None:
-    assert not LINES or {line.name for line in LINES} >= SECOND_HALF
-
-
 # ---- the oracle
 
 
 @every_line
 def test_oracle_live(line: Line) -> None:
-    query = bind_query(line.sql, line.schemas.get)
+    query = line.query
     for at, expected in line.answers.items():
         if query.stays:
             events = [event for event in _events(line) if event.stamp <= at]
@@ -62,7 +52,7 @@ def test_oracle_live(line: Line) -> None:
 
 @every_line
 def test_oracle_as_of_an_instant(line: Line) -> None:
-    query = bind_query(line.sql, line.schemas.get)
+    query = line.query
     whole = _known(line, line.instants[-1])
     for at, expected in line.answers.items():
         if query.stays:
@@ -146,6 +136,8 @@ def _live(client: Client, line: Line) -> bytes:
             assert answer.now == from_micros(at) or _is_refreshed(line)
             assert _bag(answer.rows) == line.answers[at], at
             assert client.ask(line.sql).rows == answer.rows
+            if line.written_out is not None:
+                assert client.ask(line.written_out).rows == answer.rows
     return handle
 
 
@@ -156,7 +148,7 @@ def test_copies_without_engine(line: Line, without_engine: RunningStore, tenant:
     with Client(without_engine.targets[0], tenant=tenant) as client, Copies.in_memory() as copies:
         _define(client, line)
         copies.keep("copy", line.sql)
-        query = bind_query(line.sql, line.schemas.get)
+        query = line.query
         slide = slides(query) and not query.stays
         for at in line.instants:
             _publish(client, line, at)
@@ -172,12 +164,12 @@ def test_copies_without_engine(line: Line, without_engine: RunningStore, tenant:
 
 def _is_refreshed(line: Line) -> bool:
     """Tells whether NOW of the answer is that of a refresh point."""
-    return bind_query(line.sql, line.schemas.get).refresh is not None
+    return line.query.refresh is not None
 
 
 def _define(client: Client, line: Line) -> None:
-    for stream in line.streams.values():
-        client.define(stream.sql)
+    for sql in (*(stream.sql for stream in line.streams.values()), *line.statements):
+        client.define(sql)
 
 
 def _publish(client: Client, line: Line, at: int) -> None:

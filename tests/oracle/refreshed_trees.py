@@ -14,7 +14,7 @@ from datastem.schema import StreamSchema
 from querystem.expressions import Scalar
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery, RefreshOn
-from tests.oracle.clocks import Clocks, Known, clocks, references
+from tests.oracle.clocks import Awaited, Clocks, Known, clocks, references
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.refresh import Event
 from tests.oracle.trees import Row, World
@@ -55,7 +55,7 @@ class TreeHistory:
 
     def ask(self, query: Query) -> RefreshedTree:
         moment = self._moment(query)
-        legs = _OwnPoints(self, moment.events)
+        legs = _OwnPoints(self, query, moment.events)
         answer = World(self._streams(moment.events), self.clock, points=legs).answer_at(
             query, moment.times
         )
@@ -99,7 +99,7 @@ class TreeHistory:
         times = clocks(references(query), self._streams(self.events), self.clock, self.as_of)
         if times.now is None:
             return _Moment(_NEVER, self.known, None)
-        by_clock = self._goes_by_clock(query)
+        by_clock = self.goes_by_clock(references(query))
         match query.refresh:
             case RefreshEvery():
                 return self._every(query, query.refresh, times, by_clock)
@@ -107,19 +107,18 @@ class TreeHistory:
                 return self._on(query, query.refresh, times, by_clock)
         return _Moment(times, self.known, None)
 
-    def _goes_by_clock(self, query: Query) -> bool:
-        found = references(query)
+    def goes_by_clock(self, found: Sequence[Awaited]) -> bool:
         event = [one for one in found if self._by_event(one.stream)]
         return not event or (len(event) < len(found) and not any(one.depends for one in event))
 
-    def _holding(self, query: Query) -> list[str]:
+    def holding(self, legs: Sequence[Leg]) -> list[str]:
         """The streams whose least NOW a point waits for."""
-        timed = [leg for leg in query.legs if self._by_event(leg.stream)]
+        timed = [leg for leg in legs if self._by_event(leg.stream)]
         plain = [leg for leg in timed if not self.schemas[leg.stream].key and leg.as_of is None]
         return [leg.stream for leg in plain or timed]
 
-    def _least(self, query: Query, events: Sequence[Event]) -> int | None:
-        found = [self.reached(stream, events) for stream in self._holding(query)]
+    def least(self, legs: Sequence[Leg], events: Sequence[Event]) -> int | None:
+        found = [self.reached(stream, events) for stream in self.holding(legs)]
         return None if None in found else min(one for one in found if one is not None)
 
     def _at(self, times: Clocks, by_clock: bool, now: int | None) -> Clocks:
@@ -133,7 +132,7 @@ class TreeHistory:
     def _every(self, query: Query, refresh: RefreshEvery, times: Clocks, by_clock: bool) -> _Moment:
         now = self.as_of
         if now is None:
-            now = self.clock if by_clock else self._least(query, self.events)
+            now = self.clock if by_clock else self.least(query.legs, self.events)
         if now is None:
             return _Moment(_NEVER, (), None)
         instant = now // refresh.period * refresh.period
@@ -148,7 +147,7 @@ class TreeHistory:
         if by_clock:
             return [event for event in known if event.stamp <= instant]
         for count in range(len(known) + 1):
-            least = self._least(query, known[:count])
+            least = self.least(query.legs, known[:count])
             if least is not None and least >= instant:
                 return known[:count]
         return known
@@ -168,7 +167,7 @@ class TreeHistory:
         stamp, events = known[place].stamp, known[: place + 1]
         if by_clock:
             return _Moment(self._at(times, True, stamp), events, stamp)
-        found = [self.around(stream, place) for stream in self._holding(query)]
+        found = [self.around(stream, place) for stream in self.holding(query.legs)]
         now = None if None in found else min(row["ts"], *(one for one in found if one is not None))
         return _Moment(self._at(times, False, now), events, row["ts"])
 
@@ -201,7 +200,7 @@ class TreeHistory:
             case RefreshEvery(period):
                 periods.append(period)
             case RefreshOn():
-                legs = _OwnPoints(self, moment.events)
+                legs = _OwnPoints(self, query, moment.events)
                 points = {legs.instant(leg, moment.times) for leg in own}
                 return last if points == {moment.instant} else None
         full = last // math.lcm(*periods) * math.lcm(*periods)
@@ -211,36 +210,52 @@ class TreeHistory:
 
 @dataclass(frozen=True)
 class _OwnPoints:
-    """The points of legs with REFRESH inside WINDOW(), where some events are known."""
+    """The points of legs with REFRESH inside WINDOW() or of a view, where some events are known.
+    Legs of one view have theirs together."""
 
     history: TreeHistory
+    query: Query
     events: Sequence[Event]
 
     def of(self, leg: Leg, known: Known, times: Clocks) -> tuple[Known, Clocks]:
         instant = self.instant(leg, times)
         if instant is None:
             return known, _NEVER
-        found = replace(known, high=high(self._until(leg.stream, instant), leg.stream))
-        return found, Clocks(times.now, instant, instant)
+        found = replace(known, high=high(self._until(leg, instant), leg.stream))
+        if self._by_clock(leg):
+            return found, Clocks(times.now, times.event, instant)
+        return found, Clocks(times.now, instant, times.arrival)
 
     def instant(self, leg: Leg, times: Clocks) -> int | None:
-        history, refresh = self.history, leg.refresh
+        history, refresh, by_clock = self.history, leg.refresh, self._by_clock(leg)
         assert refresh is not None
-        event = history.schemas[leg.stream].ordered_by is not None
-        now = times.event if event else times.arrival
-        if event and history.as_of is None:
-            reached = history.around(leg.stream, len(self.events) - 1)
-            now = None if reached is None or now is None else min(now, reached)
-        return None if now is None else now // refresh.period * refresh.period
+        found = [times.arrival if by_clock else times.event]
+        if not by_clock and history.as_of is None:
+            place = len(self.events) - 1
+            found += [history.around(one, place) for one in history.holding(self._legs(leg))]
+        if None in found:
+            return None
+        return min(one for one in found if one is not None) // refresh.period * refresh.period
 
-    def _until(self, stream: str, instant: int) -> Sequence[Event]:
-        """The events known at a stream's own point."""
+    def _legs(self, leg: Leg) -> list[Leg]:
+        """The legs that have their points together with one."""
+        if leg.together is None:
+            return [leg]
+        return [one for one in self.query.legs if one.together == leg.together]
+
+    def _by_clock(self, leg: Leg) -> bool:
+        legs = self._legs(leg)
+        pairs = zip(self.query.legs, references(self.query), strict=True)
+        return self.history.goes_by_clock([one for other, one in pairs if other in legs])
+
+    def _until(self, leg: Leg, instant: int) -> Sequence[Event]:
+        """The events known at the point of an instant."""
         if self.history.today:
             return self.events
-        if self.history.schemas[stream].ordered_by is None:
+        if self._by_clock(leg):
             return [event for event in self.events if event.stamp <= instant]
         for count in range(len(self.events) + 1):
-            reached = self.history.reached(stream, self.events[:count])
+            reached = self.history.least(self._legs(leg), self.events[:count])
             if reached is not None and reached >= instant:
                 return self.events[:count]
         return self.events
