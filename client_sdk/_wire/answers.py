@@ -23,7 +23,7 @@ class AnswerHeader:
 
     Both ends of the window belong to it, and are None where it has none. `computed_rows` were
     evaluated for this answer because the engine (at `epoch`, `behind` by so much) had not matched
-    them yet. `refreshed_at` is the refresh point of the answer, where the query has REFRESH; where
+    them yet; `joined_pairs` of rows were looked at because it had not joined them. `refreshed_at` is the refresh point of the answer, where the query has REFRESH; where
     streams have points of their own it is the last of these, and `full_at` the last that all had.
     All event-time streams of the query have reached `complete_until`, and one has come to `latest`.
     """
@@ -44,6 +44,7 @@ class AnswerHeader:
     complete_until: datetime | None
     latest: datetime | None
     full_at: datetime | None
+    joined_pairs: int
 
     @property
     def schema(self) -> pa.Schema:
@@ -68,6 +69,7 @@ class AnswerHeader:
             complete_until=optional_moment(message, "complete_until"),
             latest=optional_moment(message, "latest"),
             full_at=optional_moment(message, "full_at"),
+            joined_pairs=message.joined_pairs,
         )
 
 

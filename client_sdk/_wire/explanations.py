@@ -62,7 +62,8 @@ class StoredMatches:
 class ExplainedRun:
     """A run is one invoke. `stages` are names and durations, in order.
 
-    `current_rows` of a keyed stream were current and in the window; None for other streams.
+    `current_rows` of a keyed stream were current and in the window; None for other streams. To join
+    streams `joined_pairs` were looked at, and `stored_combinations` taken that the engine had found.
     """
 
     considered_rows: int
@@ -71,6 +72,8 @@ class ExplainedRun:
     answer_bytes: int
     stages: tuple[tuple[str, timedelta], ...]
     current_rows: int | None = None
+    joined_pairs: int = 0
+    stored_combinations: int = 0
 
     @classmethod
     def from_wire(cls, message: pb.ExplainedRun) -> ExplainedRun:
@@ -81,6 +84,8 @@ class ExplainedRun:
             answer_bytes=message.answer_bytes,
             stages=tuple((stage.name, span(stage.duration)) for stage in message.stages),
             current_rows=message.current_rows if message.HasField("current_rows") else None,
+            joined_pairs=message.joined_pairs,
+            stored_combinations=message.stored_combinations,
         )
 
 

@@ -97,9 +97,7 @@ def open_epoch_view(
     store: Store, version: int, epoch: Epoch, before: EpochView = EMPTY
 ) -> EpochView:
     """The view of an epoch, by way of an earlier view. `version` is that of the epochs table."""
-    stems = {
-        stream_id: _advance_stem(store, before, epoch, stream_id) for stream_id in epoch.streams
-    }
+    stems = {id_: _advance_stem(store, before, epoch, id_) for id_ in epoch.highs}
     matches = _advance(store, before.matches, epoch, "matches", before is EMPTY)
     same = matches.version == before.matches.version and before is not EMPTY
     return EpochView(
@@ -127,7 +125,7 @@ def _advance_stem(store: Store, before: EpochView, epoch: Epoch, stream_id: int)
     seen = before.stems.get(stream_id)
     if seen is None:
         return store.stem_snapshot(epoch, stream_id)
-    version = epoch.streams[stream_id].version
+    version = epoch.stem_version(stream_id)
     return seen if version == seen.version else store.stem(stream_id).advance(seen, version)
 
 
@@ -143,9 +141,9 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Stream
     old, new = before.epoch.versions.get("coverage", 0), epoch.versions.get("coverage", 0)
     if old == new:
         return {
-            stream_id: cover.at(epoch.streams[stream_id].high)
+            stream_id: cover.at(epoch.highs[stream_id])
             for stream_id, cover in before.coverage.items()
-            if stream_id in epoch.streams
+            if stream_id in epoch.highs
         }
     try:
         table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)
@@ -154,10 +152,8 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Stream
         return {}
     streams = table.column("stream_id")
     return {
-        stream_id: StreamCoverage.of(
-            table.filter(pc.equal(streams, pa.scalar(stream_id))), mark.high
-        )
-        for stream_id, mark in epoch.streams.items()
+        stream_id: StreamCoverage.of(table.filter(pc.equal(streams, pa.scalar(stream_id))), high)
+        for stream_id, high in epoch.highs.items()
     }
 
 
@@ -176,9 +172,9 @@ class RowGroup:
 class StemFiles:
     """The files of one stem. Thread-safe: nothing is kept but what files never change."""
 
-    def __init__(self, folder: DeltaFolder, schema: StreamSchema) -> None:
+    def __init__(self, folder: DeltaFolder, schema: pa.Schema) -> None:
         self._folder = folder
-        self._schema = stem_schema(schema)
+        self._schema = schema
         self._segments: dict[str, tuple[RowSegment, ...]] = {}
 
     def segments(self, files: Iterable[DataFile]) -> list[RowSegment]:

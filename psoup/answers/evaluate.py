@@ -16,17 +16,19 @@ from datastem.blocks import Part, Picked, in_order
 from datastem.codec import columns_shown
 from datastem.instants import SINCE_EVER
 from psoup.answers.caches import Memo
+from psoup.answers.composites import StoredJoin
 from psoup.answers.folds import Fold
 from psoup.answers.join_limits import JoinLimits
 from psoup.answers.leg_rows import LegMatchers, LegRows, PickedRows, chosen_rows, gathered
-from psoup.answers.plan import Plan
+from psoup.answers.matching import Uncovered
+from psoup.answers.plan import CompositePlan, Plan
 from psoup.answers.versions import StoredVersions
 from psoup.store import Position
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, JoinRun, LegInput, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
 from querystem.grouping import Grouping
-from querystem.query import Leg, Query
+from querystem.query import From, Leg, Query
 from results.window import CountWindow
 
 # So many rows of a part are sent from where they are, not put together with others first.
@@ -43,6 +45,7 @@ class Answer:
     batches: Sequence[pa.RecordBatch]
     position: Position
     computed_rows: int
+    joined_pairs: int = 0
 
     @property
     def row_count(self) -> int:
@@ -62,7 +65,9 @@ def evaluate(plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits) 
     if isinstance(plan.query.source, Leg):
         batches = Selection(plan.query, legs[0], memo).answer()
     else:
-        batches = [answer_of(plan.query, [combined(plan, legs, limits).rows])]
+        found = combined(plan, legs, matchers, limits)
+        batches = [answer_of(plan.query, [found.rows])]
+        return Answer(batches, plan.known, matchers.work.rows, found.pairs)
     return Answer(batches, plan.known, matchers.work.rows)
 
 
@@ -146,20 +151,35 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class Combined:
     """The combinations of a plan's legs, and how they were found: the rows of each leg, None where
-    they are looked up, and how they were joined."""
+    they were not counted; how they were joined; and how many combinations were `stored`."""
 
     rows: pa.RecordBatch
     leg_counts: tuple[int | None, ...]
     runs: Sequence[JoinRun]
+    stored: int = 0
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of rows were looked at."""
+        return sum(step.candidates for run in self.runs for step in run.steps)
 
 
 def combined(
-    plan: Plan, legs: Sequence[LegRows], limits: JoinLimits, parts: bool = False
+    plan: Plan,
+    legs: Sequence[LegRows],
+    matchers: LegMatchers,
+    limits: JoinLimits,
+    parts: bool = False,
 ) -> Combined:
     """The rows of a query's source, as `arrange` takes them, from the rows of its legs.
 
-    With `parts` they have the row ids of the legs. Raises TooMuchWork past the limits.
+    With `parts` they have the row ids of the legs. Raises TooMuchWork past the limits; Uncovered
+    where somebody waits for the engine, which has combinations yet to find.
     """
+    if plan.composite is not None:
+        return _with_stored(plan, plan.composite, legs, matchers, limits, parts)
+    if plan.composing and matchers.work.limit is None:
+        raise Uncovered
     return joined(plan, leg_inputs(plan, legs), limits, parts)
 
 
@@ -170,10 +190,36 @@ def joined(
     counts = [len(one) if isinstance(one, PickedRows) else None for one in inputs]
     with limits.joining() as room:
         room.take(sum(one.nbytes for one in inputs if isinstance(one, PickedRows)))
-        now = SINCE_EVER if plan.now is None else plan.now
-        combining = Combining(now, limits.pairs, [], room)
+        combining = Combining(_present(plan), limits.pairs, [], room)
         found = combining.source_rows(plan.query, inputs, parts)
     return Combined(found, tuple(counts), combining.runs)
+
+
+def _with_stored(
+    plan: Plan,
+    composite: CompositePlan,
+    legs: Sequence[LegRows],
+    matchers: LegMatchers,
+    limits: JoinLimits,
+    parts: bool,
+) -> Combined:
+    """The combinations of a plan whose FROM the engine has joined, for the most part."""
+    source = plan.query.source
+    assert isinstance(source, From), "only a FROM is joined ahead"
+    count = len(source.items)
+    with limits.joining() as room:
+        combining = Combining(_present(plan), limits.pairs, [], room)
+        matcher = matchers.of_combinations(plan, composite)
+        stored = StoredJoin(composite, source, legs[:count], matcher, combining)
+        if matchers.work.limit is None and not stored.is_complete:
+            raise Uncovered
+        others = leg_inputs(plan, legs)[count:] if len(legs) > count else []
+        found = combining.source_rows(plan.query, others, parts, stored.combinations)
+    return Combined(found, (None,) * len(legs), combining.runs, stored.taken)
+
+
+def _present(plan: Plan) -> int:
+    return SINCE_EVER if plan.now is None else plan.now
 
 
 def leg_inputs(plan: Plan, legs: Sequence[LegRows]) -> list[LegInput]:

@@ -19,7 +19,7 @@ from datastem.blocks import Part, Picked, gather
 from datastem.codec import StemColumns, columns_read, columns_shown
 from psoup.answers.caches import Memo
 from psoup.answers.matching import MatchSource, Work
-from psoup.answers.plan import LegPlan
+from psoup.answers.plan import CompositePlan, LegPlan, Plan
 from psoup.answers.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
 from querystem.combine import LegColumns, is_every
 from querystem.pace import spending
@@ -39,6 +39,8 @@ class LegMatchers(Protocol):
     def work(self) -> Work: ...
 
     def of(self, leg: LegPlan) -> MatchSource: ...
+
+    def of_combinations(self, plan: Plan, composite: CompositePlan) -> MatchSource: ...
 
 
 def chosen_rows(leg: LegPlan, memo: Memo) -> Choice:

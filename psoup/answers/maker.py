@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from psoup.answers.caches import Memo, UnregisteredIds
+from psoup.answers.composites import CombinationMatcher
 from psoup.answers.crossings import CrossingFinder
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
 from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import LegPlan, Plan
+from psoup.answers.plan import CompositePlan, LegPlan, Plan
 from psoup.answers.planning import make_plan
 from psoup.answers.question import Question
 from psoup.answers.refreshing import (
@@ -111,3 +112,9 @@ class PlanMatchers:
     def of(self, leg: LegPlan) -> Matcher:
         subject = leg.predicate_id, leg.stream_id, leg.leg.where
         return Matcher(*subject, self.epoch, self.maker.known, self.maker.stored, self.work)
+
+    def of_combinations(self, plan: Plan, composite: CompositePlan) -> CombinationMatcher:
+        subject = composite.predicate_id, composite.composite_id, composite.where
+        legs = [plan.legs[place] for place in composite.places]
+        known, stored = self.maker.known, self.maker.stored
+        return CombinationMatcher(*subject, self.epoch, known, stored, self.work, legs)

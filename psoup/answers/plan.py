@@ -15,7 +15,7 @@ from psoup.answers.crossings import Crossings
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.keyed_history import KeyedView
 from psoup.answers.present import Reached
-from psoup.store import START, Position
+from psoup.store import START, CompositeMark, Position
 from psoup.store.heartbeats import HeartbeatTail
 from querystem.expressions import Expression
 from querystem.query import Leg, Query
@@ -90,6 +90,22 @@ class LegPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class CompositePlan:
+    """The combinations that the engine has found ahead for a query's FROM, at one moment.
+
+    Leg k of the composite is the query's leg `places[k]`. `where` is the predicate over them, which
+    has an id as other predicates have; `mark` says which are stored in `stem`.
+    """
+
+    composite_id: int
+    predicate_id: int
+    places: tuple[int, ...]
+    where: Expression
+    mark: CompositeMark
+    stem: StemView
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A plan holds all that one answer is made of: the legs of its query, in their order.
 
@@ -98,7 +114,8 @@ class Plan:
     plan is of, and where legs have points of their own the last of these, `full_at` the last that
     was one of all. `losses` says which rows are missing because they are lost. `reached` tells how
     far its streams have come, whatever instant the answer is of; `beats` are the heartbeats
-    that have yet to say as of when legs are that have their points together.
+    that have yet to say as of when legs are that have their points together. `composite` has
+    combinations that need not be joined; `composing` says that the engine is about to make some.
     """
 
     query: Query
@@ -115,6 +132,8 @@ class Plan:
     knowledge: RowsKnown = RowsKnown.PRESENT
     losses: tuple[str, ...] = ()
     beats: HeartbeatTail | None = None
+    composite: CompositePlan | None = None
+    composing: bool = False
 
     @property
     def leg(self) -> LegPlan:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from psoup.answers.caches import UnregisteredIds
+from psoup.answers.composing import with_composite
 from psoup.answers.crossings import Crossing, Crossings
 from psoup.answers.plan import LegPlan, Plan, RowsKnown, Triggers, retention
 from psoup.answers.present import Reached, present_of
@@ -45,7 +46,7 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds) -> 
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
     if question.base_rows and not (slides(plan.query) and not plan.query.stays):
         return replace(plan, query=_base_query(plan))
-    return plan
+    return with_composite(plan, view, unregistered)
 
 
 def _base_query(plan: Plan) -> Query:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from datastem.codec import empty_rows
+from datastem.codec import empty_rows, stem_schema
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.segments import RowSegment
@@ -59,7 +59,8 @@ def read_epoch(store: Store) -> tuple[State, EpochView]:
 class Replica:
     """A store up to the commit `version` of its log, the last one that `state` and `stems` hold.
 
-    `epoch` names the engine's files; `backlog` has the commits after it, `heartbeats` those of
+    `stems` has those of streams and, of `combinations`, those of composites. `epoch` names the
+    engine's files; `backlog` has the commits after it, `heartbeats` those of
     them. A replica is changed by one thread; the views of its stems may be read by any.
     """
 
@@ -70,6 +71,7 @@ class Replica:
         self.version = version
         self.epoch = EMPTY
         self.stems: dict[int, DataStem] = {}
+        self.combinations: set[int] = set()
         self.keyed: dict[int, KeyedStream] = {}
         self.backlog = Backlog()
         self.heartbeats = HeartbeatTail()
@@ -116,6 +118,7 @@ class Replica:
 
     def reader(self, view: EpochView) -> Callable[[], Segments]:
         """Gives a function for a thread: it finds the segments of the stems that a view changes."""
+        self._open_combinations(view)
         changed = [
             (stream_id, self._files[stream_id], snapshot)
             for stream_id, snapshot in view.stems.items()
@@ -130,7 +133,7 @@ class Replica:
         """Makes a view the current one. The log must be as far as its epoch."""
         for stream_id, found in segments.items():
             if stream_id in self.stems:
-                self.stems[stream_id].cover(view.epoch.streams[stream_id].high, found)
+                self.stems[stream_id].cover(view.epoch.highs[stream_id], found)
         self.epoch = view
         self._lost = [hole for hole in self._lost if hole.row_lo >= _high(view, hole.stream_id)]
         self.backlog.consume(view.epoch.log_version)
@@ -171,6 +174,19 @@ class Replica:
             reader.forget()
         for keyed in self.keyed.values():
             keyed.forget()
+
+    def _open_combinations(self, view: EpochView) -> None:
+        """Opens the stems of composites that a view is the first to name, and forgets those that it
+        names no more."""
+        for id_ in self.combinations - view.epoch.composites.keys():
+            self.stems.pop(id_).forget()
+            del self._files[id_]
+        for id_, mark in view.epoch.composites.items():
+            if id_ not in self.stems:
+                files = StemFiles(self._store.stem(id_), combinations_schema(len(mark.highs)))
+                self._files[id_] = files
+                self.stems[id_] = DataStem(self._memory, files.read)
+        self.combinations = set(view.epoch.composites)
 
     def _is_lost(self, hole: Hole) -> bool:
         return any(one.rows == hole.rows for one in self._lost)
@@ -213,7 +229,7 @@ class Replica:
                 stem.insert(batch, first, first + event.rows, version)
 
     def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
-        files = StemFiles(self._store.stem(stream_id), schema)
+        files = StemFiles(self._store.stem(stream_id), stem_schema(schema))
         self._files[stream_id] = files
         read_log = self._store.log.read
         known = self._is_lost
@@ -225,8 +241,7 @@ class Replica:
 
 
 def _high(view: EpochView, stream_id: int) -> int:
-    mark = view.epoch.streams.get(stream_id)
-    return mark.high if mark else 0
+    return view.epoch.highs.get(stream_id, 0)
 
 
 @dataclass(frozen=True, slots=True)

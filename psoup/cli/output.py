@@ -206,11 +206,15 @@ def footer(header: AnswerHeader) -> None:
     point += f", full at {header.full_at}" if header.full_at else ""
     note(
         f"{header.row_count:,} rows at {header.now or 'no instant yet'}{_ends(header)}{point}",
-        f"{engine} · {header.computed_rows:,} rows computed on the spot · "
+        f"{engine} · {header.computed_rows:,} rows computed on the spot{_pairs(header)} · "
         f"{header.elapsed.total_seconds() * 1000:.1f} ms",
         *_lagging(header),
         *header.notes,
     )
+
+
+def _pairs(header: AnswerHeader) -> str:
+    return f", {header.joined_pairs:,} pairs joined" if header.joined_pairs else ""
 
 
 def _ends(header: AnswerHeader) -> str:

@@ -13,15 +13,18 @@ are joined, set operations done, queries inside queries answered.
 """
 
 from querystem.combine.combining import Combining, JoiningPart, JoinRun, LegInput
-from querystem.combine.reads import leg_reads
-from querystem.combine.rows import LegColumns, is_every
+from querystem.combine.reads import leg_reads, side_reads
+from querystem.combine.rows import ItemRows, LegColumns, LegItem, is_every
 
 __all__ = [
     "Combining",
+    "ItemRows",
     "JoinRun",
     "JoiningPart",
     "LegColumns",
     "LegInput",
+    "LegItem",
     "is_every",
     "leg_reads",
+    "side_reads",
 ]

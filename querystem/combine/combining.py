@@ -7,7 +7,7 @@ the order of FROM. So whatever orders rows by (ts, row_id) orders combinations t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -51,6 +51,9 @@ from querystem.query import (
 LegInput: TypeAlias = pa.RecordBatch | LegColumns | Versions
 Legs: TypeAlias = Iterator[LegInput]
 JoiningPart: TypeAlias = From | LeftJoin | SubQuery
+# Gives the combinations of a query's FROM with the columns of these names, from wherever they are
+# known.
+FoundCombinations: TypeAlias = Callable[[frozenset[str]], ItemRows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +98,32 @@ class Combining:
     _answered: list[_Answered] = field(default_factory=list)
 
     def source_rows(
-        self, query: Query, legs: Iterable[LegInput], parts: bool = False
+        self,
+        query: Query,
+        legs: Iterable[LegInput],
+        parts: bool = False,
+        known: FoundCombinations | None = None,
     ) -> pa.RecordBatch:
         """The rows of a query's source. `legs` are the rows of each leg, by ascending id, with the
-        columns that `leg_reads` tells.
+        columns that `leg_reads` tells; without those of FROM where its combinations are `known`.
 
         With `parts` combinations have the numbers that name them, as columns `part_name(n)`. Raises
         TooManyPairs, TooManyBytes.
         """
+<<<<<<< HEAD
         inputs = list(legs)
         self._repeated[:] = [one for n, one in enumerate(inputs) if _is_among(one, inputs[:n])]
         return self._source(query, iter(inputs), parts)
+=======
+        return self._source(query, iter(legs), parts, known)
+>>>>>>> 3604707 (WIP stored combinations in answers)
 
-    def _source(self, query: Query, legs: Legs, parts: bool) -> pa.RecordBatch:
+    def _source(
+        self, query: Query, legs: Legs, parts: bool, known: FoundCombinations | None = None
+    ) -> pa.RecordBatch:
         if isinstance(query.source, Leg):
             return _leg_batch(legs, query.reads | {"ts", "row_id"})
-        found = self._from(query.source, query.reads, legs)
+        found = self._from(query.source, query.reads, legs, known)
         columns = {name: found.columns[name] for name in query.reads - {"ts", "row_id"}}
         if "row_id" in query.reads or parts or not columns:
             columns["ts"] = pa.array(found.ts).view(TIMESTAMP.arrow)
@@ -121,16 +134,25 @@ class Combining:
 
     # ---- FROM
 
-    def _from(self, source: From, wanted: Collection[str], legs: Legs) -> ItemRows:
+    def _from(
+        self,
+        source: From,
+        wanted: Collection[str],
+        legs: Legs,
+        known: FoundCombinations | None = None,
+    ) -> ItemRows:
         names = from_reads(source, wanted)
-        found = self._combinations(source, names, legs)
+        found = known(names) if known else self.combinations(source, names, legs)
         for number, subquery in enumerate(source.subqueries):
             column = {subquery_column(number): self._value(subquery, found, legs)}
             found = ItemRows({**found.columns, **column}, found.ts, found.parts)
         return _matching(found, source.where, wanted)
 
-    def _combinations(self, source: From, names: frozenset[str], legs: Legs) -> ItemRows:
-        """Items are joined; then rows of keyed streams are looked up, for what has been joined."""
+    def combinations(self, source: From, names: frozenset[str], legs: Legs) -> ItemRows:
+        """The combinations of a From, before queries inside expressions have their say.
+
+        Items are joined; then rows of keyed streams are looked up, for what has been joined.
+        """
         reads = [side_reads(n, source.on, wanted=names) for n in range(len(source.items))]
         items, versions = list[AnyRows](), dict[int, Versions]()
         for number, item in enumerate(source.items):
@@ -149,8 +171,12 @@ class Combining:
             kept = np.flatnonzero(found.places >= 0)
             items[number], places = found.rows, [one[kept] for one in places]
             places[number] = found.places[kept]
+<<<<<<< HEAD
         together = self._beside(items, places, {*names, *columns_of(later)})
         return _matching(together, later, names)
+=======
+        return _matching(self.beside(items, places, {*names, *columns_of(later)}), later)
+>>>>>>> 3604707 (WIP stored combinations in answers)
 
     def places(
         self, part: JoiningPart, inputs: Sequence[pa.RecordBatch], on: Expression
@@ -160,7 +186,7 @@ class Combining:
         self.runs.append(JoinRun(part, joined.first, joined.steps))
         return joined.places
 
-    def _beside(
+    def beside(
         self, items: Sequence[AnyRows], places: Sequence[Int64s], names: Collection[str]
     ) -> ItemRows:
         """Combinations of rows, for which there is room."""
@@ -202,7 +228,7 @@ class Combining:
         alone = np.flatnonzero(~partnered)
         nobody = np.full(len(alone), -1)
         places = np.concatenate([found[0], alone]), np.concatenate([found[1], nobody])
-        return self._beside([left, right], places, reads)
+        return self.beside([left, right], places, reads)
 
     # ---- queries inside queries
 

@@ -91,6 +91,18 @@ class ItemRows:
         return cls(columns, ts, (rows.column("row_id").to_numpy(),))
 
     @classmethod
+    def joined(cls, some: Sequence[ItemRows]) -> ItemRows:
+        """The rows of several, which have equal columns, one after the other."""
+        if len(some) == 1:
+            return some[0]
+        columns = {
+            name: pa.concat_arrays([one.columns[name] for one in some]) for name in some[0].columns
+        }
+        parts = zip(*(one.parts for one in some), strict=True)
+        ts = np.concatenate([one.ts for one in some])
+        return cls(columns, ts, tuple(np.concatenate(part) for part in parts))
+
+    @classmethod
     def nobody(cls) -> ItemRows:
         """One row that stands for none."""
         return cls({}, np.array([SINCE_EVER]), (np.array([-1]),))

@@ -205,7 +205,7 @@ class ResultCopier:
             rows = Selection(query, legs[0], self.maker.memo).matched()
         else:
             then = replace(self.plan, now=mark.now)
-            source = combined(then, legs, self.maker.join_limits, parts=True)
+            source = combined(then, legs, self._matchers, self.maker.join_limits, parts=True)
             rows = rows_or_groups(query, [source.rows])
         found = identified(query, rows)
         count = len(found.ids)

@@ -14,8 +14,8 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.blocks import Part
 from psoup.answers import Plan
-from psoup.answers.evaluate import Selection, joined, leg_inputs
-from psoup.answers.leg_rows import LegRows, chosen_rows
+from psoup.answers.evaluate import Combined, Selection, combined, joined, leg_inputs
+from psoup.answers.leg_rows import LegMatchers, LegRows, chosen_rows
 from psoup.answers.matching import Matcher, Work
 from psoup.server.core import Core
 from psoup.server.wire.arrow import arrow_pieces
@@ -102,7 +102,7 @@ def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
         choices = [chosen_rows(leg, maker.memo) for leg in plan.legs]
     legs = list(map(LegRows, plan.legs, matchers, choices))
     stages.seconds["match"] = 0.0
-    rows, counts, joins = _rows(core, plan, legs, stages)
+    rows, counts, found = _rows(core, plan, legs, watched, stages)
     with stages.time("shape"):
         rows = arrange(plan.query, rows)
     with stages.time("encode"):
@@ -122,26 +122,34 @@ def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
         answer_rows=rows.num_rows,
         answer_bytes=encoded,
         stages=stages.messages(),
+        joined_pairs=found.pairs if found else 0,
+        stored_combinations=found.stored if found else 0,
     )
-    return ExplainedInvoke(message, runs, joins)
+    return ExplainedInvoke(message, runs, found.runs if found else ())
 
 
 def _rows(
-    core: Core, plan: Plan, legs: Sequence[LegRows], stages: Stages
-) -> tuple[pa.RecordBatch, Sequence[int | None], Sequence[JoinRun]]:
-    """The rows or groups that `arrange` takes, the number of rows of each leg, and the joins."""
+    core: Core, plan: Plan, legs: Sequence[LegRows], matchers: LegMatchers, stages: Stages
+) -> tuple[pa.RecordBatch, Sequence[int | None], Combined | None]:
+    """The rows or groups that `arrange` takes, the number of rows of each leg, and where there are
+    several how they were combined."""
     query = plan.query
     if isinstance(query.source, Leg):
         with stages.time("take" if query.grouping is None else "aggregate"):
             rows = Selection(query, legs[0], core.maker.memo).matched()
-        return rows, [rows.num_rows if query.grouping is None else None], ()
-    with stages.time("take"):
-        inputs = leg_inputs(plan, legs)
-    with stages.time("join"):
-        found = joined(plan, inputs, core.maker.join_limits)
+        return rows, [rows.num_rows if query.grouping is None else None], None
+    limits = core.maker.join_limits
+    if plan.composite is not None:
+        with stages.time("take"):
+            found = combined(plan, legs, matchers, limits)
+    else:
+        with stages.time("take"):
+            inputs = leg_inputs(plan, legs)
+        with stages.time("join"):
+            found = joined(plan, inputs, limits)
     with stages.time("shape"):
         rows = rows_or_groups(query, [found.rows])
-    return rows, found.leg_counts, found.runs
+    return rows, found.leg_counts, found
 
 
 def _current(rows: LegRows) -> int | None:

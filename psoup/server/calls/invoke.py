@@ -311,6 +311,7 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
         row_count=found.row_count,
         columns=columns_message(plan.query.columns),
         computed_rows=found.computed_rows,
+        joined_pairs=found.joined_pairs,
         epoch=plan.epoch.number,
         behind_rows=rows,
         behind=from_duration(age),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,14 +12,25 @@ import pyarrow as pa
 
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK
 from datastem.codec import are_rows, query_view
-from psoup.store import DataFile, Epoch, Position, State, Store, StreamMark, Touched
+from psoup.store import (
+    CompositeMark,
+    DataFile,
+    Epoch,
+    Position,
+    State,
+    Store,
+    StreamMark,
+    Touched,
+)
 from psoup.store.delta.files import write_data_file
 from psoup.store.heartbeats import Heartbeat, heartbeat_rows, heartbeats
-from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES
+from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES, combinations_schema
 from psoup.store.log.decoding import decode_rows
 from psoup.store.tables import changed_rows
+from querystem.composites import Shape
 from querystem.expressions import from_json
 from querystem.kernel import matches
+from querystem.query import item_column
 from results.bitmaps import encode
 
 
@@ -26,27 +39,30 @@ class HandMadeEngine:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._state = State()
+        self.state = State()
         self._epochs = 0
         self._epoch: Epoch | None = None
         self._versions = dict.fromkeys(ENGINE_TABLES, 0)
         self._stems: dict[int, int] = {}
         self._log = 0
         self._covered: dict[int, int] = {}
+        self._rows: dict[int, list[pa.RecordBatch]] = {}
+        self.composites: dict[int, CompositeMark] = {}
+        self._combined: dict[int, set[tuple[int, ...]]] = {}
 
     def step(self, upto: int | None = None) -> Epoch:
         """Consumes the log up to a version. Predicates are matched over rows from now on only."""
         goal = self._store.log.latest_version() if upto is None else upto
-        touched, stamp = Touched(), self._state.clock
+        touched, stamp = Touched(), self.state.clock
         beats: list[Heartbeat] = []
-        marks = {key: stream.high for key, stream in self._state.streams.items()}
+        marks = {key: stream.high for key, stream in self.state.streams.items()}
         rows: dict[int, list[pa.RecordBatch]] = {}
         for version in range(self._log + 1, goal + 1):
             entries = self._store.log.read(version)
-            decoded = decode_rows(entries, self._state)
+            decoded = decode_rows(entries, self.state)
             beats += heartbeats(entries)
             for entry in entries:
-                self._state.apply(entry, touched)
+                self.state.apply(entry, touched)
                 stamp = entry.stamp
                 if entry.position.ordinal in decoded:
                     stream_id = entry.event.stream_id  # type: ignore[union-attr]
@@ -57,15 +73,16 @@ class HandMadeEngine:
         self._cover_new(marks)
         for stream_id, parts in rows.items():
             self._write_rows(stream_id, pa.concat_batches(parts))
-        for name, table in changed_rows(self._state, touched, self._state.position).items():
+            self._rows.setdefault(stream_id, []).extend(parts)
+        for name, table in changed_rows(self.state, touched, self.state.position).items():
             self._append(name, table)
         if beats:
             self._append("reached", heartbeat_rows(beats))
         return self._publish(stamp)
 
     def _cover_new(self, marks: dict[int, int]) -> None:
-        for predicate in self._state.predicates.values():
-            if predicate.id not in self._covered:
+        for predicate in self.state.predicates.values():
+            if predicate.id not in self._covered and predicate.stream_id in self.state.streams:
                 low = marks.get(predicate.stream_id, 0)
                 self._covered[predicate.id] = low
                 row = {
@@ -78,13 +95,13 @@ class HandMadeEngine:
                 self._append("coverage", pa.Table.from_pylist([row], schema=COVERAGE))
 
     def _write_rows(self, stream_id: int, rows: pa.RecordBatch) -> None:
-        stem = self._store.create_stem(stream_id, self._state.streams[stream_id].schema)
+        stem = self._store.create_stem(stream_id, self.state.streams[stream_id].schema)
         table = pa.Table.from_batches([rows])
         file = write_data_file(stem.root, table, bounds=["_row_id", "_ts"], row_group_rows=5000)
         self._stems[stream_id] = self._stems.get(stream_id, 0) + 1
         stem.commit(self._stems[stream_id], [file], operation="WRITE")
         found: list[dict[str, object]] = []
-        for predicate in sorted(self._state.predicates.values(), key=lambda one: one.id):
+        for predicate in sorted(self.state.predicates.values(), key=lambda one: one.id):
             if predicate.stream_id == stream_id:
                 where = from_json(json.loads(predicate.key))
                 ids = rows.column("_row_id").to_numpy()[
@@ -104,23 +121,79 @@ class HandMadeEngine:
 
     def _publish(self, stamp: int) -> Epoch:
         self._epochs += 1
-        for key, stream in self._state.streams.items():
+        for key, stream in self.state.streams.items():
             if key not in self._stems and not stream.dropped:
                 self._store.create_stem(key, stream.schema)
                 self._stems[key] = 0
         streams = {
             key: StreamMark(stream.high, stream.reached, self._stems[key])
-            for key, stream in self._state.streams.items()
+            for key, stream in self.state.streams.items()
             if key in self._stems
         }
-        state = self._state
+        state = self.state
         self._epoch = Epoch(
             self._epochs, "step", self._log, Position(*state.position), stamp, stamp,
             state.next_stream_id, state.next_predicate_id, dict(self._versions), streams,
-            state.leases.outages, state.jumps,
+            state.leases.outages, state.jumps, composites=dict(self.composites),
         )  # fmt: skip
         self._store.epochs.append(self._epochs, self._epoch)
         return self._epoch
+
+    def compose(
+        self,
+        composite_id: int,
+        since: int,
+        highs: Sequence[int],
+        admitted: Sequence[Collection[int]],
+        chance: random.Random,
+    ) -> None:
+        """Stores the combinations of a box of a composite that are not stored yet, in any order;
+        the box and `admitted` hold all that they held before. The next step names them."""
+        composite = self.state.composites[composite_id]
+        shape = Shape.read(composite.legs, composite.factors, composite.span)
+        lows = [since, *[0] * (len(highs) - 1)]
+        legs = [
+            self._admitted(*each) for each in zip(composite.legs, lows, highs, admitted, strict=True)
+        ]
+        found = _all_combinations(legs, shape)
+        stored = self._combined.setdefault(composite_id, set())
+        names = [f"_part{number}" for number in range(len(legs))]
+        news = [row for row in found.to_pylist() if tuple(row[name] for name in names) not in stored]
+        chance.shuffle(news)
+        stored.update(tuple(row[name] for name in names) for row in news)
+        mark = self.composites.get(composite_id) or CompositeMark.without_box(len(legs))
+        version = mark.version
+        self._store.create_composite(composite_id, len(legs))
+        if news:
+            rows = [row | {"_row_id": mark.high + n} for n, row in enumerate(news)]
+            table = pa.Table.from_pylist(rows, schema=combinations_schema(len(legs)))
+            stem = self._store.stem(composite_id)
+            file = write_data_file(stem.root, table, bounds=["_row_id", "_ts"], row_group_rows=7)
+            version += 1
+            stem.commit(version, [file], operation="WRITE")
+        self.composites[composite_id] = replace(
+            mark,
+            high=mark.high + len(news),
+            version=version,
+            since=since,
+            highs=tuple(highs),
+            admitted=tuple(tuple(sorted(ids)) for ids in admitted),
+        )
+
+    def _admitted(
+        self, stream_id: int, low: int, high: int, predicates: Collection[int]
+    ) -> pa.RecordBatch:
+        """The rows of a leg's box that a local predicate matches, with all columns."""
+        rows = pa.concat_batches(self._rows[stream_id])
+        ids, view = rows.column("_row_id").to_numpy(), query_view(rows)
+        inside = (ids >= low) & (ids < high) & are_rows(rows)
+        wanted = np.zeros(len(ids), np.bool_)
+        for predicate in predicates:
+            where = from_json(json.loads(self.state.predicates[predicate].key))
+            wanted |= matches(where, view)
+        return view.append_column("_position", rows.column("_position")).filter(
+            pa.array(inside & wanted)
+        )
 
     def rewrite(self, stream_id: int) -> list[str]:
         """Merges the files of a stem into one, and removes the old ones from the disk at once."""
@@ -171,6 +244,32 @@ class HandMadeEngine:
         folder.commit(folder.latest_version() + 1, (), files, operation="TRIM")
         for file in files:
             folder.path_of(file).unlink()
+
+
+def _all_combinations(legs: Sequence[pa.RecordBatch], shape: Shape) -> pa.Table:
+    """All combinations of rows for which a composite's equalities hold and that its span allows."""
+    sizes = [leg.num_rows for leg in legs]
+    places = np.indices(sizes).reshape(len(legs), -1)
+    columns = {
+        item_column(number, name): leg.column(name).take(pa.array(places[number]))
+        for number, leg in enumerate(legs)
+        for name in leg.schema.names
+    }
+    pairs = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    held = np.logical_and.reduce([matches(factor, pairs) for factor in shape.factors])
+
+    def values(name: str) -> np.ndarray:
+        return np.stack(
+            [pairs.column(item_column(n, name)).cast(pa.int64()).to_numpy() for n in range(len(legs))]
+        )
+
+    ts, ids = values("ts"), values("row_id")
+    if shape.span is not None:
+        held &= ts.max(axis=0) - ts.min(axis=0) <= shape.span
+    parts = {f"_part{number}": ids[number] for number in range(len(legs))}
+    times = {"_ts": ts.min(axis=0), "_until": ts.max(axis=0)}
+    found = pa.table({**times, "_position": values("_position").max(axis=0), **parts})
+    return found.filter(pa.array(held))
 
 
 def _pieces(stream_id: int, predicate: int, ids: np.ndarray) -> list[dict[str, object]]:

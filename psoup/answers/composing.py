@@ -1,0 +1,65 @@
+"""Which of a query's joins the engine has made ahead, at one moment.
+
+A query can use any composite of its streams and equalities whose span holds its windows, whoever
+registered it, once the engine has a box of it and has admitted the rows of the query's own local
+predicates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from psoup.answers.caches import UnregisteredIds
+from psoup.answers.plan import CompositePlan, Plan
+from psoup.answers.view import View
+from psoup.store import CompositeMark
+from querystem.composites import SPANS, ComposedStream, Composition, NotComposed, compose
+from querystem.query import From
+
+
+def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds) -> Plan:
+    """The plan with the combinations that the engine has found ahead for its FROM, where there are
+    any, or a word that it is about to find some."""
+    if not isinstance(plan.query.source, From) or not view.state.composites:
+        return plan
+    composition = composition_of(plan)
+    if isinstance(composition, NotComposed):
+        return plan
+    marks = view.epoch.epoch.composites
+    composing = False
+    for id_ in _composites(view, composition):
+        mark = marks.get(id_)
+        if mark is not None and mark.suspended:
+            continue
+        if mark is None or id_ not in view.replica.stems or not _is_ready(plan, composition, mark):
+            composing = True
+            continue
+        known = view.state.predicates.find(id_, composition.key)
+        predicate = unregistered.id_of(id_, composition.key) if known is None else known
+        stem = view.stem(id_)
+        found = CompositePlan(id_, predicate, composition.places, composition.where, mark, stem)
+        return replace(plan, composite=found)
+    return replace(plan, composing=composing)
+
+
+def composition_of(plan: Plan) -> Composition | NotComposed:
+    """The composite that a plan's query would be of, or why it can be of none."""
+    return compose(plan.query, [ComposedStream(leg.stream_id, leg.schema) for leg in plan.legs])
+
+
+def _composites(view: View, composition: Composition) -> list[int]:
+    """The ids of the composites that hold all combinations of a query, those of least span
+    first."""
+    shape = composition.shape
+    spans = [*SPANS, None]
+    wide = spans[spans.index(shape.span) :]
+    found = [view.state.composites.find(shape.legs, shape.factors_key, span) for span in wide]
+    return [id_ for id_ in found if id_ is not None]
+
+
+def _is_ready(plan: Plan, composition: Composition, mark: CompositeMark) -> bool:
+    """Tells whether there is a box, and the rows of the query's local predicates are in it."""
+    if mark.since is None:
+        return False
+    local = [plan.legs[place].predicate_id for place in composition.places]
+    return all(one in ids for one, ids in zip(local, mark.admitted, strict=True))

@@ -1,0 +1,229 @@
+"""Composites in answers: combinations that the engine has found ahead, and the rest of a join.
+
+The engine keeps the combinations of a box of row ids (`CompositeMark`). An answer takes those of
+them that its windows hold and its predicate matches, and joins itself only what lies outside: for
+each leg the rows outside the box, with rows inside it of the legs before and all rows of the legs
+after. So every combination is found once, whoever found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s, Mask, UInt16s
+from datastem.blocks import BLOCK_MASK, Part, Picked
+from datastem.codec import columns_shown
+from psoup.answers.leg_rows import LegRows, PickedRows, gathered
+from psoup.answers.matching import Matcher, MatchSource
+from psoup.answers.plan import CompositePlan, LegPlan
+from psoup.answers.windows import Choice, parts_of
+from querystem.combine import Combining, ItemRows, LegItem, side_reads
+from querystem.kernel import matches
+from querystem.query import From, item_column
+
+
+@dataclass(frozen=True)
+class PartRows:
+    """The rows of a leg that some combinations have: `ids` ascend, rows that are gone left out."""
+
+    leg: LegPlan
+    picked: Picked
+    ids: Int64s
+
+    @classmethod
+    def of(cls, leg: LegPlan, ids: Int64s) -> PartRows:
+        """The rows with these ids, in whatever order and with repeats."""
+        wanted = np.unique(ids)
+        picked, found = [], [np.empty(0, np.int64)]
+        for part in parts_of(leg.stem, wanted, leg.stem.high):
+            low, high = np.searchsorted(wanted, [part.first, part.stop])
+            places = part.find(wanted[low:high])
+            picked.append((part, places))
+            found.append(part.ids[places])
+        return cls(leg, picked, np.concatenate(found))
+
+    def places(self, ids: Int64s) -> Int64s:
+        """The place of each id among these rows; −1 where its row is gone."""
+        if not len(self.ids):
+            return np.full(len(ids), -1)
+        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[places] == ids, places, -1)
+
+    def instants(self) -> Int64s:
+        """The ts of each row."""
+        found = [part.ts[places] for part, places in self.picked]
+        return np.concatenate([np.empty(0, np.int64), *found])
+
+    def batch(self, names: Collection[str]) -> pa.RecordBatch:
+        shown = tuple((name, name) for name in sorted(names))
+        return gathered(self.picked, columns_shown(self.leg.schema, shown))
+
+
+@dataclass
+class CombinationMatcher(Matcher):
+    """Matches a predicate over the combinations of some legs, whose rows have the values."""
+
+    legs: Sequence[LegPlan] = ()
+
+    def _computed(self, part: Part, lo: int, hi: int) -> UInt16s:
+        first, last = np.searchsorted(part.ids, [lo, hi]).tolist()
+        there = np.arange(first, last)
+        columns = dict[str, pa.Array]()
+        chosen = list[tuple[PartRows, Int64s]]()
+        for number, leg in enumerate(self.legs):
+            ids = part_ids(part, number)[first:last]
+            rows = PartRows.of(leg, ids)
+            chosen.append((rows, rows.places(ids)))
+        alive = np.logical_and.reduce([places >= 0 for _, places in chosen])
+        for number, (rows, places) in enumerate(chosen):
+            names = side_reads(number, self.where)
+            taken = rows.batch(names).take(pa.array(places[alive])) if names else None
+            for name in sorted(names) if taken is not None else ():
+                columns[item_column(number, name)] = taken.column(name)
+        columns = columns or {"": pa.nulls(int(alive.sum()))}
+        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        found = there[alive][matches(self.where, batch)]
+        return (part.ids[found] & BLOCK_MASK).astype(np.uint16)
+
+
+def part_ids(part: Part, number: int) -> Int64s:
+    """The row ids of a leg in the combinations of a part."""
+    ids: Int64s = part.numbers(f"_part{number}")
+    return ids
+
+
+@dataclass
+class StoredJoin:
+    """The join of a query's FROM, most of which the engine has stored.
+
+    `legs` are the rows of the legs of FROM, in its order. `taken` counts the stored combinations
+    that the answer has.
+    """
+
+    plan: CompositePlan
+    source: From
+    legs: Sequence[LegRows]
+    matcher: MatchSource
+    combining: Combining
+    taken: int = 0
+
+    def combinations(self, names: frozenset[str]) -> ItemRows:
+        """The combinations with the columns of these names. Raises what a join raises."""
+        found = [self._stored(names)]
+        for box in self._boxes():
+            inputs = [
+                PickedRows(rows, picked, self._reads(number, names))
+                for number, (rows, picked) in enumerate(box)
+            ]
+            self.combining.room.take(sum(rows.nbytes for rows in inputs))
+            found.append(self.combining.combinations(self.source, names, iter(inputs)))
+        return ItemRows.joined([one for one in found if len(one)] or found[:1])
+
+    def _reads(self, number: int, names: frozenset[str]) -> frozenset[str]:
+        return side_reads(number, self.source.on, wanted=names) | {"ts", "row_id"}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no row of a leg lies outside the box, so that nothing is left to join."""
+        return next(self._boxes(), None) is None
+
+    # ---- what is stored
+
+    def _stored(self, names: frozenset[str]) -> ItemRows:
+        ids = self._stored_ids()
+        items, places = list[LegItem](), list[Int64s]()
+        for number, chosen in enumerate(ids):
+            rows = PartRows.of(self.legs[number].leg, chosen)
+            reads = self._reads(number, names)
+            items.append(LegItem(PickedRows(self.legs[number], rows.picked, reads), reads))
+            places.append(rows.places(chosen))
+        there = np.logical_and.reduce([one >= 0 for one in places])
+        self.taken = int(there.sum())
+        return self.combining.beside(items, [one[there] for one in places], names)
+
+    def _stored_ids(self) -> list[Int64s]:
+        """The row ids of each leg, in the order of the query, of the combinations that count."""
+        legs = [self.legs[place] for place in self.plan.places]
+        regions = [rows.choice.region for rows in legs]
+        found = [[np.empty(0, np.int64)] for _ in legs]
+        if not any(region.empty for region in regions):
+            begins = [region.begin for region in regions if region.begin is not None]
+            begin = min(begins) if len(begins) == len(regions) else None
+            end = min(region.end for region in regions)
+            for part in self.plan.stem.probe(begin, end, self.plan.mark.high):
+                places = part.find(self.matcher.match(part, part.first, part.stop))
+                places = places[self._held(part, places, legs)]
+                for number in range(len(legs)):
+                    found[number].append(part_ids(part, number)[places])
+        joined = [np.concatenate(one) for one in found]
+        return [joined[self.plan.places.index(number)] for number in range(len(legs))]
+
+    def _held(self, part: Part, places: Int64s, legs: Sequence[LegRows]) -> Mask:
+        """Tells of some combinations of a part whether each leg's window holds its row."""
+        held = np.ones(len(places), np.bool_)
+        for number, rows in enumerate(legs):
+            region, ids = rows.choice.region, part_ids(part, number)[places]
+            held &= (ids >= region.lo) & (ids < region.hi)
+            if rows.choice.ids is not None:
+                held &= _among(ids, rows.choice.ids)
+        timed = [number for number, rows in enumerate(legs) if rows.choice.ids is None]
+        bounds = {(legs[number].choice.region.since, legs[number].choice.region.until)
+                  for number in timed}
+        same = len(bounds) == 1 and len(timed) == len(legs)
+        first, last = part.ts[places], part.numbers("_until")[places]
+        for number in timed:
+            region = legs[number].choice.region
+            inside = np.asarray(last < region.until[0])
+            if region.since is not None:
+                inside &= first >= region.since[0] + (region.since[1] > 0)
+            if same and region.instants_only:
+                return held & inside
+            open_ = np.flatnonzero(held & ~inside)
+            ids = part_ids(part, number)[places[open_]]
+            held[open_] = self._in_region(legs[number], ids)
+        return held
+
+    def _in_region(self, rows: LegRows, ids: Int64s) -> Mask:
+        found = PartRows.of(rows.leg, ids)
+        places = found.places(ids)
+        held = rows.choice.region.holds(found.instants(), found.ids)
+        return (places >= 0) & np.append(held, False)[places]
+
+    # ---- what is not
+
+    def _boxes(self) -> Iterator[list[tuple[LegRows, Picked]]]:
+        """The rest, as disjoint boxes: of each the rows of every leg, in the order of the query."""
+        since, highs = self.plan.mark.since, self.plan.mark.highs
+        assert since is not None, "a plan has a composite with a box"
+        inside = [(since, highs[0]), *((0, high) for high in highs[1:])]
+        outside = [(0, 0, since), *((number, high, None) for number, high in enumerate(highs))]
+        for number, low, high in outside:
+            picked = self._picked(number, low, high)
+            if not any(len(places) for _, places in picked[1]):
+                continue
+            box = [self._picked(before, *inside[before]) for before in range(number)]
+            box += [picked, *(self._picked(later, 0, None) for later in range(number + 1, len(highs)))]
+            yield [box[self.plan.places.index(place)] for place in range(len(highs))]
+
+    def _picked(self, number: int, low: int, high: int | None) -> tuple[LegRows, Picked]:
+        """The rows of a leg of the composite with ids in `[low, high)`."""
+        rows = self.legs[self.plan.places[number]]
+        region, ids = rows.choice.region, rows.choice.ids
+        top = region.hi if high is None else min(high, region.hi)
+        region = replace(region, lo=max(low, region.lo), hi=top)
+        if ids is not None:
+            ids = ids[slice(*np.searchsorted(ids, [region.lo, region.hi]))]
+        narrow = replace(rows, choice=Choice(region, ids))
+        return narrow, narrow.picked()
+
+
+def _among(ids: Int64s, chosen: Int64s) -> Mask:
+    """Tells of ids whether they are among others, which ascend."""
+    if not len(chosen):
+        return np.zeros(len(ids), np.bool_)
+    places = np.minimum(np.searchsorted(chosen, ids), len(chosen) - 1)
+    return np.asarray(chosen[places] == ids)

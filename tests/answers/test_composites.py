@@ -1,0 +1,165 @@
+"""Answers with stored combinations are those without, whatever box of them the engine has."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from datastem.instants import MINUTE
+from datastem.memory import Memory
+from psoup.answers import AnswerMaker, Question, Replica, View
+from psoup.answers.matching import Uncovered
+from psoup.answers.plan import Plan
+from psoup.answers.question import RegisteredQuery, read_texts, texts_of
+from psoup.server.calls.publish import publish
+from psoup.server.calls.register import register
+from psoup.server.core import Core
+from psoup.store import Store
+from psoup.v1 import psoup_pb2 as pb
+from psoup.write.streams import Define
+from querystem.language import CreateStream, parse_statement
+from results.window import Bound, TimeWindow, Window
+from tests.answers.test_without_server import NOW, running
+from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import ipc
+
+STREAMS = (
+    "CREATE STREAM bids (item BIGINT, price DOUBLE, at TIMESTAMP) ORDERED BY at RETAIN 1 DAY",
+    "CREATE STREAM asks (item DECIMAL(6,1), price DOUBLE, at TIMESTAMP) ORDERED BY at",
+    "CREATE STREAM items (item BIGINT, name TEXT, at TIMESTAMP) KEY (item) ORDERED BY at",
+)
+QUERIES = (
+    "SELECT b.price, a.price AS ask FROM bids b JOIN asks a ON a.item = b.item",
+    "SELECT b.price, a.price AS ask FROM bids b, asks a WHERE a.item = b.item AND b.price > a.price"
+    " RANGE 10 MINUTES",
+    "SELECT b.price, a.ts FROM bids b WINDOW(RANGE 5 MINUTES), asks a WINDOW(RANGE 30 MINUTES)"
+    " WHERE a.item = b.item AND a.price < 4",
+    "SELECT i.name, b.price FROM items i JOIN bids b ON b.item = i.item RANGE 20 MINUTES",
+    "SELECT i.name, count(*) AS n, max(b.price) AS top FROM bids b JOIN items i ON b.item = i.item"
+    " WHERE b.price > 1 GROUP BY i.name",
+    "SELECT b.price, a.price AS ask, i.name FROM bids b, asks a, items i"
+    " WHERE a.item = b.item AND i.item = b.item AND a.price <> b.price",
+    "SELECT x.price, y.price AS other FROM bids x JOIN bids y ON x.item = y.item"
+    " WHERE x.row_id < y.row_id ROWS 6",
+    "SELECT b.price FROM bids b JOIN asks a ON a.item = b.item WHERE b.price >"
+    " (SELECT avg(price) FROM asks)",
+)
+
+
+async def define(core: Core) -> None:
+    for sql in STREAMS:
+        statement = parse_statement(sql)
+        assert isinstance(statement, CreateStream)
+        await core.appender.submit(Define("main", "main", statement.schema))
+
+
+async def fill(core: Core, chance: random.Random, number: int) -> None:
+    """Some rows of each stream, a few of them late."""
+    for stream in ("bids", "asks", "items"):
+        count = chance.randrange(0, 9)
+        if not count:
+            continue
+        at = [NOW + (5 * number - chance.randrange(12)) * MINUTE for _ in range(count)]
+        columns: dict[str, object] = {
+            "item": [chance.randrange(4) for _ in range(count)],
+            "at": pa.array(at, pa.timestamp("us", tz="UTC")),
+        }
+        if stream == "items":
+            columns["name"] = [chance.choice("pqr") for _ in range(count)]
+        else:
+            columns["price"] = [float(chance.randrange(6)) for _ in range(count)]
+        if stream == "asks":
+            columns["item"] = pa.array(columns["item"], pa.int64()).cast(pa.decimal128(6, 1))
+        await publish(core, pb.PublishRequest(stream=stream, arrow=ipc(pa.table(columns))))
+
+
+def grow(engine: HandMadeEngine, chance: random.Random) -> None:
+    """Stores more combinations of some composites: larger boxes, more predicates admitted."""
+    state = engine.state
+    for composite in list(state.composites.values()):
+        if chance.random() < 0.3:
+            continue
+        mark = engine.composites.get(composite.id)
+        tops = [state.streams[stream_id].high for stream_id in composite.legs]
+        old = mark.highs if mark else (0,) * len(tops)
+        highs = [chance.randint(*each) for each in zip(old, tops, strict=True)]
+        since = chance.randint(0, highs[0] if mark is None or mark.since is None else mark.since)
+        local = [_local_predicates(engine, composite.id, leg) for leg in range(len(tops))]
+        before = mark.admitted if mark else ((),) * len(tops)
+        admitted = [
+            {*known, *chance.sample(sorted(ids), chance.randint(0, len(ids)))}
+            for known, ids in zip(before, local, strict=True)
+        ]
+        engine.compose(composite.id, since, highs, admitted, chance)
+
+
+def _local_predicates(engine: HandMadeEngine, composite_id: int, leg: int) -> set[int]:
+    """The predicates that registrations of a composite have over one of its legs."""
+    state = engine.state
+    stream_id = state.composites[composite_id].legs[leg]
+    return {
+        one.predicate_id
+        for registration in state.registrations.values()
+        if registration.composite and registration.composite.composite_id == composite_id
+        for one in registration.legs
+        if one.stream_id == stream_id
+    }
+
+
+def answers(store: Store, handle: bytes, window: Window | None) -> tuple[Plan, pa.Table, pa.Table]:
+    """The plan of a registration's answer; the answer with stored combinations, and without."""
+    replica, maker = Replica.open(store, Memory(1 << 20)), AnswerMaker(store)
+    source = RegisteredQuery("main", handle)
+    query = read_texts(maker.memo, texts_of(replica.state, source, "", False))
+    query = query if window is None else query.with_window(window)
+    view = View.at(replica, NOW)
+    plan = maker.plan(view, Question(source, query))
+    alone = maker.evaluate(replace(plan, composite=None, composing=False), maker.work())
+    return plan, maker.evaluate(plan, maker.work()).table, alone.table
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_any_box_of_stored_combinations_gives_the_same_answer(
+    seed: int, tmp_path: Path
+) -> None:
+    chance = random.Random(seed)
+    used = 0
+    async with running(tmp_path / "store") as core:
+        engine = HandMadeEngine(core.store)
+        await define(core)
+        handles = [
+            (await register(core, pb.RegisterRequest(sql=sql)))[0].handles[0] for sql in QUERIES
+        ]
+        for number in range(5):
+            await fill(core, chance, number)
+            if chance.random() < 0.8:
+                engine.step()
+                grow(engine, chance)
+                engine.step()
+            for handle, sql in zip(handles, QUERIES, strict=True):
+                window = TimeWindow(Bound(-7 * MINUTE, True)) if chance.random() < 0.2 else None
+                plan, found, expected = answers(core.store, handle, window)
+                assert found.to_pylist() == expected.to_pylist(), sql
+                used += plan.composite is not None
+    assert used > 5, "stored combinations were used"
+
+
+async def test_who_waits_for_the_engine_waits_for_combinations(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    async with running(tmp_path / "store") as core:
+        engine = HandMadeEngine(core.store)
+        await define(core)
+        made, _, _ = await register(core, pb.RegisterRequest(sql=QUERIES[0]))
+        await fill(core, chance, 0)
+        engine.step()
+        replica, maker = Replica.open(core.store, Memory(1 << 20)), AnswerMaker(core.store)
+        source = RegisteredQuery("main", made.handles[0])
+        query = read_texts(maker.memo, texts_of(replica.state, source, "", False))
+        plan = maker.plan(View.at(replica, NOW), Question(source, query))
+        assert plan.composite is None and plan.composing
+        with pytest.raises(Uncovered):
+            maker.evaluate(plan, maker.work(wait_for_engine=True))
