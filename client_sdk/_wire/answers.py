@@ -23,8 +23,9 @@ class AnswerHeader:
 
     Both ends of the window belong to it, and are None where it has none. `computed_rows` were
     evaluated for this answer because the engine (at `epoch`, `behind` by so much) had not matched
-    them yet; `joined_pairs` of rows were looked at because it had not joined them. `refreshed_at` is the refresh point of the answer, where the query has REFRESH; where
-    streams have points of their own it is the last of these, and `full_at` the last that all had.
+    them yet; `joined_pairs` of rows were looked at because it had not joined them. `refreshed_at`
+    is the refresh point of the answer, where the query has REFRESH; where streams have points of
+    their own it is the last of these, and `full_at` the last that all had.
     All event-time streams of the query have reached `complete_until`, and one has come to `latest`.
     """
 

@@ -63,7 +63,7 @@ class ExplainedRun:
     """A run is one invoke. `stages` are names and durations, in order.
 
     `current_rows` of a keyed stream were current and in the window; None for other streams. To join
-    streams `joined_pairs` were looked at, and `stored_combinations` taken that the engine had found.
+    streams `joined_pairs` were looked at, and `stored_combinations` taken that were found before.
     """
 
     considered_rows: int

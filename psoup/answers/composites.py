@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from psoup.answers.windows import Choice, parts_of
 from querystem.combine import Combining, ItemRows, LegItem, side_reads
 from querystem.kernel import matches
 from querystem.query import From, item_column
+from results.region import Region
 
 
 @dataclass(frozen=True)
@@ -71,23 +73,20 @@ class CombinationMatcher(Matcher):
 
     def _computed(self, part: Part, lo: int, hi: int) -> UInt16s:
         first, last = np.searchsorted(part.ids, [lo, hi]).tolist()
-        there = np.arange(first, last)
-        columns = dict[str, pa.Array]()
-        chosen = list[tuple[PartRows, Int64s]]()
+        rows, places = list[PartRows](), list[Int64s]()
         for number, leg in enumerate(self.legs):
             ids = part_ids(part, number)[first:last]
-            rows = PartRows.of(leg, ids)
-            chosen.append((rows, rows.places(ids)))
-        alive = np.logical_and.reduce([places >= 0 for _, places in chosen])
-        for number, (rows, places) in enumerate(chosen):
-            names = side_reads(number, self.where)
-            taken = rows.batch(names).take(pa.array(places[alive])) if names else None
-            for name in sorted(names) if taken is not None else ():
-                columns[item_column(number, name)] = taken.column(name)
-        columns = columns or {"": pa.nulls(int(alive.sum()))}
+            rows.append(PartRows.of(leg, ids))
+            places.append(rows[-1].places(ids))
+        alive = np.flatnonzero(np.minimum.reduce(places) >= 0)
+        columns: dict[str, pa.Array] = {"": pa.nulls(len(alive))}
+        for number, (one, chosen) in enumerate(zip(rows, places, strict=True)):
+            if names := side_reads(number, self.where):
+                taken = one.batch(names).take(pa.array(chosen[alive]))
+                columns |= {item_column(number, name): taken.column(name) for name in names}
         batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        found = there[alive][matches(self.where, batch)]
-        return (part.ids[found] & BLOCK_MASK).astype(np.uint16)
+        found = part.ids[first:last][alive[matches(self.where, batch)]]
+        return (found & BLOCK_MASK).astype(np.uint16)
 
 
 def part_ids(part: Part, number: int) -> Int64s:
@@ -141,7 +140,7 @@ class StoredJoin:
             reads = self._reads(number, names)
             items.append(LegItem(PickedRows(self.legs[number], rows.picked, reads), reads))
             places.append(rows.places(chosen))
-        there = np.logical_and.reduce([one >= 0 for one in places])
+        there = np.minimum.reduce(places) >= 0
         self.taken = int(there.sum())
         return self.combining.beside(items, [one[there] for one in places], names)
 
@@ -170,28 +169,23 @@ class StoredJoin:
             held &= (ids >= region.lo) & (ids < region.hi)
             if rows.choice.ids is not None:
                 held &= _among(ids, rows.choice.ids)
-        timed = [number for number, rows in enumerate(legs) if rows.choice.ids is None]
-        bounds = {(legs[number].choice.region.since, legs[number].choice.region.until)
-                  for number in timed}
-        same = len(bounds) == 1 and len(timed) == len(legs)
-        first, last = part.ts[places], part.numbers("_until")[places]
-        for number in timed:
-            region = legs[number].choice.region
-            inside = np.asarray(last < region.until[0])
-            if region.since is not None:
-                inside &= first >= region.since[0] + (region.since[1] > 0)
-            if same and region.instants_only:
-                return held & inside
-            open_ = np.flatnonzero(held & ~inside)
-            ids = part_ids(part, number)[places[open_]]
-            held[open_] = self._in_region(legs[number], ids)
+        for number, rows in enumerate(legs):
+            if rows.choice.ids is None:
+                sure = _all_inside(part, places, rows.choice.region)
+                if self._one_window:
+                    return held & sure
+                rest = np.flatnonzero(held & ~sure)
+                held[rest] = _in_region(rows, part_ids(part, number)[places[rest]])
         return held
 
-    def _in_region(self, rows: LegRows, ids: Int64s) -> Mask:
-        found = PartRows.of(rows.leg, ids)
-        places = found.places(ids)
-        held = rows.choice.region.holds(found.instants(), found.ids)
-        return (places >= 0) & np.append(held, False)[places]
+    @cached_property
+    def _one_window(self) -> bool:
+        """Whether all legs have one interval of time, so that the first and the last part of a
+        combination tell of all."""
+        regions = [rows.choice.region for rows in self.legs]
+        same = len({(region.since, region.until) for region in regions}) == 1
+        timed = all(rows.choice.ids is None for rows in self.legs)
+        return same and timed and regions[0].instants_only
 
     # ---- what is not
 
@@ -206,7 +200,10 @@ class StoredJoin:
             if not any(len(places) for _, places in picked[1]):
                 continue
             box = [self._picked(before, *inside[before]) for before in range(number)]
-            box += [picked, *(self._picked(later, 0, None) for later in range(number + 1, len(highs)))]
+            box += [
+                picked,
+                *(self._picked(later, 0, None) for later in range(number + 1, len(highs))),
+            ]
             yield [box[self.plan.places.index(place)] for place in range(len(highs))]
 
     def _picked(self, number: int, low: int, high: int | None) -> tuple[LegRows, Picked]:
@@ -219,6 +216,22 @@ class StoredJoin:
             ids = ids[slice(*np.searchsorted(ids, [region.lo, region.hi]))]
         narrow = replace(rows, choice=Choice(region, ids))
         return narrow, narrow.picked()
+
+
+def _all_inside(part: Part, places: Int64s, region: Region) -> Mask:
+    """Tells of combinations whether the first and the last of their rows are in the time of a
+    region, and so all of them."""
+    inside = np.asarray(part.numbers("_until")[places] < region.until[0])
+    if region.since is not None:
+        inside &= part.ts[places] >= region.since[0] + (region.since[1] > 0)
+    return inside
+
+
+def _in_region(rows: LegRows, ids: Int64s) -> Mask:
+    """Tells of rows of a leg, by id, whether the region of its window holds them."""
+    found = PartRows.of(rows.leg, ids)
+    held = np.append(rows.choice.region.holds(found.instants(), found.ids), False)
+    return np.asarray(held[found.places(ids)])
 
 
 def _among(ids: Int64s, chosen: Int64s) -> Mask:

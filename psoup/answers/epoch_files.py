@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.blocks import BLOCK_ROWS
-from datastem.codec import empty_rows, stem_schema
+from datastem.codec import empty_rows
 from datastem.instants import FOR_EVER
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
@@ -97,7 +97,7 @@ def open_epoch_view(
     store: Store, version: int, epoch: Epoch, before: EpochView = EMPTY
 ) -> EpochView:
     """The view of an epoch, by way of an earlier view. `version` is that of the epochs table."""
-    stems = {id_: _advance_stem(store, before, epoch, id_) for id_ in epoch.highs}
+    stems = {id_: _advance_stem(store, before, epoch, id_) for id_ in epoch.stems}
     matches = _advance(store, before.matches, epoch, "matches", before is EMPTY)
     same = matches.version == before.matches.version and before is not EMPTY
     return EpochView(
@@ -125,7 +125,7 @@ def _advance_stem(store: Store, before: EpochView, epoch: Epoch, stream_id: int)
     seen = before.stems.get(stream_id)
     if seen is None:
         return store.stem_snapshot(epoch, stream_id)
-    version = epoch.stem_version(stream_id)
+    version = epoch.stems[stream_id].version
     return seen if version == seen.version else store.stem(stream_id).advance(seen, version)
 
 
@@ -141,9 +141,9 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Stream
     old, new = before.epoch.versions.get("coverage", 0), epoch.versions.get("coverage", 0)
     if old == new:
         return {
-            stream_id: cover.at(epoch.highs[stream_id])
+            stream_id: cover.at(mark.high)
             for stream_id, cover in before.coverage.items()
-            if stream_id in epoch.highs
+            if (mark := epoch.stems.get(stream_id)) is not None
         }
     try:
         table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)
@@ -152,8 +152,10 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Stream
         return {}
     streams = table.column("stream_id")
     return {
-        stream_id: StreamCoverage.of(table.filter(pc.equal(streams, pa.scalar(stream_id))), high)
-        for stream_id, high in epoch.highs.items()
+        stream_id: StreamCoverage.of(
+            table.filter(pc.equal(streams, pa.scalar(stream_id))), mark.high
+        )
+        for stream_id, mark in epoch.stems.items()
     }
 
 

@@ -33,6 +33,7 @@ from psoup.store import (
     StreamEnded,
 )
 from psoup.store.heartbeats import HeartbeatTail, heartbeats
+from psoup.store.layout import combinations_schema
 from psoup.store.log.decoding import DecodedRows, decode_rows
 
 _MOST_MARKS = 4096
@@ -133,7 +134,7 @@ class Replica:
         """Makes a view the current one. The log must be as far as its epoch."""
         for stream_id, found in segments.items():
             if stream_id in self.stems:
-                self.stems[stream_id].cover(view.epoch.highs[stream_id], found)
+                self.stems[stream_id].cover(view.epoch.stems[stream_id].high, found)
         self.epoch = view
         self._lost = [hole for hole in self._lost if hole.row_lo >= _high(view, hole.stream_id)]
         self.backlog.consume(view.epoch.log_version)
@@ -241,7 +242,8 @@ class Replica:
 
 
 def _high(view: EpochView, stream_id: int) -> int:
-    return view.epoch.highs.get(stream_id, 0)
+    mark = view.epoch.stems.get(stream_id)
+    return mark.high if mark else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,12 @@ class Epoch:
     incarnation: str = ""
     composites: Mapping[int, CompositeMark] = field(default_factory=dict)
 
+    @property
+    def stems(self) -> Mapping[int, StreamMark | CompositeMark]:
+        """The marks of all stems, of rows and of combinations, by id: each has a high, the next id,
+        and a version."""
+        return {**self.streams, **self.composites}
+
 
 # Columns whose instants are read as microseconds.
 _APART = frozenset({"clock", "made_at", "streams", "jumps", "holes", "accepted"})

@@ -513,7 +513,7 @@ class InvokeResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., arrow: _Optional[bytes] = ...) -> None: ...
 
 class AnswerHeader(_message.Message):
-    __slots__ = ("position", "now", "window_begin", "window_end", "row_count", "columns", "computed_rows", "epoch", "behind_rows", "behind", "elapsed", "notes", "refreshed_at", "complete_until", "latest", "full_at")
+    __slots__ = ("position", "now", "window_begin", "window_end", "row_count", "columns", "computed_rows", "epoch", "behind_rows", "behind", "elapsed", "notes", "refreshed_at", "complete_until", "latest", "full_at", "joined_pairs")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BEGIN_FIELD_NUMBER: _ClassVar[int]
@@ -530,6 +530,7 @@ class AnswerHeader(_message.Message):
     COMPLETE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     FULL_AT_FIELD_NUMBER: _ClassVar[int]
+    JOINED_PAIRS_FIELD_NUMBER: _ClassVar[int]
     position: bytes
     now: _timestamp_pb2.Timestamp
     window_begin: _timestamp_pb2.Timestamp
@@ -546,7 +547,8 @@ class AnswerHeader(_message.Message):
     complete_until: _timestamp_pb2.Timestamp
     latest: _timestamp_pb2.Timestamp
     full_at: _timestamp_pb2.Timestamp
-    def __init__(self, position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., computed_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., refreshed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., complete_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., latest: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., full_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    joined_pairs: int
+    def __init__(self, position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window_end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., computed_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., refreshed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., complete_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., latest: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., full_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., joined_pairs: _Optional[int] = ...) -> None: ...
 
 class SyncRequest(_message.Message):
     __slots__ = ("tenant", "items", "encoding", "byte_budget", "one_position", "away", "least_position")
@@ -839,20 +841,24 @@ class StoredMatches(_message.Message):
     def __init__(self, file_count: _Optional[int] = ..., piece_count: _Optional[int] = ..., block_count: _Optional[int] = ..., byte_count: _Optional[int] = ..., row_count: _Optional[int] = ...) -> None: ...
 
 class ExplainedRun(_message.Message):
-    __slots__ = ("considered_rows", "computed_rows", "answer_rows", "answer_bytes", "stages", "current_rows")
+    __slots__ = ("considered_rows", "computed_rows", "answer_rows", "answer_bytes", "stages", "current_rows", "joined_pairs", "stored_combinations")
     CONSIDERED_ROWS_FIELD_NUMBER: _ClassVar[int]
     COMPUTED_ROWS_FIELD_NUMBER: _ClassVar[int]
     ANSWER_ROWS_FIELD_NUMBER: _ClassVar[int]
     ANSWER_BYTES_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
     CURRENT_ROWS_FIELD_NUMBER: _ClassVar[int]
+    JOINED_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    STORED_COMBINATIONS_FIELD_NUMBER: _ClassVar[int]
     considered_rows: int
     computed_rows: int
     answer_rows: int
     answer_bytes: int
     stages: _containers.RepeatedCompositeFieldContainer[Stage]
     current_rows: int
-    def __init__(self, considered_rows: _Optional[int] = ..., computed_rows: _Optional[int] = ..., answer_rows: _Optional[int] = ..., answer_bytes: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., current_rows: _Optional[int] = ...) -> None: ...
+    joined_pairs: int
+    stored_combinations: int
+    def __init__(self, considered_rows: _Optional[int] = ..., computed_rows: _Optional[int] = ..., answer_rows: _Optional[int] = ..., answer_bytes: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., current_rows: _Optional[int] = ..., joined_pairs: _Optional[int] = ..., stored_combinations: _Optional[int] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("name", "duration")

@@ -110,13 +110,9 @@ class Combining:
         With `parts` combinations have the numbers that name them, as columns `part_name(n)`. Raises
         TooManyPairs, TooManyBytes.
         """
-<<<<<<< HEAD
         inputs = list(legs)
         self._repeated[:] = [one for n, one in enumerate(inputs) if _is_among(one, inputs[:n])]
-        return self._source(query, iter(inputs), parts)
-=======
-        return self._source(query, iter(legs), parts, known)
->>>>>>> 3604707 (WIP stored combinations in answers)
+        return self._source(query, iter(inputs), parts, known)
 
     def _source(
         self, query: Query, legs: Legs, parts: bool, known: FoundCombinations | None = None
@@ -171,12 +167,8 @@ class Combining:
             kept = np.flatnonzero(found.places >= 0)
             items[number], places = found.rows, [one[kept] for one in places]
             places[number] = found.places[kept]
-<<<<<<< HEAD
-        together = self._beside(items, places, {*names, *columns_of(later)})
+        together = self.beside(items, places, {*names, *columns_of(later)})
         return _matching(together, later, names)
-=======
-        return _matching(self.beside(items, places, {*names, *columns_of(later)}), later)
->>>>>>> 3604707 (WIP stored combinations in answers)
 
     def places(
         self, part: JoiningPart, inputs: Sequence[pa.RecordBatch], on: Expression

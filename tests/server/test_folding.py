@@ -20,7 +20,7 @@ from psoup.answers.epoch_files import EMPTY
 from psoup.answers.evaluate import evaluate, evaluate_at_once
 from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import LegPlan, Plan
+from psoup.answers.plan import CompositePlan, LegPlan, Plan
 from psoup.store import START
 from querystem.aggregate import partial
 from querystem.evaluate import answer_at
@@ -77,12 +77,15 @@ def batch(first: int, count: int, seed: int) -> pa.RecordBatch:
 
 
 class OneMatcher:
-    """The matcher of the only leg there is."""
+    """The matcher of the only leg there is; nothing is combined."""
 
     def __init__(self, matcher: Matcher) -> None:
         self.work, self._matcher = matcher.work, matcher
 
     def of(self, leg: LegPlan) -> Matcher:
+        return self._matcher
+
+    def of_combinations(self, plan: Plan, composite: CompositePlan) -> Matcher:
         return self._matcher
 
 

@@ -153,12 +153,15 @@ class HandMadeEngine:
         shape = Shape.read(composite.legs, composite.factors, composite.span)
         lows = [since, *[0] * (len(highs) - 1)]
         legs = [
-            self._admitted(*each) for each in zip(composite.legs, lows, highs, admitted, strict=True)
+            self._admitted(*each)
+            for each in zip(composite.legs, lows, highs, admitted, strict=True)
         ]
         found = _all_combinations(legs, shape)
         stored = self._combined.setdefault(composite_id, set())
         names = [f"_part{number}" for number in range(len(legs))]
-        news = [row for row in found.to_pylist() if tuple(row[name] for name in names) not in stored]
+        news = [
+            row for row in found.to_pylist() if tuple(row[name] for name in names) not in stored
+        ]
         chance.shuffle(news)
         stored.update(tuple(row[name] for name in names) for row in news)
         mark = self.composites.get(composite_id) or CompositeMark.without_box(len(legs))
@@ -260,7 +263,10 @@ def _all_combinations(legs: Sequence[pa.RecordBatch], shape: Shape) -> pa.Table:
 
     def values(name: str) -> np.ndarray:
         return np.stack(
-            [pairs.column(item_column(n, name)).cast(pa.int64()).to_numpy() for n in range(len(legs))]
+            [
+                pairs.column(item_column(n, name)).cast(pa.int64()).to_numpy()
+                for n in range(len(legs))
+            ]
         )
 
     ts, ids = values("ts"), values("row_id")
