@@ -43,7 +43,7 @@ def next_change(plan: Plan, regions: Sequence[Region], mark: Mark, memo: Memo) -
             changes = _Changes(plan, leg, regions[number], mark, mark.legs[number].high, memo)
             soonest = min([soonest, changes.next(), *map(changes.next_over, above)])
     if isinstance(plan.query.refresh, RefreshEvery):
-        soonest = min(soonest, _next_point(plan.query.refresh, mark.horizon or 0))
+        soonest = min(soonest, _next_point(plan.query.refresh, mark.now))
     return None if soonest == FOR_EVER else soonest
 
 
