@@ -14,8 +14,10 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from datastem.blocks import BLOCK_BITS
+from psoup.engine.composites.boxes import CompositeBox
+from psoup.engine.composites.worker import CombinationSlice, match
 from psoup.engine.coverage import Band
-from psoup.engine.jobs import by_table, job_of, run_tasks
+from psoup.engine.jobs import Outcome, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.settings import EngineSettings
 from psoup.engine.worker import Slice, backfill
@@ -59,7 +61,7 @@ class Backfill:
         bands = ledger.coverage.bands(stream_id, self._rows, floor, top)
         started = time.monotonic()
         slices = self._slices(ledger, stream_id, bands)
-        outcomes = run_tasks(self._spark, job_of(ledger), backfill, slices)
+        outcomes = self._run(ledger, slices)
         written = {name: (files, ()) for name, files in by_table(outcomes).items()}
         ledger.commit_all(written, operation="BACKFILL")
         reached = bands[-1].lo if bands[-1].lo > floor else 0
@@ -70,6 +72,17 @@ class Backfill:
             self._resize(time.monotonic() - started)
         self._say(ledger, stream_id, pending[stream_id])
         return True
+
+    def _run(self, ledger: Ledger, slices: list[Slice]) -> list[Outcome]:
+        """Matches the rows of slices, all of one stream or of one composite."""
+        composite = ledger.state.composites.get(slices[0].stream_id) if slices else None
+        if composite is None:
+            return run_tasks(self._spark, job_of(ledger), backfill, slices)
+        work = CompositeBox(ledger, composite, self._settings).work
+        units = [
+            CombinationSlice(work, one.predicates, one.lo, one.hi, one.files) for one in slices
+        ]
+        return run_tasks(self._spark, job_of(ledger), match, units)
 
     def _slices(self, ledger: Ledger, stream_id: int, bands: list[Band]) -> list[Slice]:
         """Cuts the bands into tasks at the edges of blocks, and leaves out those that can match
@@ -108,10 +121,11 @@ class Backfill:
 
     def _say(self, ledger: Ledger, stream_id: int, before: int) -> None:
         left = self.pending(ledger).get(stream_id, 0)
-        name = ledger.state.streams[stream_id].schema.name
+        stream = ledger.state.streams.get(stream_id)
+        name = stream.schema.name if stream else f"composite {stream_id}"
         if left and time.monotonic() - self._said < _SAY_EVERY:
             return
         self._said = time.monotonic()
-        high = max(ledger.state.streams[stream_id].high, 1)
+        high = max(ledger.high(stream_id), 1)
         done = 100 - 100 * left // high
         log.info("back-fill of %s: %d %%, %d rows left", name, done, left)

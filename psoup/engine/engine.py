@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 
 from psoup.engine.backfill import Backfill
+from psoup.engine.composites.growing import Growing
 from psoup.engine.errors import EngineFailed, SecondEngine
 from psoup.engine.ledger import Ledger
 from psoup.engine.lock import EngineLock
@@ -63,6 +64,7 @@ class Engine:
         try:
             self._ledger: Ledger = open_ledger(self._store)
             self._backfill = Backfill(self._spark, self._settings)
+            self._growing = Growing(self._spark, self._settings)
             self._maintenance = Maintenance(self._spark, self._settings)
             self._thread.start()
         except BaseException:
@@ -151,11 +153,11 @@ class Engine:
                 attempt += 1
 
     def _try(self) -> bool:
-        """Does one step, one slice of back-fill and one chore."""
+        """Does one step, one slice of back-fill or of a composite, and one chore."""
         ledger = self._ledger
         news = next_stretch(self._store.log.folder, ledger.epoch.log_version, self._settings)
         if news.end > ledger.epoch.log_version:
             take_step(ledger, self._spark, news, self._settings)
             self._say(idle=False)
-        busy = self._backfill.advance(ledger)
+        busy = self._backfill.advance(ledger) or self._growing.advance(ledger)
         return self._maintenance.advance(ledger) or busy

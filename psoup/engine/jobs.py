@@ -46,7 +46,23 @@ class Damaged:
     problem: str
 
 
-Outcome = Written | Hole | Damaged
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """What came of a task over a composite: `rows` came to its legs and made `count` combinations.
+
+    `fanouts` are (side, probes, found). `draft` is the file in the composite's folder that holds
+    the combinations while they have no ids; `too_many` says that they were not found.
+    """
+
+    composite_id: int
+    rows: int = 0
+    count: int = 0
+    fanouts: tuple[tuple[int, int, int], ...] = ()
+    draft: str = ""
+    too_many: bool = False
+
+
+Outcome = Written | Hole | Damaged | Combined
 
 
 def by_table(outcomes: Iterable[Outcome]) -> dict[str, list[DataFile]]:

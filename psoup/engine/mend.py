@@ -14,10 +14,11 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from psoup.engine.composites.boxes import forget_composite
 from psoup.engine.coverage import Cohort, Cohorts
 from psoup.engine.histories import closure_rows
 from psoup.engine.jobs import by_table, job_of
-from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
+from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
@@ -44,7 +45,13 @@ def mend(ledger: Ledger, name: str) -> None:
         return restart_coverage(ledger)
     if file is None:
         raise CorruptStore(f"{name} is damaged, and can't be made anew; put it back", name)
-    if table.startswith(STEM):
+    if table.startswith(JOINS) or (
+        table.startswith(STEM) and stream_of(table) in ledger.composites
+    ):
+        log.error("%s is damaged; the combinations are found again", name)
+        _combine_again(ledger, table, file)
+        ledger.publish("mend")
+    elif table.startswith(STEM):
         _mend_rows(ledger, stream_of(table), file, name)
     elif table == "matches":
         log.error("%s is damaged; its rows are matched again", name)
@@ -158,6 +165,16 @@ def _close_again(ledger: Ledger, stream_id: int) -> None:
     ledger.commit("closures", added, gone, operation="MEND")
 
 
+# ---- combinations
+
+
+def _combine_again(ledger: Ledger, table: str, file: DataFile) -> None:
+    if stream_of(table) in ledger.composites:
+        forget_composite(ledger, stream_of(table))
+    else:
+        ledger.commit(table, (), [file], operation="MEND")
+
+
 # ---- rows
 
 
@@ -249,4 +266,7 @@ def _end(ledger: Ledger, hole: Hole) -> None:
     log.warning("%s is whole again; its rows are back", hole.file)
     ledger.state.losses = ledger.state.losses.only(lambda other: other != hole)
     ledger.histories.forget(hole.stream_id)
+    for composite_id, composite in ledger.state.composites.items():
+        if hole.stream_id in composite.legs and composite_id in ledger.composites:
+            forget_composite(ledger, composite_id)
     forget_matches(ledger, hole.stream_id, hole.row_hi)

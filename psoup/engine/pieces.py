@@ -6,7 +6,7 @@ and block are disjoint, and a piece without matches is not written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -30,13 +30,24 @@ def probe(index: QueryStem, stream_id: int, rows: pa.RecordBatch) -> pa.Table:
     match none."""
     rows = rows.filter(pa.array(are_rows(rows)))
     ids: Int64s = rows.column("_row_id").to_numpy()
-    tables = []
-    for first, last in runs(ids >> BLOCK_BITS):
-        found = _probe(index, ids[first:last], rows.slice(first, last - first))
-        tables.append(_pieces(stream_id, ids[first:last], found))
-    if len(tables) == 1:
-        return tables[0]
-    return pa.concat_tables([MATCHES.empty_table(), *tables]).sort_by(_ORDER)
+    view = query_view(rows)
+    return in_order(
+        probe_block(index, stream_id, ids[first:last], view.slice(first, last - first))
+        for first, last in runs(ids >> BLOCK_BITS)
+    )
+
+
+def probe_block(index: QueryStem, stream_id: int, ids: Int64s, view: pa.RecordBatch) -> pa.Table:
+    """Matches rows of one block, given their ascending ids and what queries see of them."""
+    return _pieces(stream_id, ids, _probe(index, ids, view))
+
+
+def in_order(tables: Iterable[pa.Table]) -> pa.Table:
+    """The pieces of several blocks as one table, in the order of predicates."""
+    parts = list(tables)
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_tables([MATCHES.empty_table(), *parts]).sort_by(_ORDER)
 
 
 def runs(values: Int64s) -> Iterator[tuple[int, int]]:
@@ -73,11 +84,11 @@ def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
     return pa.table(columns, schema=MATCHES)
 
 
-def _probe(index: QueryStem, ids: Int64s, rows: pa.RecordBatch) -> Matches:
+def _probe(index: QueryStem, ids: Int64s, view: pa.RecordBatch) -> Matches:
     """Probes the rows of one block, numbered by the low bits of their ids."""
     lows = ids & BLOCK_MASK
     first = int(lows[0])
-    found = index.probe(query_view(rows), first)
+    found = index.probe(view, first)
     if int(lows[-1]) - first + 1 == len(ids):
         return found
     return found.renumbered(lows.astype(np.uint32), first)

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from datastem.codec import INSTANT
 from datastem.schema import StreamSchema
+from psoup.engine.composites.boxes import forget_composite
 from psoup.engine.errors import ServersRunning
 from psoup.engine.jobs import SparkJob, by_table
 from psoup.engine.ledger import Ledger, stem_name
@@ -95,6 +96,8 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
         if not stream.dropped and stem_name(stream.id) in ledger.tables:
             _set_stem(ledger, stream, repair.clock)
             _set_closures(ledger, stream, repair.clock)
+    for composite_id in list(ledger.composites):
+        forget_composite(ledger, composite_id)
     for name, columns in _INSTANTS.items():
         _set_newest(ledger, name, columns, repair.clock)
     _set_heartbeats(ledger, repair.clock)

@@ -25,6 +25,14 @@ class EngineSettings:
     # A slice of back-fill: its first size in rows and what later ones aim for.
     slice_rows: int = 1 << 17
     slice_seconds: float = 0.3
+    # Composites: more combinations than this for each row over ten steps suspend one. Candidates
+    # that one task looks at, and what a worker keeps of the rows that it has read.
+    most_combinations: int = 100
+    most_candidates: int = 1 << 23
+    worker_bytes: int = 256 << 20
+    # Legs with more rows together are joined by Spark, so many rows of the first leg at a time.
+    arrow_join_rows: int = 1 << 22
+    spark_slice_rows: int = 1 << 21
     # A file leaves the disk no sooner than this after the epoch that stopped naming it.
     grace: float = 3600.0
     # How often retention, deletion and the other housekeeping are looked at without new data.

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from psoup.engine.composites.keeping import keep_up
 from psoup.engine.coverage import Cohort
 from psoup.engine.histories import closure_rows
 from psoup.engine.jobs import by_table, job_of, run_tasks
@@ -81,6 +82,7 @@ def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: Engi
     _write_changes(ledger, touched, {"coverage": coverage, "reached": reached})
     if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
         _insert_and_probe(ledger, spark, news, settings)
+    keep_up(ledger, spark, settings)
     ledger.publish("step" if entries else "trim", news.end)
 
 

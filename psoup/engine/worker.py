@@ -112,7 +112,9 @@ def backfill(job: SparkJob, work: Slice) -> list[Outcome]:
     return write_pieces(job, work.stream_id, pieces.probe(stem.index, work.stream_id, rows))
 
 
-def insert(job: SparkJob, stream_id: int, rows: pa.Table) -> list[Outcome]:
+def insert(
+    job: SparkJob, stream_id: int, rows: pa.Table, bounds: Sequence[str] = STEM_BOUNDS
+) -> list[Outcome]:
     """Writes rows, ascending by id, as files of the stem; none reaches over a segment's edge."""
     name = stem_name(stream_id)
     ids = rows.column("_row_id").to_numpy()
@@ -122,7 +124,7 @@ def insert(job: SparkJob, stream_id: int, rows: pa.Table) -> list[Outcome]:
             write_data_file(
                 Path(job.root) / name,
                 rows.slice(first, last - first),
-                bounds=STEM_BOUNDS,
+                bounds=bounds,
                 sync=job.sync,
                 cuts=_block_edges(ids[first:last]),
             ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -17,8 +17,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from psoup.engine import pieces
+from psoup.engine.composites.runs import rows_from, sorted_rows
+from psoup.engine.composites.upkeep import side_floors
+from psoup.engine.composites.worker import write_joins
 from psoup.engine.jobs import Outcome, SparkJob, Written, by_table, job_of, run_tasks
-from psoup.engine.ledger import STEM, Ledger, stream_of
+from psoup.engine.ledger import JOINS, STEM, Ledger, stream_of
 from psoup.engine.predicates import predicates_of
 from psoup.engine.settings import EngineSettings
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_pieces, write_segments
@@ -32,12 +35,14 @@ _BY_ROW = [("row_id", "ascending"), ("by", "ascending")]
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """Neighbouring files of one segment, to become one file."""
+    """Neighbouring files of one segment, to become one file. Rows of `joins/<id>` below the floor
+    of their side are left out."""
 
     table: str
     stream_id: int
     segment: int
     files: tuple[DataFile, ...]
+    floors: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -45,7 +50,7 @@ class FileRun:
 
 
 class Merge:
-    """Merges neighbouring files of stems, matches and closures in a Spark job."""
+    """Merges neighbouring files of stems, joins, matches and closures in a Spark job."""
 
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
         self._spark = spark
@@ -67,10 +72,13 @@ class Merge:
     def _due(self, ledger: Ledger) -> Iterator[FileRun]:
         """Yields the runs that are due. A table is looked at again when it has had enough commits
         to make a difference."""
-        for name in [*SEGMENTED, *(name for name in ledger.tables if name.startswith(STEM))]:
+        others = (name for name in ledger.tables if name.startswith((STEM, JOINS)))
+        for name in (*SEGMENTED, *others):
             version = ledger.tables[name].version
             if version - self._seen.get(name, -1) >= self._settings.merge_files:
                 runs = list(self._runs(name, ledger.files(name)))
+                if name.startswith(JOINS):
+                    runs = [replace(run, floors=_floors(ledger, run.stream_id)) for run in runs]
                 yield from runs
                 if not runs:
                     self._seen[name] = version
@@ -86,7 +94,7 @@ class Merge:
 
     def _runs(self, name: str, files: Iterable[DataFile]) -> Iterator[FileRun]:
         """The runs worth merging, one a segment at most."""
-        place = _partition if name in SEGMENTED else _stem_place(stream_of(name))
+        place = _place(name)
         small = [file for file in files if file.low and 2 * file.size < self._settings.merge_bytes]
         for (stream_id, segment), group in groupby(
             sorted(small, key=lambda file: (place(file), _first(file))), key=place
@@ -122,7 +130,10 @@ def merge_run(job: SparkJob, run: FileRun) -> list[Outcome]:
     root = Path(job.root) / run.table
     tables = [reader(root, file).whole() for file in run.files]
     if run.table not in SEGMENTED:
-        return insert(job, run.stream_id, pa.concat_tables(tables).sort_by("_row_id"))
+        rows = pa.concat_tables(tables)
+        if run.table.startswith(JOINS):
+            return write_joins(job, run.stream_id, sorted_rows(rows_from(rows, run.floors)))
+        return insert(job, run.stream_id, rows.sort_by("_row_id"), tuple(run.files[0].low))
     together = with_partition(pa.concat_tables(tables), run.table, run.stream_id, run.segment)
     if run.table == "closures":
         return write_closures(job, run.stream_id, together.sort_by(_BY_ROW))
@@ -145,6 +156,11 @@ def write_closures(job: SparkJob, stream_id: int, rows: pa.Table) -> list[Outcom
     return [Written("closures", file) for file in files]
 
 
+def _floors(ledger: Ledger, composite_id: int) -> tuple[int, ...]:
+    composite = ledger.state.composites.get(composite_id)
+    return () if composite is None else side_floors(ledger, composite)
+
+
 Place = Callable[[DataFile], tuple[int, int]]
 
 
@@ -152,8 +168,13 @@ def _partition(file: DataFile) -> tuple[int, int]:
     return int(file.partition["stream_id"]), int(file.partition["segment"])
 
 
-def _stem_place(stream_id: int) -> Place:
-    return lambda file: (stream_id, file.low["_row_id"] >> pieces.ROW_SEGMENT_BITS)
+def _place(name: str) -> Place:
+    """How to tell the stream and the segment of a file; joins have one segment."""
+    if name in SEGMENTED:
+        return _partition
+    if name.startswith(JOINS):
+        return lambda file: (stream_of(name), 0)
+    return lambda file: (stream_of(name), file.low["_row_id"] >> pieces.ROW_SEGMENT_BITS)
 
 
 def _first(file: DataFile) -> int:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from datastem.arrays import Int64s
+from psoup.engine.composites.upkeep import past_files
 from psoup.engine.jobs import Outcome, SparkJob, by_table, job_of, run_tasks
 from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
 from psoup.engine.maintain.merge import with_partition, write_closures
@@ -52,6 +53,7 @@ class Retain:
         for name in gone:
             ledger.histories.forget(stream_of(name))
         gone |= _of_ended_composites(ledger)
+        gone |= {name: files for name, files in past_files(ledger) if files}
         for name, files in gone.items():
             ledger.commit(name, (), files, operation="RETAIN")
         orphans = {name: files for name in SEGMENTED if (files := _orphans(ledger, name))}

@@ -21,7 +21,7 @@ from psoup.store.delta.checksums import Checks, checks_of, read_checks
 from psoup.store.delta.durable import write_durably
 
 # The columns whose bounds are instants; Delta writes those as text.
-_INSTANTS = frozenset({"_ts", "_stamp"})
+_INSTANTS = frozenset({"_ts", "_until", "_stamp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ def write_data_file(
 ) -> DataFile:
     """Writes one synced file under the table's folder; a commit makes it visible.
 
-    `bounds` names int64 or timestamp columns whose least and greatest value are recorded. A row
+    `bounds` names int64 or timestamp columns whose least and greatest value are recorded, where
+    none of their values is NULL. A row
     group ends before each row of `cuts`, which ascend, and after `row_group_rows`.
     Partition columns are not written: their values are in the path and in the commit.
     """
@@ -104,7 +105,7 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
 def _bounds(table: pa.Table, names: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
     low, high = {}, {}
     for name in names:
-        bounds = pc.min_max(table.column(name).cast(pa.int64()))
+        bounds = pc.min_max(table.column(name).cast(pa.int64()), skip_nulls=False)
         if bounds["min"].is_valid:
             low[name], high[name] = bounds["min"].as_py(), bounds["max"].as_py()
     return low, high
@@ -115,6 +116,8 @@ def add_action(file: DataFile, moment: int, data_change: bool) -> dict[str, Any]
         "numRecords": file.rows,
         "minValues": _stats(file.low),
         "maxValues": _stats(file.high),
+        # Spark passes over files by their bounds only where it is told that none is NULL.
+        "nullCount": dict.fromkeys(file.low, 0),
     }
     tags = {"tags": file.checks.tags()} if file.checks else {}
     return {

@@ -30,7 +30,8 @@ _EVERYTHING = (SINCE_EVER, FOR_EVER)
 
 def table_name(root: Path) -> str:
     """The name of a table in messages, given its folder."""
-    return f"stems/{root.name}" if root.parent.name == "stems" else root.name
+    within = root.parent.name
+    return f"{within}/{root.name}" if within in ("stems", "joins") else root.name
 
 
 def reader(root: Path, file: DataFile) -> DataReader:

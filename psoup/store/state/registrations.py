@@ -191,6 +191,22 @@ class Registrations(ColumnMapping[bytes, Registration]):
         ids, counts = np.unique(np.concatenate([first[alive], once]), return_counts=True)
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
+    def composed_legs(self) -> tuple[Int64s, Int64s, Int64s]:
+        """The legs of all registrations that have a composite: its id, and the stream and the
+        predicate of each leg."""
+        rows, composites = self._composites.others
+        alive = self._alive.values[rows]
+        rows, composites = rows[alive], composites[alive]
+        more = self._more_legs.take(rows)
+        counts = more.value_lengths().fill_null(0).to_numpy()
+        legs = more.flatten()
+        firsts = self._columns["predicate_id"].take(rows).to_numpy()
+        return (
+            np.concatenate([composites, np.repeat(composites, counts)]),
+            np.concatenate([self._streams.values[rows], legs.field("stream_id").to_numpy()]),
+            np.concatenate([firsts, legs.field("predicate_id").to_numpy()]),
+        )
+
     def by_composite(self) -> dict[int, int]:
         """How many registrations have each composite."""
         rows, composites = self._composites.others

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from psoup.engine.backfill import Backfill
+from psoup.engine.composites.growing import Growing
 from psoup.engine.maintain import Maintenance
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
@@ -23,6 +24,7 @@ class Pump:
         self.settings = settings
         self.ledger = open_ledger(store)
         self.backfill = Backfill(spark, settings)
+        self.growing = Growing(spark, settings)
         self.maintenance = Maintenance(spark, settings)
 
     def step(self, end: int | None = None) -> None:
@@ -40,6 +42,7 @@ class Pump:
         while busy:
             self.step()
             busy = self.backfill.advance(self.ledger)
+            busy |= self.growing.advance(self.ledger)
             busy |= self.maintenance.advance(self.ledger)
             latest = self.store.log.latest_version(self.ledger.epoch.log_version)
             busy |= latest > self.ledger.epoch.log_version

@@ -61,7 +61,7 @@ def matched(store: Store, predicate: int) -> list[int]:
 def covered(store: Store, stream_id: int, predicate: int) -> list[tuple[int, int]]:
     _, epoch = store.epochs.latest()
     table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)
-    high = epoch.streams[stream_id].high
+    high = (epoch.streams.get(stream_id) or epoch.composites[stream_id]).high
     return union(
         (row["row_lo"], high if row["row_hi"] is None else row["row_hi"])
         for row in table.to_pylist()

@@ -1,0 +1,82 @@
+"""Keeping up: the rows of a step meet those of the other legs, in the step's own epoch."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from psoup.engine.composites.boxes import (
+    CompositeBox,
+    Found,
+    LegPredicates,
+    find_combinations,
+    wanted_predicates,
+)
+from psoup.engine.composites.worker import Combining
+from psoup.engine.ledger import Ledger
+from psoup.engine.settings import EngineSettings
+
+# Rows of a step that are worth a task of their own.
+_TASK_ROWS = 1 << 15
+
+
+def keep_up(ledger: Ledger, spark: SparkSession, settings: EngineSettings) -> None:
+    """Brings the boxes of all composites to the rows that the ledger has.
+
+    A local predicate that no registration of a composite has any more is admitted no more: rows
+    are not matched with it from here on.
+    """
+    if not ledger.composites:
+        return
+    wanted = wanted_predicates(ledger)
+    parallelism = spark.sparkContext.defaultParallelism
+    boxes: dict[int, CompositeBox] = {}
+    units: list[Combining] = []
+    for composite in ledger.state.composites.values():
+        box = CompositeBox(ledger, composite, settings)
+        _let_go(box, wanted[composite.id])
+        if arrived := _arrived(box, parallelism):
+            boxes[box.id] = box
+            units += arrived
+    if units:
+        highs = {box.id: tuple(box.high(leg) for leg in _legs(box)) for box in boxes.values()}
+        for composite_id, found in find_combinations(ledger, spark, boxes, units).items():
+            _note(boxes[composite_id], highs[composite_id], found)
+
+
+def _let_go(box: CompositeBox, wanted: LegPredicates) -> None:
+    """Takes out of the admitted predicates those that nobody wants any more."""
+    admitted = tuple(
+        tuple(one for one in own if one in set(still))
+        for own, still in zip(box.mark.admitted, wanted, strict=True)
+    )
+    if admitted != box.mark.admitted:
+        box.change(admitted=admitted)
+
+
+def _arrived(box: CompositeBox, parallelism: int) -> list[Combining]:
+    """The units of the rows that are past the box; none where there are none, or no box."""
+    mark = box.mark
+    news = sum(box.high(leg) - mark.highs[leg] for leg in _legs(box))
+    if mark.since is None or mark.suspended or not news:
+        return []
+    arrivals = [
+        box.arrival(leg, mark.highs[leg], box.high(leg), mark.admitted[leg]) for leg in _legs(box)
+    ]
+    return box.combining(arrivals, min(parallelism, 1 + news // _TASK_ROWS))
+
+
+def _note(box: CompositeBox, highs: tuple[int, ...], found: Found) -> None:
+    """Moves a box to the rows that have come, or suspends a composite that has too many
+    combinations for each of them."""
+    if found.too_many:
+        box.change(suspended=True)
+        return
+    news = sum(highs) - sum(box.mark.highs)
+    measured = box.measured.after(box.edges, news, found.count, found.fanouts)
+    explodes = measured.explodes(box.settings.most_combinations)
+    high = box.mark.high + found.count
+    box.change(measured, high=high, highs=highs, suspended=explodes)
+
+
+def _legs(box: CompositeBox) -> range:
+    return range(len(box.composite.legs))

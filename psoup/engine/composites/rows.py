@@ -1,0 +1,153 @@
+"""What a worker reads of a composite's legs and keeps under a budget: columns of stems by row
+group, and runs of `joins/<id>` by row group.
+
+Files never change, so that what was read stays true for as long as a process lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.caches import LruCache
+from psoup.engine.composites.keys import buckets
+from psoup.engine.composites.runs import KeyRun
+from psoup.store.delta.files import DataFile
+from psoup.store.delta.reading import group_bounds, reader
+
+# Beside its arrays a value has its key and its objects.
+_OVERHEAD = 512
+
+ReadCache = LruCache[tuple[str, ...], Any]
+
+
+@lru_cache(maxsize=1)
+def read_cache(limit: int) -> ReadCache:
+    """What this process has read, of at most `limit` bytes."""
+    return LruCache(limit, _OVERHEAD)
+
+
+class StemRows:
+    """Rows of a stem's files by their ids."""
+
+    def __init__(self, root: Path, files: Iterable[DataFile], cache: ReadCache) -> None:
+        self._root = root
+        self._files = [file for file in files if file.low]
+        self._cache = cache
+
+    def fetch(self, ids: Int64s, names: Sequence[str]) -> tuple[Int64s, pa.RecordBatch]:
+        """The rows with these ascending ids that are there: their ids, and the named columns."""
+        found, parts = [np.empty(0, np.int64)], []
+        for file in self._files:
+            low, high = np.searchsorted(ids, [file.low["_row_id"], file.high["_row_id"] + 1])
+            if low < high:
+                for own, columns in self._of_file(file, ids[low:high], names):
+                    found.append(own)
+                    parts.append(columns)
+        there = np.concatenate(found)
+        if not parts:
+            return there, pa.RecordBatch.from_arrays([pa.nulls(0)] * len(names), names=list(names))
+        rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        if (there[1:] > there[:-1]).all():
+            return there, rows
+        order = np.argsort(there)
+        return there[order], rows.take(pa.array(order))
+
+    def between(self, low: int, high: int, names: Sequence[str]) -> tuple[Int64s, pa.RecordBatch]:
+        """All rows with an id in `[low, high)`."""
+        ids = [np.empty(0, np.int64)]
+        for file in self._files:
+            if file.low["_row_id"] < high and file.high["_row_id"] >= low:
+                for group, _ in self._groups(file, low, high):
+                    own = self._ids(file, group)
+                    ids.append(own[(own >= low) & (own < high)])
+        return self.fetch(np.sort(np.concatenate(ids)), names)
+
+    def _of_file(
+        self, file: DataFile, ids: Int64s, names: Sequence[str]
+    ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
+        for group, (low, high) in self._groups(file, int(ids[0]), int(ids[-1]) + 1):
+            first, last = np.searchsorted(ids, [low, high + 1])
+            if first == last:
+                continue
+            wanted, own = ids[first:last], self._ids(file, group)
+            places = np.minimum(np.searchsorted(own, wanted), len(own) - 1)
+            there = own[places] == wanted
+            if there.any():
+                at = pa.array(places[there])
+                columns = [column.take(at) for column in self._columns(file, group, names)]
+                yield wanted[there], pa.RecordBatch.from_arrays(columns, names=list(names))
+
+    def _groups(self, file: DataFile, low: int, high: int) -> Iterator[tuple[int, tuple[int, int]]]:
+        """The row groups that may have ids in `[low, high)`, and the bounds of their ids."""
+        bounds = self._cache.find(
+            (file.path,), lambda: _bounds(reader(self._root, file).metadata, "_row_id"), len
+        )
+        for group, each in enumerate(bounds):
+            if each[0] < high and each[1] >= low:
+                yield group, each
+
+    def _ids(self, file: DataFile, group: int) -> Int64s:
+        (column,) = self._columns(file, group, ["_row_id"])
+        ids: Int64s = column.to_numpy()
+        return ids
+
+    def _columns(self, file: DataFile, group: int, names: Sequence[str]) -> list[pa.Array]:
+        keys = [(file.path, str(group), name) for name in names]
+        found = {key: self._cache.get(key) for key in keys}
+        missing = [key for key, column in found.items() if column is None]
+        if missing:
+            table = reader(self._root, file).row_group(group, [name for _, _, name in missing])
+            for key in missing:
+                column = table.column(key[2]).combine_chunks()
+                self._cache.put(key, column, column.nbytes)
+                found[key] = column
+        return [found[key] for key in keys]
+
+
+class JoinState:
+    """The runs in the files of `joins/<id>`."""
+
+    def __init__(self, root: Path, files: Iterable[DataFile], cache: ReadCache) -> None:
+        self._root = root
+        self._files = list(files)
+        self._cache = cache
+
+    def runs(self, hashes: Int64s | None = None) -> Iterator[KeyRun]:
+        """The runs that may have rows with some hashes; all where none are given."""
+        wanted = None if hashes is None else np.unique(buckets(hashes))
+        for file in self._files:
+            for group, (low, high) in enumerate(self._groups(file)):
+                if wanted is None or np.diff(np.searchsorted(wanted, [low, high + 1]))[0]:
+                    yield self._run(file, group)
+
+    def _groups(self, file: DataFile) -> list[tuple[int, int]]:
+        """The least and the greatest bucket of each row group."""
+        groups: list[tuple[int, int]] = self._cache.find(
+            (file.path,), lambda: _bounds(reader(self._root, file).metadata, "bucket"), len
+        )
+        return groups
+
+    def _run(self, file: DataFile, group: int) -> KeyRun:
+        run: KeyRun = self._cache.find(
+            (file.path, str(group)),
+            lambda: KeyRun.of(reader(self._root, file).row_group(group)),
+            lambda run: run.nbytes,
+        )
+        return run
+
+    def ids(self, side: int) -> Int64s:
+        """The ids, ascending, of the rows that a side has."""
+        found = [run.sides[side].ids for run in self.runs() if side in run.sides]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+
+
+def _bounds(metadata: Any, column: str) -> list[tuple[int, int]]:
+    """The least and the greatest value of an integer column in each row group."""
+    return [group_bounds(metadata, group, column) for group in range(metadata.num_row_groups)]

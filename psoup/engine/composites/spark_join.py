@@ -1,0 +1,212 @@
+"""Joins that don't fit a worker: Spark's own, over the Delta tables of the legs.
+
+Each leg is read at its newest version, cut by row ids, and goes through Python once: rows that no
+admitted predicate matches are left out, and the others get the hashes of their keys. Spark joins by
+those, in memory, by shuffling or on disk as it sees fit, and Python looks once more whether keys
+are equal and parts near enough. What is left are drafts, as the tasks of `worker` leave them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from datastem.arrays import Int64s, Mask
+from datastem.blocks import BLOCK_BITS
+from psoup.engine.composites.admitting import matching_ids
+from psoup.engine.composites.combining import Combinations, JoinPlan
+from psoup.engine.composites.keys import leg_columns, sides_of
+from psoup.engine.composites.worker import Arrival, CompositeWork, stem_column, write_draft
+from psoup.engine.jobs import Combined, SparkJob
+from psoup.engine.ledger import stem_name
+from psoup.engine.pieces import runs
+from querystem.expressions import ColumnRef, references_of
+from querystem.join.factors import conjunction
+from querystem.kernel import matches
+
+# A leg of no more rows is sent to all tasks. Files say little: stems are packed.
+BROADCAST_ROWS = 1 << 20
+# Rows of all legs for each partition of a shuffle: a task takes less than half a second.
+_PARTITION_ROWS = 1 << 18
+# Combinations of one draft.
+_DRAFT_ROWS = 1 << 19
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkJoin:
+    """All combinations of the rows that arrive at the legs, every leg's."""
+
+    job: SparkJob
+    work: CompositeWork
+    arrivals: tuple[Arrival, ...]
+
+    def find(self, spark: SparkSession) -> list[Combined]:
+        """Finds the combinations and leaves them in drafts."""
+        rows = [one.hi - one.lo for one in self.arrivals]
+        parallelism = spark.sparkContext.defaultParallelism
+        partitions = max(parallelism, sum(rows) // _PARTITION_ROWS)
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        joined, frame = [0], self._leg(spark, 0)
+        for leg in self.work.plan.orders[0]:
+            other = self._leg(spark, leg)
+            other = sql.broadcast(other) if rows[leg] <= BROADCAST_ROWS else other.hint("merge")
+            frame = frame.join(other, self._condition(joined, leg))
+            joined.append(leg)
+        drafts = partial(write_drafts, self.job, self.work)
+        found = frame.mapInArrow(drafts, "draft string, count long").collect()
+        return [
+            Combined(self.work.id, 0, row["count"], (), row["draft"], row["count"] < 0)
+            for row in found
+        ]
+
+    def _leg(self, spark: SparkSession, leg: int) -> DataFrame:
+        """The rows of a leg that are in, with the hashes of their keys."""
+        arrival = self.arrivals[leg]
+        root = Path(self.job.root) / stem_name(self.work.legs[leg].stream_id)
+        stem = spark.read.format("delta").load(str(root))
+        inside = (stem["_row_id"] >= arrival.lo) & (stem["_row_id"] < arrival.hi)
+        columns = [
+            stem[stem_column(column.name)].alias(name)
+            for name, column in key_names(self.work.plan, leg).items()
+        ]
+        read = stem.where(inside).select(
+            stem["_row_id"].alias(f"id{leg}"),
+            sql.unix_micros(stem["_ts"]).alias(f"ts{leg}"),
+            stem["_position"].alias(f"position{leg}"),
+            *columns,
+        )
+        hashes = ", ".join(f"hash{side} long" for side in sides_of(self.work.plan.edges, leg))
+        fields = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in read.schema)
+        keyed = partial(hashed_rows, self.job, self.work.plan, leg, arrival)
+        return read.mapInArrow(keyed, f"{fields}, {hashes}")
+
+    def _condition(self, joined: Sequence[int], leg: int) -> list[Column]:
+        connecting = self.work.plan.connecting(dict.fromkeys(joined), leg)
+        conditions = [
+            sql.col(f"hash{side ^ 1}") == sql.col(f"hash{side}") for _, side, _ in connecting
+        ]
+        if self.work.plan.span is not None:
+            for other in joined:
+                apart = sql.abs(sql.col(f"ts{other}") - sql.col(f"ts{leg}"))
+                conditions.append(apart <= self.work.plan.span)
+        return conditions
+
+
+def key_names(plan: JoinPlan, leg: int) -> dict[str, ColumnRef]:
+    """The columns of a leg's keys by the names that they have in Spark, where a dot would mean
+    something."""
+    references = {
+        reference.name: reference
+        for edge in plan.edges
+        for pair in edge.equalities
+        for side in pair
+        for reference in references_of(side)
+    }
+    names = sorted(leg_columns(plan.edges, leg))
+    return {f"key{leg}_{place}": references[name] for place, name in enumerate(names)}
+
+
+def hashed_rows(
+    job: SparkJob, plan: JoinPlan, leg: int, arrival: Arrival, batches: Batches
+) -> Batches:
+    """The rows of a leg that the arrival's predicates match, with the hash of each side's key;
+    rows with a key that can equal none are left out. Runs in an executor."""
+    admitted = AdmittedBlocks(Path(job.root) / "matches", arrival)
+    for batch in batches:
+        batch = batch.filter(pa.array(admitted.contain(batch.column(f"id{leg}").to_numpy())))
+        keys = _keys(plan, [leg], batch)
+        known, hashes = np.ones(batch.num_rows, np.bool_), []
+        for side in sides_of(plan.edges, leg):
+            hashed, some = plan.edges[side >> 1].hashes(side & 1, keys)
+            known &= some
+            hashes.append((f"hash{side}", pa.array(hashed)))
+        columns = [*batch.columns, *(column for _, column in hashes)]
+        names = [*batch.schema.names, *(name for name, _ in hashes)]
+        yield pa.RecordBatch.from_arrays(columns, names=names).filter(pa.array(known))
+
+
+class AdmittedBlocks:
+    """The ids that an arrival lets in, found block by block."""
+
+    def __init__(self, root: Path, arrival: Arrival) -> None:
+        self._root = root
+        self._arrival = arrival
+        self._block, self._ids = -1, np.empty(0, np.int64)
+
+    def contain(self, ids: Int64s) -> Mask:
+        """Tells of each id whether it is let in."""
+        inside = np.zeros(len(ids), np.bool_)
+        for first, last in runs(ids >> BLOCK_BITS):
+            self._find(int(ids[first]) >> BLOCK_BITS)
+            inside[first:last] = np.isin(ids[first:last], self._ids)
+        return inside
+
+    def _find(self, block: int) -> None:
+        if block != self._block:
+            low, high = block << BLOCK_BITS, (block + 1) << BLOCK_BITS
+            near = [
+                file
+                for file in self._arrival.pieces
+                if file.low["lo"] < high and file.high["hi"] > low
+            ]
+            self._ids = matching_ids(self._root, near, self._arrival.predicates, low, high)
+            self._block = block
+
+
+def write_drafts(job: SparkJob, work: CompositeWork, batches: Batches) -> Batches:
+    """Writes the combinations of joined rows whose keys are equal as drafts; runs in an executor.
+    A task that has more than it may have says so by a count below 0."""
+    some: list[Combinations] = []
+    total = 0
+    for batch in batches:
+        some.append(_equal_parts(work.plan, batch))
+        total += len(some[-1])
+        if total > work.most:
+            yield _row("", -1)
+            return
+        if sum(map(len, some)) >= _DRAFT_ROWS:
+            yield _written(job, work, some)
+            some = []
+    if any(map(len, some)):
+        yield _written(job, work, some)
+
+
+def _written(job: SparkJob, work: CompositeWork, some: list[Combinations]) -> pa.RecordBatch:
+    made = Combinations.joined(some, work.plan.legs)
+    return _row(write_draft(job, work.id, made), len(made))
+
+
+def _row(draft: str, count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"draft": [draft], "count": pa.array([count], pa.int64())})
+
+
+def _equal_parts(plan: JoinPlan, batch: pa.RecordBatch) -> Combinations:
+    """The combinations of a batch of joined rows whose keys are equal, not just their hashes."""
+    legs = range(plan.legs)
+    keys = _keys(plan, legs, batch)
+    equal = matches(conjunction([edge.condition for edge in plan.edges]), keys)
+    ts, positions, parts = (
+        np.stack([batch.column(f"{name}{leg}").to_numpy() for leg in legs])
+        for name in ("ts", "position", "id")
+    )
+    first, last = ts.min(axis=0), ts.max(axis=0)
+    if plan.span is not None:
+        equal = equal & (last - first <= plan.span)
+    made = Combinations(tuple(parts), first, last, positions.max(axis=0))
+    return made.take(np.flatnonzero(equal))
+
+
+def _keys(plan: JoinPlan, legs: Sequence[int], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of keys out of a batch of Spark's, with the names and types that edges use."""
+    named = [(name, column) for leg in legs for name, column in key_names(plan, leg).items()]
+    columns = [batch.column(name).cast(column.type.arrow) for name, column in named]
+    return pa.RecordBatch.from_arrays(columns, names=[column.name for _, column in named])

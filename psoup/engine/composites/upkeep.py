@@ -1,0 +1,42 @@
+"""What becomes of combinations, and of rows in `joins/<id>`, whose rows have left by retention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from psoup.engine.composites.boxes import edges_of
+from psoup.engine.ledger import Ledger, joins_name, stem_name
+from psoup.store.delta.files import DataFile
+from psoup.store.layout import combination_part
+from psoup.store.state.composites import CompositeState
+
+
+def past_files(ledger: Ledger) -> Iterator[tuple[str, list[DataFile]]]:
+    """The files of composites that have no combination, or no row, whose rows are all in the
+    stems: by table."""
+    for composite in ledger.state.composites.values():
+        if composite.id not in ledger.composites:
+            continue
+        floors = [ledger.floor(stream) for stream in composite.legs]
+        yield (
+            stem_name(composite.id),
+            [
+                file
+                for file in ledger.files(stem_name(composite.id))
+                if any(file.high[combination_part(leg)] < floor for leg, floor in enumerate(floors))
+            ],
+        )
+        yield (
+            joins_name(composite.id),
+            [file for file in ledger.files(joins_name(composite.id)) if _is_past(file, floors)],
+        )
+
+
+def _is_past(file: DataFile, floors: list[int]) -> bool:
+    return file.high["row_id"] < min(floors)
+
+
+def side_floors(ledger: Ledger, composite: CompositeState) -> tuple[int, ...]:
+    """The least row id that the stem of each side's leg has."""
+    edges = edges_of(*composite.identity)
+    return tuple(ledger.floor(composite.legs[leg]) for edge in edges for leg in edge.legs)

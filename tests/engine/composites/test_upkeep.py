@@ -1,0 +1,155 @@
+"""Limits, retention, damage and ends of composites."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from datastem.codec import INSTANT
+from datastem.schema import StreamSchema
+from psoup.engine.mend import mend
+from psoup.engine.settings import EngineSettings
+from psoup.store import Store
+from querystem.expressions import TRUE
+from tests.support.engine.author import READINGS, Author, above, readings, sensor_is, timed
+from tests.support.engine.composites import (
+    assert_boxes,
+    assert_complete,
+    combinations,
+    equal,
+    mark_of,
+    register_join,
+)
+from tests.support.engine.pump import Pump
+from tests.support.engine.reading import matched, pieces
+
+pytestmark = pytest.mark.spark
+
+OTHER = StreamSchema("other", READINGS.columns)
+SMALL = EngineSettings(housekeeping=0.0, slice_rows=8, slice_seconds=0.0, merge_files=3)
+
+
+def test_a_worker_that_may_keep_nothing(store: Store, author: Author, spark: SparkSession) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left, TRUE), (right, above(1.0))], [equal(0, 1)])
+    pump = Pump(store, spark, replace(SMALL, worker_bytes=1))
+    for number in range(3):
+        author.publish(left, readings(list(range(20)), [float(number)] * 20))
+        author.publish(right, readings(list(range(20)), [float(n) for n in range(20)]))
+        pump.run()
+    assert_complete(store, join)
+    assert len(combinations(store, join.composite_id)) == 3 * 3 * 18
+
+
+def test_a_composite_that_explodes_is_suspended(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    pump = Pump(store, spark, replace(SMALL, most_combinations=4))
+    pump.run()
+    for _ in range(10):
+        assert not mark_of(store, join.composite_id).suspended
+        author.publish(left, readings([1, 1], [1.0, 1.0]))
+        author.publish(right, readings([1, 1], [1.0, 1.0]))
+        pump.step()
+    assert mark_of(store, join.composite_id).suspended
+    highs = mark_of(store, join.composite_id).highs
+    author.publish(left, readings([1, 1], [1.0, 1.0]))
+    pump.run()
+    assert mark_of(store, join.composite_id).highs == highs
+    assert_boxes(store)
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_more_candidates_than_a_task_may_look_at(
+    store: Store, author: Author, spark: SparkSession, old: bool
+) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    pump = Pump(store, spark, replace(SMALL, most_candidates=30))
+    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    if not old:
+        pump.run()
+    author.publish(left, readings([1] * 40, [1.0] * 40))
+    author.publish(right, readings([1] * 40, [1.0] * 40))
+    pump.run()
+    assert mark_of(store, join.composite_id).suspended
+    assert_boxes(store)
+
+
+def test_combinations_leave_with_their_rows(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    minute = 60_000_000
+    one, two = replace(timed(retain=10 * minute), name="one"), replace(timed(), name="two")
+    left, right = author.create(one), author.create(two)
+    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    pump = Pump(store, spark, replace(SMALL, grace=0.0))
+    for number in range(8):
+        at = pa.array([number * 5 * minute] * 2, pa.int64()).view(INSTANT)
+        rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), at], schema=one.arrow)
+        author.publish(left, rows)
+        author.publish(right, rows)
+        pump.run()
+    assert_complete(store, join, exact=False)
+    floor = pump.ledger.floor(left)
+    assert floor > 0
+    stored = combinations(store, join.composite_id)
+    assert {parts[0] for parts in stored.values() if parts[0] >= floor} == set(range(floor, 16))
+    assert len(stored) < 2 * 8 * 8
+    assert set(matched(store, join.predicate_id)) <= set(
+        range(mark_of(store, join.composite_id).high)
+    )
+
+
+@pytest.mark.parametrize("table", ["stems", "joins"])
+def test_what_is_damaged_is_found_again(
+    store: Store, author: Author, spark: SparkSession, table: str
+) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    author.publish(left, readings([1, 2], [1.0, 1.0]))
+    author.publish(right, readings([1, 2], [1.0, 1.0]))
+    pump = Pump(store, spark, SMALL)
+    pump.run()
+    before = combinations(store, join.composite_id)
+    name = f"{table}/{join.composite_id}"
+    path = next(iter(pump.ledger.tables[name].files))
+    (store.root / name / path).unlink()
+    mend(pump.ledger, f"{name}/{path}")
+    assert mark_of(store, join.composite_id).since is None
+    pump.run()
+    assert_complete(store, join)
+    after = combinations(store, join.composite_id)
+    assert set(before.values()) == set(after.values()) and not before.keys() & after.keys()
+
+
+def test_a_composite_ends_with_its_last_registration(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    joins = [
+        register_join(author, [(left, sensor_is(n)), (right, TRUE)], [equal(0, 1)]) for n in (1, 2)
+    ]
+    author.publish(left, readings([1, 2], [1.0, 1.0]))
+    author.publish(right, readings([1, 2], [1.0, 1.0]))
+    pump = Pump(store, spark, replace(SMALL, grace=0.0))
+    pump.run()
+    for join in joins:
+        assert_complete(store, join)
+        author.unregister(join.handle)
+        author.publish(left, readings([1, 2], [1.0, 1.0]))
+        pump.run()
+    composite_id = joins[0].composite_id
+    assert composite_id not in pump.ledger.composites
+    assert not any(piece["stream_id"] == composite_id for piece in pieces(store))
+    assert not _data_files(store.root / f"stems/{composite_id}")
+    assert not _data_files(store.root / f"joins/{composite_id}")
+
+
+def _data_files(root: Path) -> list[Path]:
+    return [path for path in root.glob("*.parquet")]

@@ -1,0 +1,189 @@
+"""Joins as a server registers them, and what their tables must say, found without the engine."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from datastem.types import BIGINT, BOOLEAN
+from psoup.store import Epoch, LegPredicate, Register, Store
+from psoup.store.composite_marks import CompositeMark
+from psoup.store.log.events import Composite
+from querystem.composites import Shape
+from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op, predicate_key
+from querystem.query import From, Leg, Query
+from querystem.query_json import query_to_json
+from results.window import UNBOUNDED
+from tests.support.engine.author import Author
+from tests.support.engine.reading import covered, matched
+
+
+def equal(left: int, right: int, column: str = "sensor") -> Expression:
+    """left.column = right.column"""
+    sides = (ColumnRef(f"{left}.{column}", BIGINT), ColumnRef(f"{right}.{column}", BIGINT))
+    return Call(Op.EQ, sides, BOOLEAN)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A registered join: its handle, its composite, the predicates of its legs and over it."""
+
+    handle: bytes
+    composite_id: int
+    legs: tuple[int, ...]
+    predicate_id: int
+
+
+def register_join(
+    author: Author,
+    legs: Sequence[tuple[int, Expression]],
+    factors: Sequence[Expression],
+    span: int | None = None,
+    where: Expression = TRUE,
+) -> Joined:
+    """Registers a join whose legs, (stream, predicate), are in the composite's order. `where` is
+    the predicate over combinations."""
+    state = author.state
+    streams = tuple(stream for stream, _ in legs)
+    key = Shape(streams, tuple(factors), span).factors_key
+    known = state.composites.find(streams, key, span)
+    composite_id = state.next_stream_id if known is None else known
+    next_id, said = state.next_predicate_id, dict[tuple[int, str], int]()
+    for stream, text in [(s, predicate_key(w)) for s, w in legs] + [
+        (composite_id, predicate_key(where))
+    ]:
+        there = state.predicates.find(stream, text)
+        if (stream, text) not in said:
+            said[stream, text] = next_id if there is None else there
+            next_id += there is None
+    names = [state.streams[stream].schema.name for stream in streams]
+    query = Query(From(tuple(Leg(name, TRUE, UNBOUNDED) for name in names)), ())
+    handle = secrets.token_bytes(16)
+    own = tuple(
+        LegPredicate(stream, said[stream, predicate_key(w)], predicate_key(w)) for stream, w in legs
+    )
+    mine = said[composite_id, predicate_key(where)]
+    composite = Composite(composite_id, streams, key, span, mine, predicate_key(where))
+    form = json.dumps(query_to_json(query))
+    author.append(Register(handle, "", own, "", "{}", form, 0, None, composite))
+    return Joined(handle, composite_id, tuple(leg.predicate_id for leg in own), mine)
+
+
+def mark_of(store: Store, composite_id: int) -> CompositeMark:
+    return _epoch(store).composites[composite_id]
+
+
+def combinations(store: Store, composite_id: int) -> dict[int, tuple[int, ...]]:
+    """The parts of every stored combination by its id; asserts what docs/formats say of them."""
+    mark = mark_of(store, composite_id)
+    table = _table(store, f"stems/{composite_id}", mark.version)
+    rows = table.to_pylist()
+    found = {}
+    for row in rows:
+        parts = tuple(row[f"_part{leg}"] for leg in range(len(mark.highs)))
+        assert 0 <= row["_row_id"] < mark.high and row["_row_id"] not in found
+        assert mark.since is not None and parts[0] >= mark.since
+        assert all(part < high for part, high in zip(parts, mark.highs, strict=True))
+        found[row["_row_id"]] = parts
+    return found
+
+
+def join_of(
+    store: Store, composite_id: int, *, admitted: bool = True
+) -> dict[tuple[int, ...], dict[str, Any]]:
+    """The combinations of the rows in a composite's box, by their parts: of those that the admitted
+    predicates match, or of all. Found by DuckDB."""
+    epoch = _epoch(store)
+    mark, composite = epoch.composites[composite_id], store.state(epoch).composites[composite_id]
+    if mark.since is None:
+        return {}
+    with duckdb.connect() as db:
+        for leg, stream in enumerate(composite.legs):
+            rows = _table(store, f"stems/{stream}", epoch.streams[stream].version)
+            low = mark.since if leg == 0 else 0
+            db.register(f"all{leg}", rows)
+            ids = {one for each in mark.admitted[leg] for one in matched(store, each)}
+            db.register(f"in{leg}", pa.table({"id": pa.array(sorted(ids), pa.int64())}))
+            inside = f"AND _row_id IN (SELECT id FROM in{leg})" if admitted else "AND _op = 0"
+            db.execute(
+                f"CREATE TABLE leg{leg} AS SELECT * FROM all{leg} "
+                f"WHERE _row_id >= {low} AND _row_id < {mark.highs[leg]} {inside}"
+            )
+        return _joined(db, composite.factors, composite.span, len(composite.legs))
+
+
+def _joined(
+    db: duckdb.DuckDBPyConnection, factors: str, span: int | None, legs: int
+) -> dict[tuple[int, ...], dict[str, Any]]:
+    names = [f"leg{leg}" for leg in range(legs)]
+    conditions = [_sql(factor) for factor in json.loads(factors)]
+    ts = ", ".join(f"epoch_us({name}._ts)" for name in names)
+    if span is not None:
+        conditions.append(f"greatest({ts}) - least({ts}) <= {span}")
+    parts = ", ".join(f"{name}._row_id" for name in names)
+    positions = ", ".join(f"{name}._position" for name in names)
+    found = db.execute(
+        f"SELECT {parts}, least({ts}), greatest({ts}), greatest({positions}) "
+        f"FROM {', '.join(names)} WHERE {' AND '.join(conditions)}"
+    ).fetchall()
+    return {
+        tuple(row[:legs]): {"ts": row[legs], "until": row[legs + 1], "position": row[legs + 2]}
+        for row in found
+    }
+
+
+def _sql(factor: Any) -> str:
+    """An equality of two columns, from its JSON form."""
+    sides = []
+    for side in factor[3:]:
+        leg, _, column = side[2].partition(".")
+        sides.append(f'leg{leg}."{column}"')
+    return " = ".join(sides)
+
+
+def assert_boxes(store: Store, *, exact: bool = True) -> None:
+    """The combinations of every composite are the join of the admitted rows in its box, each once.
+    Where predicates have left, there may be more."""
+    for composite_id in _epoch(store).composites:
+        stored = list(combinations(store, composite_id).values())
+        assert len(stored) == len(set(stored)), "a combination is stored twice"
+        expected = join_of(store, composite_id)
+        assert expected.keys() <= set(stored), "a combination is missing"
+        others = set(stored) - expected.keys()
+        if exact:
+            assert not others
+        elif others:
+            assert others <= join_of(store, composite_id, admitted=False).keys()
+
+
+def assert_complete(store: Store, joined: Joined, *, exact: bool = True) -> None:
+    """The box of a join is as large as can be, its predicates are admitted, and the predicate over
+    combinations has met all of them."""
+    mark, epoch = mark_of(store, joined.composite_id), _epoch(store)
+    composite = store.state(epoch).composites[joined.composite_id]
+    assert mark.since == 0
+    assert mark.highs == tuple(epoch.streams[stream].high for stream in composite.legs)
+    for leg, predicate in enumerate(joined.legs):
+        assert predicate in mark.admitted[leg]
+    high = mark.high
+    lows = covered(store, joined.composite_id, joined.predicate_id)
+    ids = combinations(store, joined.composite_id)
+    if ids:
+        assert lows[0][0] <= min(ids) and lows[-1][1] == high and len(lows) == 1
+    assert_boxes(store, exact=exact)
+
+
+def _epoch(store: Store) -> Epoch:
+    return store.epochs.latest()[1]
+
+
+def _table(store: Store, name: str, version: int) -> pa.Table:
+    table = DeltaTable(str(store.root / name), version=version).to_pyarrow_table()
+    return table
