@@ -81,7 +81,7 @@ def evaluate_at_once(plan: Plan, matchers: LegMatchers, memo: Memo) -> Answer | 
 
 def _is_plain(plan: Plan) -> bool:
     """Tells whether window and instant alone tell the rows, and the query does little with them."""
-    if plan.triggers or not isinstance(plan.query.source, Leg):
+    if plan.unsettled or not isinstance(plan.query.source, Leg):
         return False
     elsewhere = plan.leg.keyed or plan.leg.limits or isinstance(plan.leg.window, CountWindow)
     return not elsewhere and plan.query.weight <= _QUICK_WEIGHT
@@ -171,7 +171,8 @@ def joined(
     with limits.joining() as room:
         room.take(sum(one.nbytes for one in inputs if isinstance(one, PickedRows)))
         now = SINCE_EVER if plan.now is None else plan.now
-        combining = Combining(now, limits.pairs, [], room)
+        nows = iter([SINCE_EVER if one is None else one for one in plan.nows])
+        combining = Combining(now, limits.pairs, [], room, nows)
         found = combining.source_rows(plan.query, inputs, parts)
     return Combined(found, tuple(counts), combining.runs)
 

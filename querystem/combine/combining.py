@@ -8,7 +8,7 @@ the order of FROM. So whatever orders rows by (ts, row_id) orders combinations t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -65,16 +65,18 @@ class JoinRun:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """A query over one stream, what it was answered from, and its answer."""
+    """A query over one stream, what it was answered from, at which NOW, and its answer."""
 
     query: Query
     rows: LegInput
+    now: int
     answer: ItemRows
 
 
 @dataclass(frozen=True)
 class Combining:
-    """Makes the rows of sources, at one NOW.
+    """Makes the rows of sources, at one NOW; queries inside that have refresh points are at `nows`,
+    in the order of the text, as far as there are any.
 
     `most_pairs` bounds the pairs of rows that are looked at for one join, `room` the memory that
     all of them take. `runs` collects how inputs were joined. A query over one stream that is there
@@ -85,6 +87,7 @@ class Combining:
     most_pairs: int
     runs: list[JoinRun]
     room: JoinRoom = field(default_factory=JoinRoom)
+    nows: Iterator[int] = iter(())
     _repeated: list[LegInput] = field(default_factory=list)
     _answered: list[_Answered] = field(default_factory=list)
 
@@ -205,15 +208,20 @@ class Combining:
             return self._rows(query, legs)
         rows = next(legs)
         for known in self._answered:
-            if known.rows is rows and known.query == query:
+            if known.rows is rows and known.now == self.now and known.query == query:
+                self._inner_now(query)
                 return known.answer
         found = self._rows(query, iter((rows,)))
         if _is_among(rows, self._repeated):
-            self._answered.append(_Answered(query, rows, found))
+            self._answered.append(_Answered(query, rows, self.now, found))
         return found
 
+    def _inner_now(self, query: Query) -> int:
+        """NOW inside a query: that of its own refresh point, where it has points."""
+        return self.now if query.refresh is None else next(self.nows, self.now)
+
     def _rows(self, query: Query, legs: Legs) -> ItemRows:
-        rows = self._source(query, legs, parts=True)
+        rows = replace(self, now=self._inner_now(query))._source(query, legs, parts=True)
         if not query.timed:
             kept = kept_rows(query, rows_or_groups(query, [rows]))
             outputs = project(query, kept)

@@ -27,13 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
 _ORIGIN = to_micros(datetime(2015, 7, 15, tzinfo=UTC))
 
-# Lines that need what is not there yet: REFRESH of a query in FROM.
-SECOND_HALF = frozenset(
-    {
-        "P5 over a view refreshed every 3: an outer point shows the older inner state",
-    }
-)
-
 
 @dataclass(frozen=True)
 class Line:

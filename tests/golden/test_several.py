@@ -18,7 +18,7 @@ from client_sdk.copies import Copy
 from datastem.instants import SECOND, from_micros
 from querystem.identity import slides
 from querystem.language import bind_query
-from tests.golden.several import SECOND_HALF, Line, lines
+from tests.golden.several import Line, lines
 from tests.oracle.clocks import Known
 from tests.oracle.comparing import Values
 from tests.oracle.refresh import Event
@@ -28,21 +28,12 @@ from tests.support.system.processes import RunningStore
 
 _PATIENCE = 300.0
 LINES = lines()
-_SECOND_HALF = pytest.mark.xfail(reason="second half", strict=True)
-_CASES = [
-    pytest.param(line, id=line.name, marks=[_SECOND_HALF] if line.name in SECOND_HALF else [])
-    for line in LINES
-]
-every_line = pytest.mark.parametrize("line", _CASES)
+every_line = pytest.mark.parametrize("line", LINES, ids=[line.name for line in LINES])
 
 
 @pytest.mark.skipif(bool(LINES), reason="the worked answers are there")
 def test_there_are_worked_answers() -> None:
     pytest.skip("needs ../shared (not part of a user's clone)")
-
-
-def test_the_list_of_what_is_to_come_names_lines() -> None:
-    assert not LINES or {line.name for line in LINES} >= SECOND_HALF
 
 
 # ---- the oracle

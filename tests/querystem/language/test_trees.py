@@ -10,7 +10,6 @@ import pytest
 
 from datastem.schema import StreamSchema
 from querystem.language import (
-    NotYet,
     QueryError,
     TemplateCache,
     WindowProblem,
@@ -20,7 +19,6 @@ from querystem.language import (
 )
 from querystem.query_json import query_form, read_form
 from results.window import UNBOUNDED, depends_on_now
-from tests.golden.several import SECOND_HALF
 from tests.querystem.language.support import (
     ALARMS,
     QUOTES,
@@ -71,13 +69,8 @@ def with_views(paper: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper["name"])
-def test_texts_of_the_papers_are_bound_or_come_later(paper: dict[str, Any]) -> None:
-    streams = streams_of(paper)
-    try:
-        query = bind_query(with_views(paper), streams.get)
-    except NotYet:
-        assert paper["name"] in SECOND_HALF
-        return
+def test_texts_of_the_papers_are_bound(paper: dict[str, Any]) -> None:
+    query = bind_query(with_views(paper), streams_of(paper).get)
     assert read_form(query_form(query), query.predicate_keys) == query
 
 
