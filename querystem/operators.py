@@ -16,7 +16,12 @@ from querystem.combine import JoiningPart
 from querystem.expressions import TRUE, Call, ColumnRef, Expression
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
 from querystem.language.names import write_name
-from querystem.language.texts import expression_text, window_text
+from querystem.language.texts import (
+    expression_text,
+    leg_window_text,
+    refresh_text,
+    window_text,
+)
 from querystem.patterns import Pattern, Schemas, pattern_of, source_pattern
 from querystem.query import (
     From,
@@ -54,7 +59,7 @@ class Operator:
 
 def operators_of(query: Query, schemas: Schemas) -> Operator:
     """The operators of a query; `schemas` tells the schema of a stream by its name."""
-    return _Shower(schemas, iter(enumerate(leg_labels(query.legs)))).query(query)
+    return _Shower(schemas, iter(enumerate(leg_labels(query.legs)))).query(query, True)
 
 
 # How a column of an operator's rows is shown.
@@ -70,8 +75,9 @@ class _Shower:
     schemas: Schemas
     legs: Iterator[tuple[int, str]]
 
-    def query(self, query: Query) -> Operator:
-        """The clauses of a query over its source, in the order they apply."""
+    def query(self, query: Query, whole: bool = False) -> Operator:
+        """The clauses of a query over its source, in the order they apply. The REFRESH of the
+        `whole` is told beside its operators."""
         rows = replace(query, having=TRUE, distinct=False, order_by=(), limit=None, offset=0)
         shown, names = self._source(query.source)
         if query.grouping is not None:
@@ -90,6 +96,9 @@ class _Shower:
         if query.limit is not None or query.offset:
             shown = self._above(shown, "limit", _limit_text(query), query)
         shown = _of_view(shown, query.view)
+        if query.refresh is not None and not whole:
+            detail = refresh_text(query.refresh).removeprefix("REFRESH ")
+            shown = self._above(shown, "refresh", detail, query)
         if query.over is not None:
             pattern = source_pattern(query, self.schemas)
             shown = Operator("window", window_text(query.over), pattern, (shown,))
@@ -149,7 +158,7 @@ class _Shower:
                 return Operator("left join", _text(on, names), pattern, inputs, part=item), names
 
     def _leg(self, leg: Leg) -> _Shown:
-        detail = f"{write_name(leg.stream)} WINDOW({window_text(leg.window)}){_where_text(leg)}"
+        detail = f"{write_name(leg.stream)} WINDOW({leg_window_text(leg)}){_where_text(leg)}"
         number, label = next(self.legs)
         shown = Operator("stream", detail, source_pattern(leg, self.schemas), leg=number)
         return _of_view(shown, leg.view), lambda name: f"{label}.{write_name(name)}"

@@ -35,7 +35,7 @@ from querystem.expressions import (
     weight_of,
 )
 from querystem.grouping import Function, Grouping, grouping_to_json
-from querystem.refresh import Refresh, RefreshEvery
+from querystem.refresh import Refresh, RefreshEvery, RefreshOn
 from results.window import Window, depends_on_now
 
 
@@ -76,9 +76,8 @@ class Leg:
 
     Where the window is the leg's `own`, it stays when a caller brings another window. A leg with
     `as_of` has no window: its rows are looked up one by one. With `refresh` the rows change at
-    refresh points of the leg's stream only; legs that have one number `together` have their points
-    together. A leg that stands for a `view` shows the rows of the view: a window that a caller
-    brings bounds the ts of those, and chooses in no other way.
+    refresh points of the leg only. A leg that stands for a `view` shows the rows of the view: a
+    window that a caller brings bounds the ts of those, and chooses in no other way.
     """
 
     stream: str
@@ -86,8 +85,7 @@ class Leg:
     window: Window
     own: bool = False
     as_of: AsOf | None = None
-    refresh: RefreshEvery | None = None
-    together: int | None = None
+    refresh: Refresh | None = None
     view: str = ""
 
     @cached_property
@@ -349,14 +347,40 @@ class Query:
         return tuple(pairs) if self.plain and len(pairs) == len(self.outputs) else None
 
     @cached_property
+    def refreshed_parts(self) -> tuple[RefreshedPart, ...]:
+        """The parts that have refresh points of their own, each before those inside it."""
+        return tuple(_refreshed_parts(self, PartKind.WHOLE, 0))
+
+    @property
     def stays(self) -> bool:
-        """Whether the answer, or the rows of a leg, change at refresh points only."""
-        return self.refresh is not None or any(leg.refresh is not None for leg in self.legs)
+        """Whether the answer, or some part of it, changes at refresh points only."""
+        return bool(self.refreshed_parts)
+
+    def stays_inside(self, leg: int) -> bool:
+        """Whether the rows of a leg change at points of the leg's own, or of a query inside this
+        one."""
+        parts = self.refreshed_parts
+        return any(leg in part.legs for part in parts if part.kind is not PartKind.WHOLE)
+
+    @property
+    def triggers(self) -> tuple[RefreshOn, ...]:
+        """The rows that refresh the query or parts of it."""
+        found = (part.refresh for part in self.refreshed_parts)
+        return tuple(refresh for refresh in found if isinstance(refresh, RefreshOn))
 
     @property
     def period(self) -> int | None:
-        """The period of REFRESH EVERY after the query; None without it."""
-        return self.refresh.period if isinstance(self.refresh, RefreshEvery) else None
+        """The period of REFRESH EVERY that sets the windows of legs which may be brought another
+        back; None where none does."""
+        numbers = [number for number, leg in enumerate(self.legs) if not leg.own]
+        return max(filter(None, map(self.period_of, numbers)), default=None)
+
+    def period_of(self, leg: int) -> int | None:
+        """The period that sets a leg's window back as much as every REFRESH EVERY around it
+        together; None without any."""
+        around = (part.refresh for part in self.refreshed_parts if leg in part.legs)
+        periods = [one.period for one in around if isinstance(one, RefreshEvery)]
+        return sum(periods) - len(periods) + 1 if periods else None
 
     @cached_property
     def grouping_key(self) -> str:
@@ -367,6 +391,56 @@ class Query:
 
 Source: TypeAlias = Leg | From
 Item: TypeAlias = Leg | Query | SetOperation | LeftJoin
+
+
+# ---- parts with refresh points
+
+
+class PartKind(enum.Enum):
+    """The parts of a query that may have refresh points."""
+
+    WHOLE = enum.auto()
+    QUERY = enum.auto()  # a query inside another
+    LEG = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshedPart:
+    """A part of a query that changes at refresh points only. It has the `legs` of these numbers;
+    `moving` says of each whether a window inside the part moves it with NOW."""
+
+    kind: PartKind
+    refresh: Refresh
+    legs: range
+    moving: tuple[bool, ...]
+
+
+def _refreshed_parts(source: Source | Item, kind: PartKind, first: int) -> Iterator[RefreshedPart]:
+    """The parts of a source whose first leg has the number `first`."""
+    if isinstance(source, Leg | Query) and source.refresh is not None:
+        kind = PartKind.LEG if isinstance(source, Leg) else kind
+        # A window over a query is applied to what its points show.
+        rows = source if isinstance(source, Leg) else source.source
+        moving = tuple(_moving(rows, False))
+        yield RefreshedPart(kind, source.refresh, range(first, first + len(moving)), moving)
+    for inner in _inside(source):
+        yield from _refreshed_parts(inner, PartKind.QUERY, first)
+        first += sum(1 for _ in _legs(inner))
+
+
+def _inside(source: Source | Item) -> Sequence[Source | Item]:
+    """The sources that one is made of, in the order of their legs."""
+    match source:
+        case Leg():
+            return ()
+        case From(items, _, subqueries):
+            return (*items, *(one.query for one in subqueries))
+        case LeftJoin(left, right):
+            return left, right
+        case SetOperation(_, queries):
+            return queries
+        case Query():
+            return (source.source,)
 
 
 def is_timed(source: Source | Item) -> bool:
@@ -385,58 +459,28 @@ def is_timed(source: Source | Item) -> bool:
 
 
 def _legs(source: Source | Item) -> Iterator[Leg]:
-    match source:
-        case Leg():
-            yield source
-        case From(items, _, subqueries):
-            for item in items:
-                yield from _legs(item)
-            for subquery in subqueries:
-                yield from _legs(subquery.query)
-        case LeftJoin(left, right):
-            yield from _legs(left)
-            yield from _legs(right)
-        case SetOperation(_, queries):
-            for query in queries:
-                yield from _legs(query)
-        case Query():
-            yield from _legs(source.source)
+    if isinstance(source, Leg):
+        yield source
+    for inner in _inside(source):
+        yield from _legs(inner)
 
 
 def _moving(source: Source | Item, around: bool) -> Iterator[bool]:
     """Whether NOW moves each leg, where it moves all that is `around` the source or not."""
-    match source:
-        case Leg():
-            yield around or depends_on_now(source.window)
-        case From(items, _, subqueries):
-            for item in (*items, *(one.query for one in subqueries)):
-                yield from _moving(item, around)
-        case LeftJoin(left, right):
-            yield from _moving(left, around)
-            yield from _moving(right, around)
-        case SetOperation(_, queries):
-            for query in queries:
-                yield from _moving(query, around)
-        case Query():
-            over = source.over is not None and depends_on_now(source.over)
-            yield from _moving(source.source, around or over)
+    if isinstance(source, Leg):
+        yield around or depends_on_now(source.window)
+    elif isinstance(source, Query) and source.over is not None:
+        around = around or depends_on_now(source.over)
+    for inner in _inside(source):
+        yield from _moving(inner, around)
 
 
 def _inner_queries(source: Source | Item) -> Iterator[Query]:
     """The queries inside a source, outer ones first."""
-    match source:
-        case From(items, _, subqueries):
-            for item in (*items, *(one.query for one in subqueries)):
-                yield from _inner_queries(item)
-        case LeftJoin(left, right):
-            yield from _inner_queries(left)
-            yield from _inner_queries(right)
-        case SetOperation(_, queries):
-            for query in queries:
-                yield from _inner_queries(query)
-        case Query():
-            yield source
-            yield from _inner_queries(source.source)
+    if isinstance(source, Query):
+        yield source
+    for inner in _inside(source):
+        yield from _inner_queries(inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from querystem.query import (
     SubQuery,
     SubQueryKind,
 )
-from querystem.refresh import RefreshEvery, refresh_from_json, refresh_to_json
+from querystem.refresh import Refresh, RefreshEvery, refresh_from_json, refresh_to_json
 from results.window import window_from_json, window_to_json
 
 
@@ -90,11 +90,19 @@ def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
     where = {"where": to_json(leg.where)} if predicates else {}
     own = {"own": True} if leg.own else {}
     as_of = {} if leg.as_of is None else {"as_of": _as_of_json(leg.as_of)}
-    period = {} if leg.refresh is None else {"leg_period": leg.refresh.period}
-    together = {} if leg.together is None else {"together": leg.together}
     view = {"leg_view": leg.view} if leg.view else {}
-    window = {"window": window_to_json(leg.window), **own, **as_of, **period, **together, **view}
-    return {"stream": leg.stream, **where, **window}
+    window = {"window": window_to_json(leg.window), **own, **as_of, **view}
+    return {"stream": leg.stream, **where, **window, **_leg_refresh_json(leg.refresh)}
+
+
+def _leg_refresh_json(refresh: Refresh | None) -> dict[str, Any]:
+    match refresh:
+        case None:
+            return {}
+        case RefreshEvery(period):
+            return {"leg_period": period}
+        case _:
+            return {"leg_refresh": refresh_to_json(refresh)}
 
 
 def _as_of_json(as_of: AsOf) -> dict[str, Any]:
@@ -191,9 +199,11 @@ def _leg(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Leg:
     where = form["where"] if "where" in form else next(predicates)
     window, own = window_from_json(form["window"]), form.get("own", False)
     as_of = _as_of(form["as_of"]) if "as_of" in form else None
-    refresh = RefreshEvery(form["leg_period"]) if "leg_period" in form else None
-    together, view = form.get("together"), form.get("leg_view", "")
-    return Leg(form["stream"], from_json(where), window, own, as_of, refresh, together, view)
+    refresh = refresh_from_json(form.get("leg_refresh"))
+    if "leg_period" in form:
+        refresh = RefreshEvery(form["leg_period"])
+    view = form.get("leg_view", "")
+    return Leg(form["stream"], from_json(where), window, own, as_of, refresh, view)
 
 
 def _as_of(form: Mapping[str, Any]) -> AsOf:

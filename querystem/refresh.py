@@ -20,6 +20,10 @@ class RefreshEvery:
         """The last refresh point at `now`."""
         return now - now % self.period
 
+    def following(self, now: int) -> int:
+        """The first refresh point after `now`."""
+        return self.point(now) + self.period
+
 
 @dataclass(frozen=True, slots=True)
 class RefreshOn:

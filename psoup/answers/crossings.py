@@ -7,6 +7,7 @@ found among those of the log's tail or, where the engine has consumed it, in the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,28 +19,19 @@ from datastem.stem import StemView
 from psoup.answers.caches import Memo
 from psoup.store import DataFile, Snapshot
 from psoup.store.delta.reading import reader
+from psoup.store.heartbeats import BeatsView
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A stream that has reached an instant.
-
-    `beat` is the position of the first heartbeat in the log's tail that took it there, if any did.
-    With `stored` the table may have one that did so before.
-    """
+    """A stream with event time, and the events that took it from instant to instant: its rows, the
+    heartbeats in the log's tail (`beats`), and those in the table, which took it to `stored` at
+    most; None: nobody knows how far."""
 
     stream_id: int
     stem: StemView
-    beat: int | None
-    stored: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Crossings:
-    """The streams of a query that a refresh point waits for, and the point's instant."""
-
-    instant: int
-    streams: tuple[Crossing, ...]
+    beats: BeatsView
+    stored: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +43,10 @@ class CrossingFinder:
     files: Snapshot
     memo: Memo
 
-    def position(self, crossings: Crossings) -> int:
-        """The position of the event that took the last of the streams to the instant."""
-        return max(self._first(one, crossings.instant) for one in crossings.streams)
+    def position(self, instant: int, crossings: Iterable[Crossing]) -> int:
+        """The position of the event that took the last of some streams, which have reached an
+        instant, to it."""
+        return max(self._first(one, instant) for one in crossings)
 
     def _first(self, crossing: Crossing, instant: int) -> int:
         """The event that first took a stream to an instant.
@@ -64,8 +57,9 @@ class CrossingFinder:
         batch, reaches = crossing.stem.last_before(instant)
         if batch is not None and reaches:
             return batch
-        found = self._stored(crossing, instant) if crossing.stored else None
-        beat = crossing.beat if found is None else found
+        stored = crossing.stored is None or crossing.stored >= instant
+        found = self._stored(crossing, instant) if stored else None
+        beat = crossing.beats.first_to(instant) if found is None else found
         if beat is not None and not self._came_later(crossing, batch, beat):
             return beat
         return 0 if batch is None else batch

@@ -28,6 +28,7 @@ from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, JoinRun, LegInput, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
 from querystem.grouping import Grouping
+from querystem.join import JoinRoom
 from querystem.query import From, Leg, Query
 from results.window import CountWindow
 
@@ -86,7 +87,7 @@ def evaluate_at_once(plan: Plan, matchers: LegMatchers, memo: Memo) -> Answer | 
 
 def _is_plain(plan: Plan) -> bool:
     """Tells whether window and instant alone tell the rows, and the query does little with them."""
-    if plan.triggers or not isinstance(plan.query.source, Leg):
+    if plan.unsettled or not isinstance(plan.query.source, Leg):
         return False
     elsewhere = plan.leg.keyed or plan.leg.limits or isinstance(plan.leg.window, CountWindow)
     return not elsewhere and plan.query.weight <= _QUICK_WEIGHT
@@ -190,7 +191,7 @@ def joined(
     counts = [len(one) if isinstance(one, PickedRows) else None for one in inputs]
     with limits.joining() as room:
         room.take(sum(one.nbytes for one in inputs if isinstance(one, PickedRows)))
-        combining = Combining(_present(plan), limits.pairs, [], room)
+        combining = _combining(plan, limits, room)
         found = combining.source_rows(plan.query, inputs, parts)
     return Combined(found, tuple(counts), combining.runs)
 
@@ -208,7 +209,7 @@ def _with_stored(
     assert isinstance(source, From), "only a FROM is joined ahead"
     count = len(source.items)
     with limits.joining() as room:
-        combining = Combining(_present(plan), limits.pairs, [], room)
+        combining = _combining(plan, limits, room)
         matcher = matchers.of_combinations(plan, composite)
         stored = StoredJoin(composite, source, legs[:count], matcher, combining)
         if matchers.work.limit is None and not stored.is_complete:
@@ -218,8 +219,9 @@ def _with_stored(
     return Combined(found, (None,) * len(legs), combining.runs, stored.taken)
 
 
-def _present(plan: Plan) -> int:
-    return SINCE_EVER if plan.now is None else plan.now
+def _combining(plan: Plan, limits: JoinLimits, room: JoinRoom) -> Combining:
+    now, *nows = [SINCE_EVER if one is None else one for one in (plan.now, *plan.nows)]
+    return Combining(now, limits.pairs, [], room, iter(nows))
 
 
 def leg_inputs(plan: Plan, legs: Sequence[LegRows]) -> list[LegInput]:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.composites import CombinationMatcher
-from psoup.answers.crossings import CrossingFinder
+from psoup.answers.crossings import Crossing, CrossingFinder
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
 from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import CompositePlan, LegPlan, Plan
+from psoup.answers.plan import CompositePlan, LegPlan, Plan, Triggers
 from psoup.answers.planning import make_plan
 from psoup.answers.question import Question
-from psoup.answers.refreshing import (
-    known_at,
-    point_by_rows,
-    refreshed,
-    with_legs_refreshed,
-)
+from psoup.answers.refreshing import settled
 from psoup.answers.view import View
 from psoup.store import Store
+from querystem.expressions import Expression
 from results.match_cache import MatchCache
 
 # What an entry of the memo takes beside its value.
@@ -72,21 +69,12 @@ class AnswerMaker:
         return Work(None if wait_for_engine else self.compute_rows)
 
     def settle(self, plan: Plan, work: Work) -> Plan:
-        """The plan as of its last refresh point, where rows or events tell which that is. It reads
-        files."""
-        triggers, crossings = plan.triggers, plan.crossings
-        finder = CrossingFinder(self._heartbeats, plan.epoch.reached, self.memo)
-        if crossings is not None:
-            known = known_at(plan, finder.position(crossings))
-            return with_legs_refreshed(replace(known, crossings=None), finder)
-        if plan.now is None:
+        """The plan as of its last refresh points, where rows or events tell which they are. It
+        reads files."""
+        if not plan.unsettled:
             return plan
-        if triggers is None:
-            return plan if plan.beats is None else with_legs_refreshed(plan, finder)
-        subject = triggers.predicate_id, triggers.stream_id, triggers.where
-        matcher = Matcher(*subject, plan.epoch, self.known, self.stored, work)
-        made = refreshed(plan, point_by_rows(plan, triggers, matcher))
-        return with_legs_refreshed(made, finder)
+        finder = CrossingFinder(self._heartbeats, plan.epoch.reached, self.memo)
+        return settled(plan, _StoredPoints(finder, self.matchers(plan, work)))
 
     def matchers(self, plan: Plan, work: Work) -> PlanMatchers:
         """The matchers that tell which rows match the predicates of a plan's legs."""
@@ -110,7 +98,13 @@ class PlanMatchers:
     work: Work
 
     def of(self, leg: LegPlan) -> Matcher:
-        subject = leg.predicate_id, leg.stream_id, leg.leg.where
+        return self._matcher(leg.predicate_id, leg.stream_id, leg.leg.where)
+
+    def of_triggers(self, triggers: Triggers) -> Matcher:
+        return self._matcher(triggers.predicate_id, triggers.stream_id, triggers.where)
+
+    def _matcher(self, predicate_id: int, stream_id: int, where: Expression) -> Matcher:
+        subject = predicate_id, stream_id, where
         return Matcher(*subject, self.epoch, self.maker.known, self.maker.stored, self.work)
 
     def of_combinations(self, plan: Plan, composite: CompositePlan) -> CombinationMatcher:
@@ -118,3 +112,17 @@ class PlanMatchers:
         legs = [plan.legs[place] for place in composite.places]
         known, stored = self.maker.known, self.maker.stored
         return CombinationMatcher(*subject, self.epoch, known, stored, self.work, legs)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredPoints:
+    """Finds refresh points in the files of a store."""
+
+    finder: CrossingFinder
+    matchers: PlanMatchers
+
+    def position(self, instant: int, crossings: Iterable[Crossing]) -> int:
+        return self.finder.position(instant, crossings)
+
+    def matcher(self, triggers: Triggers) -> Matcher:
+        return self.matchers.of_triggers(triggers)

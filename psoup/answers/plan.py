@@ -6,19 +6,19 @@ on, so that any thread can compute the answer, of exactly one position.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from datastem.schema import StreamSchema
 from datastem.stem import StemView, SystemColumn
-from psoup.answers.crossings import Crossings
+from psoup.answers.crossings import Crossing
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.keyed_history import KeyedView
 from psoup.answers.present import Reached
 from psoup.store import START, CompositeMark, Position
-from psoup.store.heartbeats import HeartbeatTail
 from querystem.expressions import Expression
-from querystem.query import Leg, Query
+from querystem.query import Leg, Query, RefreshedPart
 from results.window import TimeWindow, Window
 
 # Rows whose mark is at most this are known.
@@ -40,18 +40,34 @@ class RowsKnown(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """The rows of a stream that refresh an answer, as of the same moment as its plan.
-
-    Rows with a ts below `oldest` are not retained. With `until`, the rows count that are known
-    today and whose instant is no later; without it, the rows known within the limits of the plan.
-    """
+    """The rows of a stream that refresh an answer, as of the same moment as its plan. Rows with a
+    ts below `oldest` are not retained."""
 
     where: Expression
     stream_id: int
     predicate_id: int
     stem: StemView
     oldest: int | None
-    until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnsettledPart:
+    """A part of a query whose last refresh point is yet to be found: among the rows `triggers`, or
+    by the events that took streams to the `instant` of the point, once that is known."""
+
+    part: RefreshedPart
+    triggers: Triggers | None
+    instant: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SettledPart:
+    """A part of a query and its last refresh point, named by its instant; None before there is one.
+    `now` is NOW then."""
+
+    part: RefreshedPart
+    instant: int | None
+    now: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +125,15 @@ class CompositePlan:
 class Plan:
     """A plan holds all that one answer is made of: the legs of its query, in their order.
 
-    `now` is the NOW of the answer, None where there is none yet. `triggers` are rows, `crossings`
-    events, that have yet to say as of when the answer is; `refreshed_at` is the refresh point the
-    plan is of, and where legs have points of their own the last of these, `full_at` the last that
-    was one of all. `losses` says which rows are missing because they are lost. `reached` tells how
-    far its streams have come, whatever instant the answer is of; `beats` are the heartbeats
-    that have yet to say as of when legs are that have their points together. `composite` has
-    combinations that need not be joined; `composing` says that the engine is about to make some.
+    `now` is the NOW of the answer, None where there is none yet; `asked` is what it was before
+    refresh points were looked for. Rows or events have yet to say as of when the parts `unsettled`
+    are, those further out first; `crossings` are the streams, by id, whose events may. `points` are
+    those of the parts that are settled. `refreshed_at` is the refresh point the plan is of, and
+    where only parts have points the last of these, `full_at` the last that was one of all; `nows`
+    are those of the queries with points inside the query. `losses` says which rows are missing
+    because they are lost. `reached` tells how far its streams have come, whatever instant the
+    answer is of. `composite` has combinations that need not be joined; `composing` says that the
+    engine is about to make some.
     """
 
     query: Query
@@ -125,13 +143,15 @@ class Plan:
     now: int | None
     notes: tuple[str, ...]
     reached: Reached = Reached()
-    triggers: Triggers | None = None
-    crossings: Crossings | None = None
+    asked: int | None = None
+    unsettled: tuple[UnsettledPart, ...] = ()
+    crossings: Mapping[int, Crossing] = field(default_factory=dict)
+    points: tuple[SettledPart, ...] = ()
     refreshed_at: int | None = None
     full_at: int | None = None
+    nows: tuple[int | None, ...] = ()
     knowledge: RowsKnown = RowsKnown.PRESENT
     losses: tuple[str, ...] = ()
-    beats: HeartbeatTail | None = None
     composite: CompositePlan | None = None
     composing: bool = False
 

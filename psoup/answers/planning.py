@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from psoup.answers.caches import UnregisteredIds
 from psoup.answers.composing import with_composite
-from psoup.answers.crossings import Crossing, Crossings
-from psoup.answers.plan import LegPlan, Plan, RowsKnown, Triggers, retention
+from psoup.answers.crossings import Crossing
+from psoup.answers.plan import LegPlan, Plan, RowsKnown, Triggers, UnsettledPart, retention
 from psoup.answers.present import Reached, present_of
-from psoup.answers.question import BoundText, Question, RegisteredQuery
-from psoup.answers.refreshing import (
-    Point,
-    awaited_legs,
-    last_instant,
-    point_by_instant,
-    refreshed,
-    with_legs_refreshed,
-)
+from psoup.answers.question import Question, RegisteredQuery
+from psoup.answers.refreshing import settled
 from psoup.answers.view import View
 from psoup.errors import BadRequest, RowsLost, StreamDropped
 from psoup.lookup import find_registration
 from psoup.store import Hole, StreamState
-from psoup.store.heartbeats import HeartbeatTail
 from querystem.identity import base_query, slides
 from querystem.query import Leg, Query
-from querystem.refresh import RefreshEvery, RefreshOn
+from querystem.refresh import RefreshOn
 from results.region import time_region
 from results.window import UNBOUNDED, TimeWindow
 
@@ -77,11 +68,11 @@ class Matched:
 
 @dataclass(frozen=True, slots=True)
 class QuerySource:
-    """The streams and predicates of a query's legs, and those whose rows refresh it, where any
-    do; and the ids of the views that a registration was bound through."""
+    """The streams and predicates of a query's legs, and those whose rows refresh it or parts of
+    it; and the ids of the views that a registration was bound through."""
 
     legs: tuple[Matched, ...]
-    trigger: Matched | None = None
+    triggers: tuple[Matched, ...] = ()
     views: tuple[int, ...] = ()
 
 
@@ -98,29 +89,25 @@ def find_source(view: View, question: Question, unregistered: UnregisteredIds) -
             raise TextReplaced
         views = _live_views(view, found.views)
         legs = [(leg.stream_id, leg.predicate_id) for leg in found.legs]
-        trigger = (found.trigger_stream_id, found.trigger_id) if found.trigger_id else None
+        triggers = [(one.stream_id, one.predicate_id) for one in found.triggers]
     else:
         pairs = zip(asked.stream_ids, question.query.predicate_keys, strict=True)
         legs = [
             (stream_id, _predicate(view, stream_id, key, unregistered)) for stream_id, key in pairs
         ]
-        trigger = _text_trigger(view, question, asked, unregistered)
+        written = zip(asked.trigger_stream_ids, question.query.triggers, strict=True)
+        triggers = [
+            (stream_id, _predicate(view, stream_id, one.predicate_key, unregistered))
+            for stream_id, one in written
+        ]
     gone = "stream {} was dropped, and its rows with it"
     matched = tuple(_live(view, *leg, gone, "unregister this query") for leg in legs)
-    if trigger is None or question.unrefreshed:
+    if question.unrefreshed:
         return QuerySource(matched, views=views)
     gone = "stream {}, whose rows refresh this query, was dropped"
     hint = "ask for the unrefreshed answer, or register the query anew"
-    return QuerySource(matched, _live(view, *trigger, gone, hint), views)
-
-
-def _text_trigger(
-    view: View, question: Question, asked: BoundText, unregistered: UnregisteredIds
-) -> tuple[int, int] | None:
-    refresh, stream_id = question.query.refresh, asked.trigger_stream_id
-    if not isinstance(refresh, RefreshOn) or stream_id is None:
-        return None
-    return stream_id, _predicate(view, stream_id, refresh.predicate_key, unregistered)
+    refreshing = tuple(_live(view, *trigger, gone, hint) for trigger in triggers)
+    return QuerySource(matched, refreshing, views)
 
 
 def _predicate(view: View, stream_id: int, key: str, unregistered: UnregisteredIds) -> int:
@@ -178,18 +165,9 @@ def _plan(view: View, question: Question, source: QuerySource) -> Plan:
         tuple(dict.fromkeys(notes)),
         Reached.of(streams),
         knowledge=_knowledge(question),
-        beats=None if question.unrefreshed else _beats(view, question.query, streams),
+        asked=now,
     )
-    return (
-        plan if question.unrefreshed or now is None else _refreshing(plan, view, question, source)
-    )
-
-
-def _beats(view: View, query: Query, streams: Sequence[StreamState]) -> HeartbeatTail | None:
-    """The heartbeats of the streams whose legs have their points together; None without any."""
-    pairs = zip(query.legs, streams, strict=True)
-    ids = {stream.id for leg, stream in pairs if leg.together is not None}
-    return view.replica.heartbeats.of_streams(ids) if ids else None
+    return plan if question.unrefreshed or now is None else _refreshing(plan, view, source)
 
 
 def _leg_plan(
@@ -220,45 +198,38 @@ def _knowledge(question: Question) -> RowsKnown:
     return RowsKnown.TODAY if question.known_today else RowsKnown.THEN
 
 
-def _refreshing(plan: Plan, view: View, question: Question, source: QuerySource) -> Plan:
-    """The plan as of its last refresh point, or with what will tell which that is."""
-    refresh = question.query.refresh
-    if isinstance(refresh, RefreshEvery):
-        return _refreshing_every(plan, view, refresh)
-    if source.trigger is None or not isinstance(refresh, RefreshOn):
-        return with_legs_refreshed(plan)
-    stream, predicate = source.trigger.stream, source.trigger.predicate_id
-    current = view.now_of(stream)
+def _refreshing(plan: Plan, view: View, source: QuerySource) -> Plan:
+    """The plan as of its last refresh points, or with what will tell which they are."""
+    parts = plan.query.refreshed_parts
+    if not parts:
+        return plan
+    triggers = iter(source.triggers)
+    unsettled = [
+        UnsettledPart(part, _triggers(view, part.refresh, next(triggers)))
+        if isinstance(part.refresh, RefreshOn)
+        else UnsettledPart(part, None)
+        for part in parts
+    ]
+    return settled(replace(plan, unsettled=tuple(unsettled), crossings=_crossings(plan, view)))
+
+
+def _triggers(view: View, refresh: RefreshOn, matched: Matched) -> Triggers:
+    stream, current = matched.stream, view.now_of(matched.stream)
     oldest, _ = retention(UNBOUNDED, stream.schema, current, current)
-    until = question.as_of if plan.knowledge is RowsKnown.TODAY else None
-    found = Triggers(refresh.where, stream.id, predicate, view.stem(stream.id), oldest, until)
-    return replace(plan, triggers=found)
+    stem = view.stem(stream.id)
+    return Triggers(refresh.where, stream.id, matched.predicate_id, stem, oldest)
 
 
-def _refreshing_every(plan: Plan, view: View, refresh: RefreshEvery) -> Plan:
-    instant = last_instant(refresh, plan)
-    if instant is None:
-        return refreshed(plan, None)
-    point = point_by_instant(plan, instant)
-    crossings = _crossings(plan, view, instant) if point is None else None
-    made = refreshed(plan, point or Point(instant, (), instant))
-    if crossings is None:
-        return with_legs_refreshed(made)
-    return replace(made, crossings=crossings)
-
-
-def _crossings(plan: Plan, view: View, instant: int) -> Crossings | None:
-    """The streams that a point waits for; None where one has not come to its instant, which only an
-    answer as of an instant may have."""
+def _crossings(plan: Plan, view: View) -> dict[int, Crossing]:
+    """The streams of a plan that go by event time."""
     found = {}
-    for leg in awaited_legs(plan.legs):
-        if leg.current is None or leg.current < instant:
-            return None
-        mark = view.epoch.epoch.streams.get(leg.stream_id)
-        stored = mark is None or mark.reached is None or mark.reached >= instant
-        beat = view.replica.heartbeats.first_to(leg.stream_id, instant)
-        found[leg.stream_id] = Crossing(leg.stream_id, leg.stem, beat, stored)
-    return Crossings(instant, tuple(found.values()))
+    for leg in plan.legs:
+        if leg.schema.ordered_by is not None and leg.stream_id not in found:
+            mark = view.epoch.epoch.streams.get(leg.stream_id)
+            beats = view.replica.heartbeats.view(leg.stream_id)
+            stored = None if mark is None else mark.reached
+            found[leg.stream_id] = Crossing(leg.stream_id, leg.stem, beats, stored)
+    return found
 
 
 # ---- lost rows
@@ -286,12 +257,19 @@ def _spoils(plan: Plan, hole: Hole, ahead: bool) -> bool:
     Any row of an instant or past it may be the one that first took its stream there.
     """
     legs = [leg for leg in plan.legs if leg.stream_id == hole.stream_id]
-    triggers = plan.triggers
-    if triggers is not None and (legs or hole.stream_id == triggers.stream_id):
-        return True
-    if plan.crossings is not None and legs and hole.meets(plan.crossings.instant, None):
+    if any(_spoils_points(one, plan, hole) for one in plan.unsettled):
         return True
     return any(_spoils_leg(leg, hole, ahead) for leg in legs)
+
+
+def _spoils_points(unsettled: UnsettledPart, plan: Plan, hole: Hole) -> bool:
+    """Tells whether rows of the hole may decide as of when a part is, or what it then shows."""
+    triggers, instant = unsettled.triggers, unsettled.instant
+    if triggers is not None and triggers.stream_id == hole.stream_id:
+        return True
+    if all(plan.legs[number].stream_id != hole.stream_id for number in unsettled.part.legs):
+        return False
+    return instant is None or hole.meets(instant, None)
 
 
 def _spoils_leg(leg: LegPlan, hole: Hole, ahead: bool) -> bool:

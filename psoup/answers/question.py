@@ -16,7 +16,6 @@ from querystem.language import bind_query, bring_window
 from querystem.pace import spending
 from querystem.query import Query
 from querystem.query_json import read_form
-from querystem.refresh import RefreshOn
 
 # Bytes that are held for each character of a text that was read; units (`querystem.pace`) to read.
 _HELD, _UNITS = 20, 1000
@@ -39,11 +38,11 @@ class RegisteredQuery:
 class BoundText:
     """The source of a question that is a text: the streams its legs were bound to.
 
-    `trigger_stream_id` is the stream whose rows refresh the answer, if any do.
+    `trigger_stream_ids` are those whose rows refresh the answer or parts of it.
     """
 
     stream_ids: tuple[int, ...]
-    trigger_stream_id: int | None = None
+    trigger_stream_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +75,11 @@ class Question:
 
 def text_source(query: Query, streams: TenantStreams) -> BoundText:
     """The source of a query that was bound to some of the streams."""
-    refresh = query.refresh
-    trigger = streams.stream(refresh.stream).id if isinstance(refresh, RefreshOn) else None
-    return BoundText(tuple(streams.stream(leg.stream).id for leg in query.legs), trigger)
+    legs, triggers = (
+        tuple(streams.stream(one.stream).id for one in several)
+        for several in (query.legs, query.triggers)
+    )
+    return BoundText(legs, triggers)
 
 
 # ---- the texts of registrations

@@ -54,8 +54,22 @@ class _Beats:
     positions: array[int] = field(default_factory=lambda: array("q"))
 
 
+@dataclass(frozen=True, slots=True)
+class BeatsView:
+    """The heartbeats of one stream that there were at one moment: later ones are not seen."""
+
+    beats: _Beats
+    count: int
+
+    def first_to(self, instant: int) -> int | None:
+        """The position of the first heartbeat that took the stream to an instant or past it; None
+        where none did."""
+        place = bisect_left(self.beats.reached, instant, 0, self.count)
+        return self.beats.positions[place] if place < self.count else None
+
+
 class HeartbeatTail:
-    """The heartbeats of the log after an epoch: 16 bytes each."""
+    """The heartbeats of the log after an epoch: 16 bytes each. Views of them stay as they are."""
 
     def __init__(self) -> None:
         self._streams: dict[int, _Beats] = {}
@@ -69,23 +83,13 @@ class HeartbeatTail:
         """Forgets the heartbeats up to a position, which the table has."""
         for stream_id, beats in list(self._streams.items()):
             count = bisect_right(beats.positions, position)
-            del beats.reached[:count], beats.positions[:count]
-            if not beats.positions:
+            left = _Beats(beats.reached[count:], beats.positions[count:])
+            if left.positions:
+                self._streams[stream_id] = left
+            else:
                 del self._streams[stream_id]
 
-    def of_streams(self, stream_ids: Iterable[int]) -> HeartbeatTail:
-        """The heartbeats of some streams as they are now; later ones don't change that."""
-        found = HeartbeatTail()
-        for stream_id in stream_ids:
-            if (beats := self._streams.get(stream_id)) is not None:
-                found._streams[stream_id] = _Beats(beats.reached[:], beats.positions[:])
-        return found
-
-    def first_to(self, stream_id: int, instant: int) -> int | None:
-        """The position of the first heartbeat that took a stream to an instant or past it; None
-        where none did."""
-        beats = self._streams.get(stream_id)
-        if beats is None:
-            return None
-        place = bisect_left(beats.reached, instant)
-        return beats.positions[place] if place < len(beats.positions) else None
+    def view(self, stream_id: int) -> BeatsView:
+        """The heartbeats of a stream as of now."""
+        beats = self._streams.get(stream_id) or _Beats()
+        return BeatsView(beats, len(beats.positions))

@@ -44,7 +44,8 @@ CATALOG = pa.schema(
     ]
 )
 
-# The legs of a registration after its first: a list without any, or NULL, where it has one leg.
+# The legs of a registration after its first: a list without any, or NULL, where it has one leg. So
+# are its triggers after the first.
 MORE_LEGS = pa.list_(pa.struct([("stream_id", pa.int64()), ("predicate_id", pa.int64())]))
 
 REGISTRATIONS = pa.schema(
@@ -68,6 +69,7 @@ REGISTRATIONS = pa.schema(
         ("composite_id", pa.int64()),
         ("composite_predicate_id", pa.int64()),
         ("views", pa.string()),
+        ("more_triggers", MORE_LEGS),
     ]
 )
 

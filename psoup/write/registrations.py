@@ -132,7 +132,7 @@ class RegisterAll:
             parameters=one.parameters,
             query=query_form(one.query),
             lease=self.lease,
-            trigger=self._trigger(one.query, ids),
+            triggers=self._triggers(one.query, ids),
             views=self.views,
         )
         return event.handle, draft.append(self.tenant, self.owner, event)
@@ -145,7 +145,7 @@ class RegisterAll:
             text=self.text,
             parameters=one.parameters,
             query=query_form(one.query),
-            trigger=self._trigger(one.query, ids),
+            triggers=self._triggers(one.query, ids),
             views=self.views,
         )
         return draft.append(self.tenant, self.owner, event)
@@ -157,11 +157,11 @@ class RegisterAll:
         stream_id, key = self.streams[leg.stream], leg.predicate_key
         return LegPredicate(stream_id, ids.id_of(stream_id, key), key)
 
-    def _trigger(self, query: Query, ids: _PredicateIds) -> Trigger | None:
-        """The predicate whose rows refresh the query; None where no rows do."""
-        if not isinstance(query.refresh, RefreshOn):
-            return None
-        stream_id, key = self.streams[query.refresh.stream], query.refresh.predicate_key
+    def _triggers(self, query: Query, ids: _PredicateIds) -> tuple[Trigger, ...]:
+        return tuple(self._trigger(refresh, ids) for refresh in query.triggers)
+
+    def _trigger(self, refresh: RefreshOn, ids: _PredicateIds) -> Trigger:
+        stream_id, key = self.streams[refresh.stream], refresh.predicate_key
         return Trigger(stream_id, ids.id_of(stream_id, key), key)
 
 

@@ -8,7 +8,7 @@ the order of FROM. So whatever orders rows by (ts, row_id) orders combinations t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -40,6 +40,7 @@ from querystem.query import (
     Item,
     LeftJoin,
     Leg,
+    PartKind,
     Query,
     SetOperation,
     SubQuery,
@@ -68,22 +69,24 @@ class JoinRun:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """A part of a query's tree, what it was answered from, and its answer."""
+    """A part of a query's tree, what it was answered from, at which NOW, and its answer."""
 
     part: Query | SetOperation
     inputs: Sequence[LegInput]
+    now: int
     answer: ItemRows
 
-    def is_of(self, part: Query | SetOperation, inputs: Sequence[LegInput]) -> bool:
-        """Tells whether it is the answer of an equal part from the same inputs."""
-        same = len(inputs) == len(self.inputs)
+    def is_of(self, part: Query | SetOperation, inputs: Sequence[LegInput], now: int) -> bool:
+        """Tells whether it is the answer of an equal part from the same inputs, at the same NOW."""
+        same = now == self.now and len(inputs) == len(self.inputs)
         same = same and all(one is other for one, other in zip(inputs, self.inputs, strict=True))
         return same and part == self.part
 
 
 @dataclass(frozen=True)
 class Combining:
-    """Makes the rows of sources, at one NOW.
+    """Makes the rows of sources, at one NOW; queries inside that have refresh points are at `nows`,
+    in the order of the text, as far as there are any.
 
     `most_pairs` bounds the pairs of rows that are looked at for one join, `room` the memory that
     all of them take. `runs` collects how inputs were joined. A query or a set operation that
@@ -94,6 +97,7 @@ class Combining:
     most_pairs: int
     runs: list[JoinRun]
     room: JoinRoom = field(default_factory=JoinRoom)
+    nows: Iterator[int] = iter(())
     _repeated: list[LegInput] = field(default_factory=list)
     _answered: list[_Answered] = field(default_factory=list)
 
@@ -230,7 +234,9 @@ class Combining:
 
     def _once(self, part: Query | SetOperation, inputs: Sequence[LegInput]) -> ItemRows:
         for known in self._answered:
-            if known.is_of(part, inputs):
+            if known.is_of(part, inputs, self.now):
+                for _ in range(_inner_points(part)):
+                    next(self.nows, None)
                 return known.answer
         legs = iter(inputs)
         if isinstance(part, Query):
@@ -238,11 +244,15 @@ class Combining:
         else:
             found = united(part, [self._query(query, legs) for query in part.queries])
         if all(_is_among(one, self._repeated) for one in inputs):
-            self._answered.append(_Answered(part, inputs, found))
+            self._answered.append(_Answered(part, inputs, self.now, found))
         return found
 
+    def _inner_now(self, query: Query) -> int:
+        """NOW inside a query: that of its own refresh point, where it has points."""
+        return self.now if query.refresh is None else next(self.nows, self.now)
+
     def _rows(self, query: Query, legs: Legs) -> ItemRows:
-        rows = self._source(query, legs, parts=True)
+        rows = replace(self, now=self._inner_now(query))._source(query, legs, parts=True)
         if not query.timed:
             kept = kept_rows(query, rows_or_groups(query, [rows]))
             outputs = project(query, kept)
@@ -274,6 +284,13 @@ class _SubQueryJoins:
         found = semi_join(sides, on, combining.most_pairs, combining.room)
         combining.runs.append(JoinRun(self.subquery, 0, found.steps))
         return found.mask
+
+
+def _inner_points(part: Query | SetOperation) -> int:
+    """How many queries of a part, itself among them, have refresh points."""
+    queries = (part,) if isinstance(part, Query) else part.queries
+    parts = [one for query in queries for one in query.refreshed_parts]
+    return sum(one.kind is not PartKind.LEG for one in parts)
 
 
 def _is_among(one: LegInput, others: Sequence[LegInput]) -> bool:

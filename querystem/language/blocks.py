@@ -21,12 +21,12 @@ from querystem.language.clauses import (
 )
 from querystem.language.coerce import need_type
 from querystem.language.drafts import limited, unordered
-from querystem.language.errors import RefreshProblem
+from querystem.language.errors import RefreshProblem, SyntaxProblem
 from querystem.language.literals import Typed
-from querystem.language.parse import ParsedRefresh
 from querystem.language.references import Place, TextBinding, item_name, references
+from querystem.language.refreshes import ParsedRefresh
 from querystem.language.rewrite import all_of, asks, conjuncts, mapped, renamed
-from querystem.language.scope import Scope, ScopeItem
+from querystem.language.scope import Scope, stream_item
 from querystem.language.sets import BoundBlock, Branch, combined, in_order_of_values, operator_of
 from querystem.language.sources import CLAUSES, Sources, check_bracketed
 from querystem.language.subqueries import SubQueries, is_correlated, of_groups, over_groups
@@ -41,6 +41,7 @@ class QueryBinder:
 
     def __init__(self, text: TextBinding) -> None:
         self._text = text
+        text.bind_rows = self._rows
 
     def outermost(self, node: exp.Expr, place: Place) -> Query:
         """A query with its own window and names in `place` already."""
@@ -50,17 +51,16 @@ class QueryBinder:
         """A query inside another."""
         return unordered(self._part(node, place.within(node)).query)
 
-    def trigger(self, refresh: ParsedRefresh) -> tuple[RefreshOn, StreamSchema]:
+    def _rows(self, rows: exp.Expr) -> tuple[RefreshOn, StreamSchema]:
         """The rows of REFRESH ON, and their stream."""
-        assert refresh.rows is not None
-        table = references(refresh.rows)[0][0]
+        table = references(rows)[0][0]
         consume(table, "this", "alias")
         if (view := self._text.view_of(table)) is not None:
-            return self._rows_of_view(view, refresh.rows)
-        rows = self._text.stream(table)
-        binder = self._text.binder(Scope((stream_item(item_name(table), rows),)))
-        where = bind_condition(refresh.rows.args.get("where"), replace(binder, clause="REFRESH ON"))
-        return RefreshOn(rows.name, where), rows
+            return self._rows_of_view(view, rows)
+        stream = self._text.stream(table)
+        binder = self._text.binder(Scope((stream_item(item_name(table), stream),)))
+        where = bind_condition(rows.args.get("where"), replace(binder, clause="REFRESH ON"))
+        return RefreshOn(stream.name, where), stream
 
     def _rows_of_view(self, view: ViewDefinition, rows: exp.Expr) -> tuple[RefreshOn, StreamSchema]:
         """The rows of REFRESH ON a view, as rows of the view's stream."""
@@ -87,7 +87,18 @@ class QueryBinder:
         else:
             block = self._set_operation(node, place)
         self._text.check_reached(node)
-        return block
+        parsed = node.args.get("refresh")
+        return block if parsed is None else self._refreshed(block, parsed)
+
+    def _refreshed(self, block: BoundBlock, parsed: ParsedRefresh) -> BoundBlock:
+        """A query with its REFRESH."""
+        if block.query.refresh is not None:
+            raise SyntaxProblem(
+                "a query has one REFRESH",
+                parsed.span,
+                hint="write SELECT … FROM (SELECT … REFRESH …) AS name REFRESH …",
+            )
+        return replace(block, query=replace(block.query, refresh=self._text.refresh(parsed)))
 
     # ---- one block
 
@@ -192,7 +203,7 @@ class QueryBinder:
     def _branch(self, part: exp.Expr, place: Place, operator: SetOperator) -> Iterator[Branch]:
         """The branches that a part of a set operation is: several where it is UNION ALL inside
         UNION ALL."""
-        if isinstance(part, exp.Subquery):
+        if isinstance(part, exp.Subquery) and part.args.get("refresh") is None:
             check_bracketed(part)
             yield from self._branch(part.this, place.within(part.this), operator)
             self._text.check_reached(part)
@@ -213,12 +224,7 @@ def _asks(select: exp.Expr) -> bool:
 
 
 def _uncut(node: exp.Expr) -> bool:
-    return node.args.get("limit") is None and node.args.get("offset") is None
-
-
-def stream_item(name: str, schema: StreamSchema) -> ScopeItem:
-    """A stream that is a whole FROM: its columns have their own names."""
-    return ScopeItem(name, schema.types, [column.name for column in schema.columns])
+    return all(node.args.get(clause) is None for clause in ("limit", "offset", "refresh"))
 
 
 def _output(item: OutputItem, value: Typed) -> Output:

@@ -8,12 +8,27 @@ from querystem.expressions import ColumnRef, Literal, Parameter
 from querystem.language.errors import Span
 from querystem.language.literals import Typed
 from querystem.query import AsOf, Query
+from querystem.refresh import RefreshEvery, RefreshOn
 from results.window import TimeWindow
 
 
 @dataclass(frozen=True, slots=True)
 class DraftWindow(TimeWindow):
     """A window that is not read yet; its text has a `number`."""
+
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftEvery(RefreshEvery):
+    """A REFRESH EVERY that is not read yet; its text has a `number`."""
+
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOn(RefreshOn):
+    """A REFRESH ON whose condition may hold parameters; its text has a `number`."""
 
     number: int = 0
 

@@ -114,7 +114,10 @@ def _item_filler(item: Item) -> Filler[Item]:
 
 def _leg_filler(leg: Leg) -> Filler[Leg]:
     where, as_of = expression_filler(leg.where), _as_of_filler(leg.as_of)
-    return lambda literals: replace(leg, where=where(literals), as_of=as_of(literals))
+    refresh = _refresh_filler(leg.refresh)
+    return lambda literals: replace(
+        leg, where=where(literals), as_of=as_of(literals), refresh=refresh(literals)
+    )
 
 
 def _as_of_filler(as_of: AsOf | None) -> Filler[AsOf | None]:
@@ -176,5 +179,5 @@ def _aggregate_filler(aggregate: Aggregate) -> Filler[Aggregate]:
 def _refresh_filler(refresh: Refresh | None) -> Filler[Refresh | None]:
     if not isinstance(refresh, RefreshOn):
         return lambda _: refresh
-    stream, where = refresh.stream, expression_filler(refresh.where)
-    return lambda literals: RefreshOn(stream, where(literals))
+    where = expression_filler(refresh.where)
+    return lambda literals: replace(refresh, where=where(literals))

@@ -1,7 +1,9 @@
-"""The windows in a text are set apart before it is parsed: sqlglot has no grammar for them.
+"""The windows and REFRESH in a text are set apart before it is parsed: sqlglot has no grammar for
+them.
 
 The tokens of a window, at the end of a block or in WINDOW(…) after an item of FROM, become one
-token; the parser takes that one, and the binder reads the tokens it stands for.
+token, as those of a REFRESH do; the parser takes that one, and the binder reads the tokens it
+stands for.
 """
 
 from __future__ import annotations
@@ -11,15 +13,16 @@ from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from querystem.language.errors import NotYet, SyntaxProblem
+from querystem.language.errors import SyntaxProblem
 from querystem.language.names import words
 from querystem.language.scan import span_of
 
 # Outside parentheses, after FROM, the first of these begins the window of a block.
 WINDOW_WORDS = words("BEGIN RANGE ROWS UNBOUNDED REFRESH SLIDE")
-# The kinds of the tokens that stand for a window; no text has tokens of these kinds.
+# The kinds of the tokens that stand for a window or a REFRESH; no text has tokens of these kinds.
 WINDOW_AT_END = TokenType.QUALIFY
 WINDOW_OF_ITEM = TokenType.TABLE_SAMPLE
+REFRESH_AT_END = TokenType.SETTINGS
 
 _BETWEEN_BLOCKS = (TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
 # How far the tokens between two parentheses have come.
@@ -28,17 +31,15 @@ _NO_QUERY, _OUTPUTS, _AFTER_FROM = range(3)
 
 @dataclass(frozen=True, slots=True)
 class FramedTokens:
-    """The tokens of a text with one token for each window; `runs` has the tokens that one at a
-    place stands for, `refresh` those of REFRESH."""
+    """The tokens of a text with one token for each window and each REFRESH; `runs` has the tokens
+    that one at a place stands for."""
 
     tokens: list[Token]
     runs: Mapping[int, Sequence[Token]]
-    refresh: Sequence[Token]
 
 
 def set_apart(tokens: Sequence[Token]) -> FramedTokens:
-    """The tokens of a query with its windows and its REFRESH set apart; raises SyntaxProblem, and
-    NotYet for a REFRESH of a part."""
+    """The tokens of a query with its windows and its REFRESH set apart; raises SyntaxProblem."""
     return _Framing(tokens).done()
 
 
@@ -47,14 +48,13 @@ class _Framing:
         self._tokens = tokens
         self._kept: list[Token] = []
         self._runs: dict[int, Sequence[Token]] = {}
-        self._refresh: Sequence[Token] = ()
         self._levels = [_NO_QUERY]
 
     def done(self) -> FramedTokens:
         at = 0
         while at < len(self._tokens):
             at = self._next(at)
-        return FramedTokens(self._kept, self._runs, self._refresh)
+        return FramedTokens(self._kept, self._runs)
 
     def _next(self, at: int) -> int:
         """Takes the token at `at`, or the window that begins there; gives the place after it."""
@@ -81,12 +81,17 @@ class _Framing:
     def _at_end(self, at: int) -> int:
         end = _end_of_run(self._tokens, at)
         turn = refresh_start(self._tokens, at, end)
-        if turn < end:
-            if end < len(self._tokens):
-                raise _partial_refresh(self._tokens[turn])
-            self._refresh = self._tokens[turn:]
         if at < turn:
             self._stand_in(WINDOW_AT_END, at, turn, self._tokens[at:turn])
+        if turn < end:
+            if end < len(self._tokens) and self._tokens[end].token_type in _BETWEEN_BLOCKS:
+                raise SyntaxProblem(
+                    "REFRESH stands last, after the window of the whole query",
+                    span_of(self._tokens[turn]),
+                    hint="a part that is refreshed on its own is written in parentheses:"
+                    " (SELECT … REFRESH …) UNION ALL SELECT …",
+                )
+            self._stand_in(REFRESH_AT_END, turn, end, self._tokens[turn:end])
         return end
 
     def _of_item(self, at: int) -> int:
@@ -140,12 +145,4 @@ def _is_distinct(tokens: Sequence[Token], at: int) -> bool:
     return kinds in (
         [TokenType.IS, TokenType.DISTINCT],
         [TokenType.NOT, TokenType.DISTINCT],
-    )
-
-
-def _partial_refresh(token: Token) -> NotYet:
-    return NotYet(
-        "REFRESH of a part of a query",
-        span_of(token),
-        hint="REFRESH stands last, after the window of the whole query",
     )

@@ -12,7 +12,13 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from querystem.language.dialect import ExpressionParser
-from querystem.language.frames import WINDOW_AT_END, WINDOW_OF_ITEM
+from querystem.language.frames import (
+    REFRESH_AT_END,
+    WINDOW_AT_END,
+    WINDOW_OF_ITEM,
+    refresh_start,
+)
+from querystem.language.refreshes import ParsedRefresh, parse_refresh
 
 _SET_OPERATORS: dict[TokenType, tuple[int, type[exp.SetOperation]]] = {
     TokenType.UNION: (1, exp.Union),
@@ -25,15 +31,17 @@ _QUERY = (TokenType.SELECT, TokenType.WITH)
 
 
 class WindowNode(exp.Expression):
-    """A window as its tokens: `of_item` where it is written WINDOW(…)."""
+    """A window as its tokens: `of_item` where it is written WINDOW(…), with the REFRESH inside."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"tokens": False, "of_item": False}
+    arg_types: ClassVar[dict[str, bool]] = {"tokens": False, "of_item": False, "refresh": False}
 
 
 class QueryParser(ExpressionParser):
-    """The parser of whole queries; `runs` has the tokens of each window, by its place."""
+    """The parser of whole queries; `runs` has the tokens of each window and REFRESH, by its place,
+    and `parse_rows` parses the rows of REFRESH ON."""
 
     runs: Mapping[int, Sequence[Token]] = {}
+    parse_rows: Callable[[list[Token]], exp.Expr]
 
     def _parse_statement(self) -> exp.Expr | None:
         return self._query()
@@ -59,13 +67,14 @@ class QueryParser(ExpressionParser):
         self._spread(first, query)
         return query
 
-    def _whole(self) -> dict[str, exp.Expr | None]:
+    def _whole(self) -> dict[str, Any]:
         """The clauses that belong to a whole query: of one block, or of a set operation."""
         return {
             "order": self._clause(TokenType.ORDER_BY, self._order),
             "limit": self._clause(TokenType.LIMIT, self._limit),
             "offset": self._clause(TokenType.OFFSET, self._offset),
             "frame": self._frame(WINDOW_AT_END),
+            "refresh": self._refresh(),
         }
 
     def _with(self) -> list[exp.Expr]:
@@ -134,7 +143,19 @@ class QueryParser(ExpressionParser):
         if not self._match(kind):
             return None
         tokens = self.runs[self._prev.start]
-        return self.expression(WindowNode(tokens=list(tokens), of_item=kind is WINDOW_OF_ITEM))
+        if kind is WINDOW_AT_END:
+            return self.expression(WindowNode(tokens=list(tokens), of_item=False))
+        turn, end = refresh_start(tokens, 0, len(tokens)), self._prev.end + 1
+        refresh = parse_refresh(tokens[turn:], end, self.parse_rows) if tokens[turn:] else None
+        node = WindowNode(tokens=list(tokens[:turn]), of_item=True, refresh=refresh)
+        return self.expression(node)
+
+    def _refresh(self) -> ParsedRefresh | None:
+        if not self._match(REFRESH_AT_END):
+            return None
+        tokens, after = self.runs[self._prev.start], self._curr
+        end = after.end + 1 if after.token_type == TokenType.R_PAREN else len(self.sql)
+        return parse_refresh(tokens, end, self.parse_rows)
 
     def _clause(self, word: TokenType, parse: Callable[[], exp.Expr]) -> exp.Expr | None:
         return parse() if self._match(word) else None

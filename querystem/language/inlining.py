@@ -13,16 +13,15 @@ from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from querystem.language.functions import is_aggregate
-from querystem.language.parse import Parsed
 from querystem.language.tree import is_query
 from querystem.views import ViewDefinition
 
 # The query of a view, parsed.
-ParsedView = Callable[[ViewDefinition], Parsed]
+ParsedView = Callable[[ViewDefinition], exp.Expr]
 # The stream or the view that a reference names.
 Named = Callable[[exp.Expr], StreamSchema | ViewDefinition | None]
 
-_MORE = ("distinct", "group", "having", "order", "limit", "offset")
+_MORE = ("distinct", "group", "having", "order", "limit", "offset", "refresh")
 
 
 def is_flat(select: exp.Expr) -> bool:
@@ -37,9 +36,8 @@ def is_flat(select: exp.Expr) -> bool:
 def stream_of_view(view: ViewDefinition, parsed: ParsedView, named: Named) -> StreamSchema | None:
     """The stream whose rows, selected and projected, a view shows, without a window or REFRESH of
     its own; None where the view is anything else."""
-    text = parsed(view)
-    query = text.query
-    if text.refresh is not None or not isinstance(query, exp.Select) or not is_flat(query):
+    query = parsed(view)
+    if not isinstance(query, exp.Select) or not is_flat(query):
         return None
     if any(query.args.get(part) for part in ("frame", "ctes", "joins")):
         return None

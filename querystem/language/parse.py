@@ -1,4 +1,4 @@
-"""A query's text becomes sqlglot's tree, with the tokens of its windows in it, and its REFRESH.
+"""A query's text becomes sqlglot's tree, with the tokens of its windows in it, and each REFRESH.
 
 Clauses that the language has and this version does not are refused at their first word, or when
 they are bound.
@@ -6,42 +6,31 @@ they are bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from querystem.language.dialect import PSoup, Refused
-from querystem.language.errors import NotYet, Span, SyntaxProblem
-from querystem.language.frames import WINDOW_AT_END, WINDOW_WORDS, set_apart
+from querystem.language.errors import SyntaxProblem
+from querystem.language.frames import REFRESH_AT_END, WINDOW_AT_END, WINDOW_WORDS, set_apart
 from querystem.language.grammar import QueryParser
 from querystem.language.names import nearest
+from querystem.language.refreshes import AFTER_FROM, CLAUSE_ORDER, refuse_later
 from querystem.language.scan import MAX_TEXT, TokenReader, scan, span_of
 from querystem.language.statements import wrong_statement
-from querystem.language.tree import node_span
 
 _DIALECT = PSoup()
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A query in parts."""
-
-    query: exp.Expr
-    refresh: ParsedRefresh | None
-
-
-def parse_query(text: str, max_text: int = MAX_TEXT) -> Parsed:
-    """The parts of a query's text; raises SyntaxProblem, and NotYet."""
+def parse_query(text: str, max_text: int = MAX_TEXT) -> exp.Expr:
+    """The tree of a query's text; raises SyntaxProblem, and NotYet."""
     tokens = scan(text, max_text)
     _check_statement(tokens, len(text))
     _refuse_streamed(tokens)
     framed = set_apart(tokens)
     refuse_later(framed.tokens)
-    query = _parse(framed.tokens, text, framed.runs)
-    refresh = parse_refresh(framed.refresh, len(text), lambda rows: _parse(rows, text, {}))
-    return Parsed(query, refresh)
+    return _parse(framed.tokens, text, framed.runs)
 
 
 def _check_statement(tokens: Sequence[Token], end: int) -> None:
@@ -75,6 +64,7 @@ def _refuse_streamed(tokens: Sequence[Token]) -> None:
 def _parse(tokens: list[Token], text: str, runs: Mapping[int, Sequence[Token]]) -> exp.Expr:
     parser = QueryParser(dialect=_DIALECT)
     parser.runs = runs
+    parser.parse_rows = lambda rows: _parse(rows, text, {})
     try:
         (query,) = parser.parse(tokens, text)
     except Refused as refused:
@@ -85,7 +75,7 @@ def _parse(tokens: list[Token], text: str, runs: Mapping[int, Sequence[Token]]) 
 
 def _problem(refused: Refused, tokens: Sequence[Token]) -> SyntaxProblem:
     token, message = refused.token, refused.message
-    if token and token.token_type == WINDOW_AT_END:
+    if token and token.token_type in (WINDOW_AT_END, REFRESH_AT_END):
         tokens = tokens[: next(at for at, other in enumerate(tokens) if other is token)]
         token = tokens[-1]
     if not token or token.token_type == TokenType.SENTINEL:
@@ -132,108 +122,3 @@ _INSTEAD = {
     "RECURSIVE": "a query sees those that stand before it",
     "QUALIFY": "ROWS 5 PARTITION BY column at the end of the query is the newest five of each",
 }
-
-
-CLAUSE_ORDER = (
-    "SELECT … FROM … WHERE … GROUP BY … HAVING … ORDER BY … LIMIT … OFFSET …, the window, REFRESH"
-)
-AFTER_FROM = frozenset(
-    {
-        TokenType.WHERE,
-        TokenType.GROUP_BY,
-        TokenType.HAVING,
-        TokenType.ORDER_BY,
-        TokenType.LIMIT,
-        TokenType.OFFSET,
-    }
-)
-
-_NEWEST = "ROWS 5 PARTITION BY column at the end of the query is the newest five of each"
-
-
-def refuse_later(tokens: Sequence[Token]) -> None:
-    """Raises NotYet at the first word of a clause that this version does not have, outside
-    windows."""
-    for token in tokens:
-        if token.token_type == TokenType.OVER:
-            raise NotYet("OVER", span_of(token), hint=_NEWEST)
-
-
-_KINDS = "write REFRESH EVERY 5 MINUTES or REFRESH ON stream WHERE condition"
-_LAST = "REFRESH stands last, after the window"
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedRefresh:
-    """A REFRESH clause: `period` has the tokens after EVERY, or `rows` the stream and condition
-    after ON, as a query of their own."""
-
-    span: Span
-    period: Sequence[Token]
-    rows: exp.Expr | None
-
-
-def parse_refresh(
-    tokens: Sequence[Token], end: int, parse: Callable[[list[Token]], exp.Expr]
-) -> ParsedRefresh | None:
-    """The REFRESH clause that `tokens` are, None where there are none; `parse` parses a SELECT."""
-    if not tokens:
-        return None
-    reader = TokenReader(tokens, end)
-    reader.need("REFRESH")
-    span = span_of(tokens[0]).to(span_of(tokens[-1]))
-    if reader.take("EVERY"):
-        if reader.token is None:
-            reader.fail("expected a duration", hint=_KINDS)
-        return ParsedRefresh(span, tokens[2:], None)
-    if reader.take("ON"):
-        if reader.token is None:
-            reader.fail("expected a stream", hint=_KINDS)
-        return ParsedRefresh(span, (), _rows(tokens, parse))
-    near = nearest(reader.token.text.upper(), ("EVERY", "ON")) if reader.token else None
-    reader.fail("expected EVERY or ON after REFRESH", f"did you mean {near}?" if near else _KINDS)
-
-
-def _rows(tokens: Sequence[Token], parse: Callable[[list[Token]], exp.Expr]) -> exp.Expr:
-    """The stream and condition after REFRESH ON, as a query of their own."""
-    for token in _outside(tokens[2:]):
-        if token.token_type == TokenType.VAR and token.text.upper() in WINDOW_WORDS:
-            raise SyntaxProblem(f"{token.text} after REFRESH", span_of(token), hint=_LAST)
-        if token.token_type in AFTER_FROM and token.token_type != TokenType.WHERE:
-            raise SyntaxProblem(
-                f"REFRESH ON takes a stream and WHERE, no {token.text.upper()}",
-                span_of(token),
-                hint=f"the order is {CLAUSE_ORDER}",
-            )
-    first, on = tokens[:2]
-    query = [
-        _spelled(first, TokenType.SELECT, "SELECT"),
-        _spelled(first, TokenType.NUMBER, "1"),
-        _spelled(on, TokenType.FROM, "FROM"),
-        *tokens[2:],
-    ]
-    refuse_later(query)
-    rows = parse(query)
-    _check_rows(rows)
-    return rows
-
-
-def _check_rows(rows: exp.Expr) -> None:
-    """Raises NotYet unless REFRESH ON has a stream and a condition alone."""
-    if not isinstance(rows.args["from_"].this, exp.Table):
-        raise NotYet("REFRESH ON a query", node_span(rows.args["from_"].this), hint=_KINDS)
-    if joins := rows.args.get("joins"):
-        raise NotYet("REFRESH ON several streams", node_span(joins[0]), hint=_KINDS)
-
-
-def _outside(tokens: Sequence[Token]) -> Iterator[Token]:
-    """The tokens that stand outside parentheses."""
-    depth = 0
-    for token in tokens:
-        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
-        if depth == 0:
-            yield token
-
-
-def _spelled(token: Token, kind: TokenType, text: str) -> Token:
-    return Token(kind, text, token.line, token.col, token.start, token.end)

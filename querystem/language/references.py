@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token
 
 from datastem.schema import StreamSchema
 from datastem.types import Type
 from querystem.expressions import TRUE
 from querystem.language.bind import Binder, identifier
-from querystem.language.drafts import DraftWindow
+from querystem.language.drafts import DraftEvery, DraftOn, DraftWindow
 from querystem.language.errors import (
     BindProblem,
-    NotYet,
     QueryError,
     Span,
     SyntaxProblem,
@@ -24,18 +22,17 @@ from querystem.language.errors import (
     WindowProblem,
     located,
 )
-from querystem.language.frames import refresh_start
 from querystem.language.grammar import WindowNode
 from querystem.language.inlining import stream_of_view
 from querystem.language.lookups import bind_lookup
 from querystem.language.names import nearest
-from querystem.language.parse import Parsed, parse_query, parse_refresh
-from querystem.language.scan import span_of
+from querystem.language.parse import parse_query
+from querystem.language.refreshes import ParsedRefresh
 from querystem.language.scope import Scope
-from querystem.language.tails import WindowText
+from querystem.language.tails import RefreshText, WindowText
 from querystem.language.tree import consume, node_span
 from querystem.query import Leg
-from querystem.refresh import RefreshOn
+from querystem.refresh import Refresh, RefreshOn
 from querystem.views import MAX_VIEWS_DEEP, ViewDefinition
 
 MAX_REFERENCES = 8
@@ -82,29 +79,15 @@ class NamedQuery:
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
-class ViewTrigger:
-    """The REFRESH ON of a view at `span`, whose windows have the numbers from `first` up to
-    `stop`; `stream` is the one whose rows refresh it."""
-
-    refresh: RefreshOn
-    stream: StreamSchema
-    span: Span
-    first: int
-    stop: int
-
-
 @dataclass
 class TextBinding:
     """All that the parts of one text share: the streams, the parameters and where they are `used`,
-    the texts of windows by their numbers, how many `references` to streams there are, the ids of
-    the nodes of windows and of queries of WITH that were `reached`, and the stream of REFRESH ON
-    (`trigger`).
+    the texts of windows and of REFRESH by their numbers, how many `references` to streams there
+    are, and the ids of the nodes of windows and of queries of WITH that were `reached`.
 
     Names are looked up once (`known`), the queries of `views` parsed once. While one is bound,
     `view` is the place of the reference to the outermost view and `depth` how many stand inside
-    each other. `triggers` are those of the views with REFRESH ON, `groups` are numbers of the
-    views with REFRESH EVERY.
+    each other. `bind_rows` binds the rows of REFRESH ON, and gives their stream.
     """
 
     lookup: Lookup
@@ -112,15 +95,14 @@ class TextBinding:
     parameters: Mapping[str, Type | None]
     used: dict[str, Span] = field(default_factory=dict)
     windows: list[WindowText] = field(default_factory=list)
+    refreshes: list[RefreshText] = field(default_factory=list)
     references: int = 0
     reached: set[int] = field(default_factory=set)
-    trigger: StreamSchema | None = None
     view: Span | None = None
     depth: int = 0
     known: dict[str, StreamSchema | ViewDefinition | None] = field(default_factory=dict)
-    views: dict[str, Parsed] = field(default_factory=dict)
-    triggers: list[ViewTrigger] = field(default_factory=list)
-    groups: dict[str, int] = field(default_factory=dict)
+    views: dict[str, exp.Expr] = field(default_factory=dict)
+    bind_rows: Callable[[exp.Expr], tuple[RefreshOn, StreamSchema]] | None = None
 
     def binder(self, scope: Scope) -> Binder:
         return Binder(scope, self.parameters, used=self.used)
@@ -129,6 +111,18 @@ class TextBinding:
         """The window that a text will be read as."""
         self.windows.append(replace(text, place=self.view or text.place, view=self.view))
         return DraftWindow(number=len(self.windows) - 1)
+
+    def refresh(self, parsed: ParsedRefresh) -> Refresh:
+        """The REFRESH of a query or of a reference, whose period is read when parameters have
+        values; raises QueryError."""
+        text = RefreshText(self.view or parsed.span, parsed.end, parsed.period)
+        if parsed.rows is None:
+            self.refreshes.append(text)
+            return DraftEvery(0, len(self.refreshes) - 1)
+        assert self.bind_rows is not None, "a binder of queries is there"
+        found, trigger = self.bind_rows(parsed.rows)
+        self.refreshes.append(replace(text, trigger=trigger))
+        return DraftOn(found.stream, found.where, len(self.refreshes) - 1)
 
     # ---- views
 
@@ -141,7 +135,7 @@ class TextBinding:
         """The stream that a view shows rows of, as `stream_of_view` tells."""
         return stream_of_view(view, self.parsed, self._named)
 
-    def parsed(self, view: ViewDefinition) -> Parsed:
+    def parsed(self, view: ViewDefinition) -> exp.Expr:
         """The query of a view."""
         if view.name not in self.views:
             with located(view.text):
@@ -205,8 +199,9 @@ class TextBinding:
         frame = own if own is not None else place.frame
         self.reached.add(id(frame))
         window = self.window(window_text(frame, schema, node_span(table.this)))
-        leg = Leg(schema.name, TRUE, window, place.own or own is not None)
-        return replace(leg, view=place.view), schema
+        leg = Leg(schema.name, TRUE, window, place.own or own is not None, view=place.view)
+        parsed = None if own is None else own.args.get("refresh")
+        return leg if parsed is None else replace(leg, refresh=self.refresh(parsed)), schema
 
     def looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
         """The leg of a reference whose rows are looked up for items before it in FROM."""
@@ -256,21 +251,8 @@ def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> Wi
     if frame is None:
         return WindowText(schema, (), place)
     assert isinstance(frame, WindowNode)
-    tokens = frame.args["tokens"]
-    if not frame.args["of_item"]:
-        return WindowText(schema, tokens, place)
-    end, turn = node_span(frame).end, refresh_start(tokens, 0, len(tokens))
-    refresh = parse_refresh(tokens[turn:], end, _refuse_rows)
-    period = refresh.period if refresh else ()
-    return WindowText(schema, tokens[:turn], place, end, period=period)
-
-
-def _refuse_rows(tokens: Sequence[Token]) -> exp.Expr:
-    raise NotYet(
-        "REFRESH ON inside WINDOW()",
-        span_of(tokens[0]).to(span_of(tokens[-1])),
-        hint="write it after the query, or REFRESH EVERY duration inside WINDOW()",
-    )
+    end = node_span(frame).end if frame.args["of_item"] else None
+    return WindowText(schema, frame.args["tokens"], place, end)
 
 
 def references(select: exp.Expr) -> list[tuple[exp.Expr, exp.Expr | None]]:

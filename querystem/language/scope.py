@@ -45,6 +45,11 @@ class ScopeItem:
         return f"{write_name(self.name)}.{write_name(name)}"
 
 
+def stream_item(name: str, schema: StreamSchema) -> ScopeItem:
+    """A stream that is a whole FROM: its columns have their own names."""
+    return ScopeItem(name, schema.types, [column.name for column in schema.columns])
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The items of a FROM. A column that USING names is one column, that of the item in `merged`,

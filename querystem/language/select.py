@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from sqlglot import exp
+
 from datastem.types import Type
 from querystem.language.blocks import QueryBinder
-from querystem.language.errors import NotYet, Span, UnknownParameter
-from querystem.language.parse import Parsed, ParsedRefresh
+from querystem.language.errors import Span, UnknownParameter
 from querystem.language.references import Lookup, Names, Place, TextBinding
 from querystem.language.scope import Scope
 from querystem.language.tails import Tail
-from querystem.language.window_checks import check_trigger
 from querystem.query import Query
 
 
@@ -20,7 +20,7 @@ from querystem.query import Query
 class BoundSelect:
     """A query that may still hold parameters, as its windows and REFRESH may.
 
-    `places` says where each parameter first stands. The query's windows and its period are not set
+    `places` says where each parameter first stands. The query's windows and periods are not set
     yet, and conditions over several streams are not pushed down.
     """
 
@@ -30,7 +30,7 @@ class BoundSelect:
 
 
 def bind_select(
-    parsed: Parsed,
+    parsed: exp.Expr,
     end: int,
     lookup: Lookup,
     parameters: Mapping[str, Type | None],
@@ -38,13 +38,9 @@ def bind_select(
 ) -> BoundSelect:
     """Binds a query in a text of length `end`; `names` lists the streams, to suggest one."""
     text = TextBinding(lookup, names, parameters)
-    place = replace(Place().within(parsed.query), own=False)
-    query = QueryBinder(text).outermost(parsed.query, place)
-    query = _with_refresh(query, parsed.refresh, text)
-    refresh = parsed.refresh
-    period, span = (refresh.period, refresh.span) if refresh else ((), None)
-    span = text.triggers[0].span if text.triggers else span
-    tail = Tail.of(text.windows, period, span, end, text.trigger)
+    place = replace(Place().within(parsed), own=False)
+    query = QueryBinder(text).outermost(parsed, place)
+    tail = Tail.of(text.windows, text.refreshes, end)
     base = text.binder(Scope(()))
     for name, spot in tail.names.items():
         base.use(name, spot)
@@ -56,30 +52,3 @@ def _check_used(parameters: Mapping[str, Type | None], used: Mapping[str, Span])
     for name in parameters:
         if name not in used:
             raise UnknownParameter(f"the text has no :{name}", hint="leave the value out")
-
-
-def _with_refresh(query: Query, parsed: ParsedRefresh | None, text: TextBinding) -> Query:
-    """The query with the REFRESH ON of its text, or of a view that is all of it; that of REFRESH
-    EVERY is not read yet."""
-    if text.triggers:
-        return _with_view_trigger(query, parsed, text)
-    if parsed is None or parsed.rows is None:
-        return query
-    refresh, text.trigger = QueryBinder(text).trigger(parsed)
-    if len(text.windows) == 1:
-        check_trigger(text.windows[0].schema, text.trigger, parsed.span)
-    return replace(query, refresh=refresh)
-
-
-def _with_view_trigger(query: Query, parsed: ParsedRefresh | None, text: TextBinding) -> Query:
-    """The query over a view with REFRESH ON: rows that refresh the view refresh the query."""
-    found = text.triggers[0]
-    if parsed is not None or (found.first, found.stop) != (0, len(text.windows)):
-        raise NotYet(
-            "a view with REFRESH ON beside other streams, or in a query with a window or REFRESH",
-            found.span,
-            hint="write REFRESH ON after the query instead",
-        )
-    text.trigger = found.stream
-    query = query.with_inner(lambda inner: replace(inner, open=False))
-    return replace(query, refresh=found.refresh)

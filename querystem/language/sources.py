@@ -30,11 +30,9 @@ from querystem.language.errors import (
 )
 from querystem.language.inlining import bounds_time, is_flat
 from querystem.language.literals import Typed
-from querystem.language.parse import ParsedRefresh
 from querystem.language.references import (
     Place,
     TextBinding,
-    ViewTrigger,
     item_name,
     references,
     window_text,
@@ -48,7 +46,6 @@ from querystem.language.rewrite import (
     moved_name,
     substituted,
 )
-from querystem.language.scan import span_of
 from querystem.language.scope import Scope, ScopeItem, ScopeStream
 from querystem.language.tree import consume, node_span
 from querystem.query import (
@@ -62,20 +59,17 @@ from querystem.query import (
     is_timed,
     item_column,
 )
-from querystem.refresh import RefreshOn
 from querystem.views import ViewDefinition
 
 MAX_NODES = 16_384
 # What may follow the FROM and WHERE of a query.
-CLAUSES = ("group", "having", "order", "limit", "offset", "frame", "ctes")
+CLAUSES = ("group", "having", "order", "limit", "offset", "frame", "refresh", "ctes")
 
 
 class InnerQueries(Protocol):
-    """Binds the queries of FROM that stay items, and the REFRESH ON of views."""
+    """Binds the queries of FROM that stay items."""
 
     def inner(self, node: exp.Expr, place: Place) -> Query: ...
-
-    def trigger(self, refresh: ParsedRefresh) -> tuple[RefreshOn, StreamSchema]: ...
 
 
 class Sources:
@@ -167,7 +161,7 @@ class Sources:
     def _query(
         self, node: exp.Expr, name: str, frame: exp.Expr | None, place: Place, flat: bool
     ) -> ScopeItem:
-        if isinstance(node, exp.Subquery):
+        if isinstance(node, exp.Subquery) and node.args.get("refresh") is None:
             check_bracketed(node)
             item_of_inner = self._query(node.this, name, frame, place.within(node), flat)
             self._text.check_reached(node)
@@ -184,13 +178,10 @@ class Sources:
         """A query with a window over it."""
         _check_timed(query, frame)
         written = window_text(frame, StreamSchema(name, query.columns), span)
-        if written.period:
-            raise NotYet(
-                "REFRESH of a query in FROM",
-                span_of(written.period[0]).to(span_of(written.period[-1])),
-                hint="write it inside the WINDOW() of its streams",
-            )
-        return replace(query, over=self._text.window(written))
+        query = replace(query, over=self._text.window(written))
+        if (parsed := frame.args.get("refresh")) is None:
+            return query
+        return replace(_around(query), refresh=self._text.refresh(parsed))
 
     def _shown(self, query: Query, name: str, item: Item | None = None) -> ScopeItem:
         """A query that is an item, or that shows the rows of one."""
@@ -221,9 +212,9 @@ class Sources:
         if flat and stream and (frame is None or bounds_time(frame, stream)):
             inside = Place(frame, own, view=place.view or view.name)
             with text.within_view(view, span):
-                return self._flatten(text.parsed(view).query, name, inside)
+                return self._flatten(text.parsed(view), name, inside)
         with text.within_view(view, span):
-            query, open_ = self._view_query(view)
+            query = self._queries.inner(text.parsed(view), Place(None, True))
         if frame is not None:
             text.reached.add(id(frame))
             _check_timed(query, frame, view.name)
@@ -231,35 +222,8 @@ class Sources:
         operation = None if query.timed else whole_operation(query)
         if operation is not None:
             return self._shown(query, name, replace(operation, view=view.name))
-        query = replace(query, view=view.name, open=open_ and query.timed and not own)
+        query = replace(query, view=view.name, open=query.timed and not own)
         return self._shown(query, name)
-
-    def _view_query(self, view: ViewDefinition) -> tuple[Query, bool]:
-        """The query of a view, as its last refresh point has it; and whether a window may be
-        brought over it."""
-        text, first = self._text, len(self._text.windows)
-        parsed = text.parsed(view)
-        query = self._queries.inner(parsed.query, Place(None, True))
-        refresh, span = parsed.refresh, text.view
-        if refresh is None or span is None:
-            return query, True
-        if refresh.rows is not None:
-            trigger = self._queries.trigger(refresh)
-            text.triggers.append(ViewTrigger(*trigger, span, first, len(text.windows)))
-            return query, False
-        legs = len(query.legs)
-        if len(text.windows) - first > legs or any(one.period for one in text.windows[first:]):
-            raise NotYet(
-                "REFRESH of a view around another REFRESH, or around a window over a query",
-                span,
-                hint="leave one of the two out",
-            )
-        number = text.groups.setdefault(view.name, len(text.groups))
-        together = number if legs > 1 else None
-        text.windows[first:] = [
-            replace(one, period=refresh.period, together=together) for one in text.windows[first:]
-        ]
-        return query, True
 
     def _flatten(self, select: exp.Expr, name: str, place: Place) -> ScopeItem:
         consume(select, "expressions", "from_", "joins", "where", "frame", "ctes")
@@ -390,12 +354,22 @@ def _check_timed(query: Query, frame: exp.Expr, view: str = "") -> None:
 def whole_operation(query: Query) -> SetOperation | None:
     """The set operation that a query inside another is, without order or limits; else None."""
     source = query.source
-    if is_limited(query) or query.grouping is not None or query.distinct:
+    if is_limited(query) or query.grouping is not None or query.distinct or query.refresh:
         return None
     if not isinstance(source, From) or len(source.items) > 1 or source.subqueries:
         return None
     (item,) = source.items
     if not isinstance(item, SetOperation) or source.on != TRUE:
         return None
-    shown = tuple(Output(c.name, ColumnRef(item_column(0, c.name), c.type)) for c in item.columns)
-    return item if shown == query.outputs else None
+    return item if _outputs_of(item) == query.outputs else None
+
+
+def _around(query: Query) -> Query:
+    """A query of the rows of another, which may have a window over them."""
+    return Query(From((query,)), _outputs_of(query))
+
+
+def _outputs_of(item: Query | SetOperation) -> tuple[Output, ...]:
+    """The outputs that show all columns of an only item."""
+    columns = item.columns
+    return tuple(Output(c.name, ColumnRef(item_column(0, c.name), c.type)) for c in columns)

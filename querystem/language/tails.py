@@ -1,5 +1,5 @@
-"""The windows and the REFRESH EVERY of a text: they follow the clauses of SQL, and are read once
-every `:name` in them, a number or an instant, has its value."""
+"""The windows and each REFRESH of a text: they follow the clauses of SQL, and are read once every
+`:name` in them, a number or an instant, has its value."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
+from typing import TypeAlias
 
 from sqlglot.tokenizer_core import Token, TokenType
 
 from datastem.instants import format_instant, to_micros
 from datastem.schema import StreamSchema
 from querystem.expressions import Literal
-from querystem.language.drafts import DraftWindow
+from querystem.language.drafts import DraftEvery, DraftOn, DraftWindow
 from querystem.language.durations import read_duration
 from querystem.language.errors import RefreshProblem, Span, TypeProblem
 from querystem.language.scan import TokenReader, span_of
@@ -26,8 +27,8 @@ from querystem.language.window_checks import (
     check_versions,
 )
 from querystem.language.windows import read_window
-from querystem.query import Leg, Query
-from querystem.refresh import RefreshEvery
+from querystem.query import Leg, PartKind, Query
+from querystem.refresh import Refresh, RefreshEvery, RefreshOn
 from results.window import UNBOUNDED, Window
 
 
@@ -35,19 +36,16 @@ from results.window import UNBOUNDED, Window
 class WindowText:
     """The window of a reference to a stream, or over a query in FROM, as its tokens; there are none
     where it has no window. `place` is that of the reference. A window that is written WINDOW(…)
-    ends at `end`, and may have a REFRESH EVERY, whose tokens are its `period`. A reference whose
-    rows are looked up has none: they are for the rows of the one `beside` it, whose window has that
-    number. A window inside a view is not in the text itself: the reference to the view is at
-    `view`. Windows that have one number `together` have the points of their REFRESH together."""
+    ends at `end`. A reference whose rows are looked up has none: they are for the rows of the one
+    `beside` it, whose window has that number. A window inside a view is not in the text itself: the
+    reference to the view is at `view`."""
 
     schema: StreamSchema
     tokens: Sequence[Token]
     place: Span
     end: int | None = None
     beside: int | None = None
-    period: Sequence[Token] = ()
     view: Span | None = None
-    together: int | None = None
 
     def read(self, end: int, literals: Mapping[str, Literal]) -> Window:
         """The window, in a text of length `end`; raises QueryError."""
@@ -58,109 +56,111 @@ class WindowText:
             return UNBOUNDED
         return read_window(_filled(self.tokens, literals), end, self.schema)
 
-    def read_refresh(self, literals: Mapping[str, Literal]) -> RefreshEvery | None:
-        """The REFRESH EVERY inside WINDOW(…) or of a view, where there is one; raises
-        QueryError."""
-        if not self.period:
-            return None
-        end = span_of(self.period[-1]).end if self.end is None else self.end
-        return RefreshEvery(read_period(_filled(self.period, literals), end))
+    @property
+    def spans(self) -> list[Span]:
+        """The place of the window in the text, or of the view that it is in."""
+        if self.view is not None:
+            return [self.view] if self.tokens else []
+        return [span_of(token) for token in (*self.tokens[:1], *self.tokens[-1:])]
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshText:
+    """A REFRESH at a place, in a text that goes on, or ends, at `end`: the tokens of its `period`,
+    or the stream whose rows are its `trigger`."""
+
+    span: Span
+    end: int
+    period: Sequence[Token] = ()
+    trigger: StreamSchema | None = None
+
+    def read(self, draft: Refresh, literals: Mapping[str, Literal]) -> Refresh:
+        """The REFRESH that a draft will be; raises QueryError."""
+        if isinstance(draft, RefreshOn):
+            return RefreshOn(draft.stream, draft.where)
+        return RefreshEvery(read_period(_filled(self.period, literals), self.end))
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
     """The windows of a text of length `end`, of its references to streams and over the queries in
-    its FROM, and its REFRESH, which rows of the stream `trigger` may do; `names` says where their
-    parameters stand."""
+    its FROM, and each REFRESH in it; `names` says where their parameters stand."""
 
     windows: Sequence[WindowText]
-    period: Sequence[Token]
-    refresh: Span | None
+    refreshes: Sequence[RefreshText]
     end: int
     names: Mapping[str, Span]
-    trigger: StreamSchema | None = None
 
     @classmethod
-    def of(
-        cls,
-        windows: Sequence[WindowText],
-        period: Sequence[Token],
-        refresh: Span | None,
-        end: int,
-        trigger: StreamSchema | None = None,
-    ) -> Tail:
+    def of(cls, windows: Sequence[WindowText], refreshes: Sequence[RefreshText], end: int) -> Tail:
         names: dict[str, Span] = {}
-        written = [tokens for text in windows for tokens in (text.tokens, text.period)]
-        for tokens in [*written, period]:
+        for tokens in (*(one.tokens for one in windows), *(one.period for one in refreshes)):
             for colon, name in zip(tokens, tokens[1:], strict=False):
                 if _is_parameter(colon, name):
                     names.setdefault(name.text, span_of(colon).to(span_of(name)))
-        return cls(windows, period, refresh, end, names, trigger)
+        return cls(windows, refreshes, end, names)
 
-    def fill(self, query: Query, literals: Mapping[str, Literal]) -> Query:
-        """The query with its windows and its period, given values for their parameters; raises
+    def fill(self, draft: Query, literals: Mapping[str, Literal]) -> Query:
+        """The query with its windows and its periods, given values for their parameters; raises
         QueryError."""
-        if self.period:
-            period = read_period(_filled(self.period, literals), self.end)
-            query = replace(query, refresh=RefreshEvery(period))
+
+        def read(refresh: Refresh) -> Refresh:
+            return self._text(refresh).read(refresh, literals)
+
         windows = [text.read(self.end, literals) for text in self.windows]
-        points = [text.read_refresh(literals) for text in self.windows]
-        legs = [_number(leg.window) for leg in query.legs]
+        query = with_tails(draft, lambda window: windows[_number(window)], read)
+        legs = [_number(leg.window) for leg in draft.legs]
+        self._check_windows(draft, query, windows, legs)
+        texts = [self.windows[number] for number in legs]
+        check_clocks([text.schema for text in texts], query.moving, [one.place for one in texts])
+        self._check_triggers(draft, query, [text.schema for text in texts])
+        return _one_refresh(query)
+
+    def _text(self, draft: Refresh) -> RefreshText:
+        assert isinstance(draft, DraftEvery | DraftOn), "REFRESH is read once"
+        return self.refreshes[draft.number]
+
+    def _check_windows(
+        self, draft: Query, query: Query, windows: Sequence[Window], legs: Sequence[int]
+    ) -> None:
+        """Refuses windows that no reference, or no query in FROM, may have; `legs` has the number
+        of each leg's window."""
         for number, (text, window) in enumerate(zip(self.windows, windows, strict=True)):
             if number not in legs:
                 check_over(window, text.place)
-            elif (span := self._span(text)) is not None:
-                check_retention(window, text.schema, span, _behind(query.period, points[number]))
+            elif (span := self._span(text, legs.index(number), draft)) is not None:
+                period = query.period_of(legs.index(number))
+                check_retention(window, text.schema, span, period)
             if text.beside is not None:
                 check_versions(windows[text.beside], text.schema, text.place)
-        if any(points):
-            query = query.with_legs(lambda leg: self._with_points(leg, points))
-        query = with_windows(query, lambda draft: windows[_number(draft)])
-        if len(windows) == 1:
-            return _one_refresh(query)
-        texts = [self.windows[number] for number in legs]
-        check_clocks([text.schema for text in texts], query.moving, [one.place for one in texts])
-        self._check_trigger(query, [text.schema for text in texts])
-        return query
 
-    def _with_points(self, leg: Leg, points: Sequence[RefreshEvery | None]) -> Leg:
-        number = _number(leg.window)
-        return replace(leg, refresh=points[number], together=self.windows[number].together)
+    def _check_triggers(self, draft: Query, query: Query, schemas: Sequence[StreamSchema]) -> None:
+        """Refuses rows with arrival time that refresh what goes by event time."""
+        for written, part in zip(draft.refreshed_parts, query.refreshed_parts, strict=True):
+            text = self._text(written.refresh)
+            if text.trigger is None:
+                continue
+            inside = [schemas[number] for number in part.legs]
+            timed = [
+                (moving, schema)
+                for moving, schema in zip(part.moving, inside, strict=True)
+                if schema.ordered_by is not None
+            ]
+            for moving, schema in timed:
+                if moving or len(timed) == len(inside):
+                    check_trigger(schema, text.trigger, text.span)
 
-    def _check_trigger(self, query: Query, schemas: Sequence[StreamSchema]) -> None:
-        """Refuses rows with arrival time that refresh a query whose NOW is event time."""
-        if self.trigger is None or self.refresh is None:
-            return
-        timed = [
-            (moving, schema)
-            for moving, schema in zip(query.moving, schemas, strict=True)
-            if schema.ordered_by is not None
-        ]
-        moved = [schema for moving, schema in timed if moving or len(timed) == len(schemas)]
-        for schema in moved:
-            check_trigger(schema, self.trigger, self.refresh)
-
-    def _span(self, text: WindowText) -> Span | None:
-        """The place of a window with the REFRESH that sets it back."""
-        if text.view is not None and text.tokens:
-            return text.view
-        spans = [span_of(token) for token in (text.tokens[:1] or ())]
-        spans += [span_of(token) for token in text.tokens[-1:]]
-        spans += [self.refresh] if self.refresh is not None else []
-        if not spans:
-            return None
-        return spans[0].to(spans[-1])
+    def _span(self, text: WindowText, leg: int, draft: Query) -> Span | None:
+        """The place of a leg's window with each REFRESH that sets it back."""
+        around = [part for part in draft.refreshed_parts if leg in part.legs]
+        spans = [self._text(part.refresh).span for part in around if part.kind is not PartKind.LEG]
+        spans = sorted([*text.spans, *spans], key=lambda span: span.start)
+        return spans[0].to(spans[-1]) if spans else None
 
 
 def _number(window: Window) -> int:
     assert isinstance(window, DraftWindow), "windows are read once"
     return window.number
-
-
-def _behind(period: int | None, refresh: RefreshEvery | None) -> int | None:
-    """The period that sets a window back as much as the query's and the window's own together."""
-    periods = [one for one in (period, refresh.period if refresh else None) if one is not None]
-    return sum(periods) - len(periods) + 1 if periods else None
 
 
 def _one_refresh(query: Query) -> Query:
@@ -170,13 +170,25 @@ def _one_refresh(query: Query) -> Query:
     return replace(query, source=replace(query.leg, refresh=None), refresh=query.leg.refresh)
 
 
-def with_windows(query: Query, change: Callable[[Window], Window]) -> Query:
-    """The query with all its windows changed, those over inner queries too."""
-    changed = query.with_parts(
-        lambda leg: replace(leg, window=change(leg.window)),
-        lambda inner: with_windows(inner, change),
+# ---- all windows and REFRESH of a query
+
+_WindowChange: TypeAlias = Callable[[Window], Window]
+_RefreshChange: TypeAlias = Callable[[Refresh], Refresh]
+
+
+def with_tails(query: Query, window: _WindowChange, refresh: _RefreshChange) -> Query:
+    """The query with all its windows, those over inner queries too, and each REFRESH changed."""
+
+    def leg_with_tail(leg: Leg) -> Leg:
+        changed = None if leg.refresh is None else refresh(leg.refresh)
+        return replace(leg, window=window(leg.window), refresh=changed)
+
+    changed = query.with_parts(leg_with_tail, lambda inner: with_tails(inner, window, refresh))
+    return replace(
+        changed,
+        over=None if query.over is None else window(query.over),
+        refresh=None if query.refresh is None else refresh(query.refresh),
     )
-    return changed if query.over is None else replace(changed, over=change(query.over))
 
 
 def _is_parameter(colon: Token, name: Token) -> bool:

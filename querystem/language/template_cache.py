@@ -204,7 +204,7 @@ def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
     """The layout of a text; False where none of its constants may vary."""
     if not cut.plain:
         return False
-    query = parse_query(text).query
+    query = parse_query(text)
     if not _is_over_one_stream(query):
         return False
     where = query.args.get("where")

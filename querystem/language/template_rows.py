@@ -12,17 +12,18 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
+from sqlglot import exp
+
 from datastem.types import Type
 from querystem.expressions import Scalar
 from querystem.language.errors import located
 from querystem.language.literals import infer
-from querystem.language.parse import Parsed, parse_query
+from querystem.language.parse import parse_query
 from querystem.language.references import Lookup, Names
 from querystem.language.scan import MAX_TEXT
 from querystem.language.templates import Template, bind_template
 from querystem.query import Query
 from querystem.query_json import query_form
-from querystem.refresh import RefreshOn
 
 ValueColumns = Mapping[str, Sequence[Scalar]]
 Types = tuple[tuple[str, Type | None], ...]
@@ -93,7 +94,7 @@ class _TypedRows:
 
     @property
     def refreshes_on(self) -> bool:
-        return isinstance(self._template.query.refresh, RefreshOn)
+        return bool(self._template.query.triggers)
 
     @property
     def several(self) -> bool:
@@ -118,7 +119,7 @@ class _TypedRows:
 
 
 def _templates(
-    text: str, parsed: Parsed, lookup: Lookup, names: Names | None, rows: Mapping[Types, Places]
+    text: str, parsed: exp.Expr, lookup: Lookup, names: Names | None, rows: Mapping[Types, Places]
 ) -> Iterator[tuple[Template, Places]]:
     """The template of all rows whose values have the same kinds, or one for each combination of
     their types; each with the places of its rows."""

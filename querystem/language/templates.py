@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from sqlglot import exp
+
 from datastem.schema import Column
 from datastem.types import TEXT, Kind, Type
 from querystem.expressions import Literal, Scalar
@@ -17,7 +19,7 @@ from querystem.language.drafts import LimitedQuery
 from querystem.language.errors import Span, UnknownParameter, located
 from querystem.language.filling import Filler, clauses_filler, expression_filler
 from querystem.language.literals import decimal_literal, infer, scalar
-from querystem.language.parse import Parsed, parse_query
+from querystem.language.parse import parse_query
 from querystem.language.predicate_texts import Unfit, computed_with, predicate_texts
 from querystem.language.push import pushed_down
 from querystem.language.references import Lookup, Names
@@ -129,7 +131,7 @@ def prepare(
 
 def bind_template(
     text: str,
-    parsed: Parsed,
+    parsed: exp.Expr,
     lookup: Lookup,
     parameter_types: Mapping[str, Type | None],
     names: Names | None = None,

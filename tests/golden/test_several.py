@@ -27,7 +27,7 @@ from tests.support.system.processes import RunningStore
 
 _PATIENCE = 300.0
 LINES = lines()
-every_line = pytest.mark.parametrize("line", [pytest.param(line, id=line.name) for line in LINES])
+every_line = pytest.mark.parametrize("line", LINES, ids=[line.name for line in LINES])
 
 
 @pytest.mark.skipif(bool(LINES), reason="the worked answers are there")

@@ -7,17 +7,21 @@ which event takes the last of them to its instant, what a leg with points of its
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from datastem.schema import StreamSchema
 from querystem.expressions import Scalar
-from querystem.query import Leg, Query
-from querystem.refresh import RefreshEvery, RefreshOn
-from tests.oracle.clocks import Awaited, Clocks, Known, clocks, references
+from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
+from querystem.refresh import Refresh, RefreshEvery, RefreshOn
+from tests.oracle.clocks import Clocks, Known, clocks, references
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.refresh import Event
-from tests.oracle.trees import Row, World
+from tests.oracle.trees import PartPoints, Row, World
+
+# Whatever may have points of its own.
+Part: TypeAlias = Query | Leg
 
 
 @dataclass(frozen=True)
@@ -54,19 +58,32 @@ class TreeHistory:
     today: bool = False
 
     def ask(self, query: Query) -> RefreshedTree:
-        moment = self._moment(query)
-        legs = _OwnPoints(self, query, moment.events)
-        answer = World(self._streams(moment.events), self.clock, points=legs).answer_at(
-            query, moment.times
-        )
-        own = [leg for leg in query.legs if leg.refresh is not None]
-        if moment.times.now is None or not own:
+        moment = self._whole(query)
+        points = _Inside(self, moment)
+        world = World(self.streams(moment.events), self.clock, points=points)
+        answer = world.answer_at(query, moment.times)
+        inside = list(self._parts(query.source, moment))
+        if moment.times.now is None or not inside:
             return RefreshedTree(moment.instant, moment.times.now, None, answer)
-        points = [legs.instant(leg, moment.times) for leg in own]
-        known = [point for point in points if point is not None]
-        instant = max(known, default=None) if moment.instant is None else moment.instant
-        full = None if None in points else self._full(query, own, min(known), moment)
-        return RefreshedTree(instant, moment.times.now, full, answer)
+        known = [one.instant for _, one in inside if one.instant is not None]
+        instant = max(known, default=None) if query.refresh is None else moment.instant
+        parts = inside if query.refresh is None else [(query, moment), *inside]
+        full = _full([(part.refresh, one.instant) for part, one in parts])
+        legs = [leg for part, _ in inside for leg in legs_of(part)]
+        rows = [row for leg in legs for row in rows_of(self.events, leg.stream)]
+        began = full is not None and any(row["ts"] <= full for row in rows)
+        every = all(isinstance(part.refresh, RefreshEvery) for part, _ in parts)
+        return RefreshedTree(
+            instant, moment.times.now, full if began or not every else None, answer
+        )
+
+    def _parts(self, source: Source | Item, around: _Moment) -> Iterator[tuple[Part, _Moment]]:
+        """The parts inside that have points, with the moment each is of."""
+        if isinstance(source, Query | Leg) and source.refresh is not None:
+            around = self.inside(source, around)
+            yield source, around
+        for inner in inside(source):
+            yield from self._parts(inner, around)
 
     # ---- streams
 
@@ -86,7 +103,7 @@ class TreeHistory:
             return self.events
         return [event for event in self.events if event.stamp <= self.as_of]
 
-    def _streams(self, events: Sequence[Event]) -> dict[str, Known]:
+    def streams(self, events: Sequence[Event]) -> dict[str, Known]:
         """All streams, of which the rows of some events are known."""
         return {
             name: Known(schema, rows_of(self.events, name), self.present(name), high(events, name))
@@ -95,81 +112,36 @@ class TreeHistory:
 
     # ---- moments
 
-    def _moment(self, query: Query) -> _Moment:
-        times = clocks(references(query), self._streams(self.events), self.clock, self.as_of)
+    def _whole(self, query: Query) -> _Moment:
+        times = clocks(references(query), self.streams(self.events), self.clock, self.as_of)
         if times.now is None:
             return _Moment(_NEVER, self.known, None)
-        by_clock = self.goes_by_clock(references(query))
-        match query.refresh:
-            case RefreshEvery():
-                return self._every(query, query.refresh, times, by_clock)
-            case RefreshOn():
-                return self._on(query, query.refresh, times, by_clock)
-        return _Moment(times, self.known, None)
+        around = _Moment(times, self.known, None)
+        return around if query.refresh is None else self._at_point(query, around, whole=True)
 
-    def goes_by_clock(self, found: Sequence[Awaited]) -> bool:
+    def inside(self, part: Part, around: _Moment) -> _Moment:
+        """The moment of a part that has points, where what is around it is of another moment."""
+        if around.times.now is None:
+            return replace(around, instant=None)
+        return self._at_point(part, around, whole=False)
+
+    def _at_point(self, part: Part, around: _Moment, whole: bool) -> _Moment:
+        rows = part if isinstance(part, Leg) else part.source
+        found = references(rows)
         event = [one for one in found if self._by_event(one.stream)]
-        return not event or (len(event) < len(found) and not any(one.depends for one in event))
-
-    def holding(self, legs: Sequence[Leg]) -> list[str]:
-        """The streams whose least NOW a point waits for."""
-        timed = [leg for leg in legs if self._by_event(leg.stream)]
+        by_clock = not event or (len(event) < len(found) and not any(one.depends for one in event))
+        timed = [leg for leg in legs_of(rows) if self._by_event(leg.stream)]
         plain = [leg for leg in timed if not self.schemas[leg.stream].key and leg.as_of is None]
-        return [leg.stream for leg in plain or timed]
-
-    def least(self, legs: Sequence[Leg], events: Sequence[Event]) -> int | None:
-        found = [self.reached(stream, events) for stream in self.holding(legs)]
-        return None if None in found else min(one for one in found if one is not None)
-
-    def _at(self, times: Clocks, by_clock: bool, now: int | None) -> Clocks:
-        """The clocks of a point: the others stay at their own NOW."""
-        if now is None:
-            return _NEVER
-        if by_clock:
-            return replace(times, now=now, arrival=now)
-        return replace(times, now=now, event=now)
-
-    def _every(self, query: Query, refresh: RefreshEvery, times: Clocks, by_clock: bool) -> _Moment:
-        now = self.as_of
-        if now is None:
-            now = self.clock if by_clock else self.least(query.legs, self.events)
-        if now is None:
+        holding = [leg.stream for leg in plain or timed]
+        point = _Pointing(self, around, by_clock, holding, whole)
+        if point.now is None:
             return _Moment(_NEVER, (), None)
-        instant = now // refresh.period * refresh.period
-        return _Moment(
-            self._at(times, by_clock, instant), self._until(query, instant, by_clock), instant
-        )
-
-    def _until(self, query: Query, instant: int, by_clock: bool) -> Sequence[Event]:
-        known = self.known
-        if self.today:
-            return known
-        if by_clock:
-            return [event for event in known if event.stamp <= instant]
-        for count in range(len(known) + 1):
-            least = self.least(query.legs, known[:count])
-            if least is not None and least >= instant:
-                return known[:count]
-        return known
-
-    def _on(self, query: Query, refresh: RefreshOn, times: Clocks, by_clock: bool) -> _Moment:
-        known = self.known
-        matching = self._matching(refresh, known)
-        if self.today and self.as_of is not None:
-            instants = [known[n].stamp if by_clock else row["ts"] for n, row in matching]
-            last = max((one for one in instants if one <= self.as_of), default=None)
-            if last is None:
-                return _Moment(_NEVER, (), None)
-            return _Moment(self._at(times, by_clock, last), known, last)
-        if not matching:
-            return _Moment(_NEVER, (), None)
-        place, row = matching[-1]
-        stamp, events = known[place].stamp, known[: place + 1]
-        if by_clock:
-            return _Moment(self._at(times, True, stamp), events, stamp)
-        found = [self.around(stream, place) for stream in self.holding(query.legs)]
-        now = None if None in found else min(row["ts"], *(one for one in found if one is not None))
-        return _Moment(self._at(times, False, now), events, row["ts"])
+        match part.refresh:
+            case RefreshEvery():
+                return point.every(part.refresh)
+            case RefreshOn():
+                return point.on(part.refresh)
+        raise AssertionError("the part has points")
 
     def around(self, stream: str, place: int) -> int | None:
         """NOW of a stream before its first row after an event, and no later than the present."""
@@ -180,7 +152,7 @@ class TreeHistory:
         reached = present if after is None else self.reached(stream, known[:after])
         return None if reached is None or present is None else min(reached, present)
 
-    def _matching(self, refresh: RefreshOn, known: Sequence[Event]) -> list[tuple[int, Row]]:
+    def matching(self, refresh: RefreshOn, known: Sequence[Event]) -> list[tuple[int, Row]]:
         retain, present = self.schemas[refresh.stream].retain, self.present(refresh.stream)
         return [
             (place, row)
@@ -192,73 +164,120 @@ class TreeHistory:
             and (retain is None or present is None or row["ts"] > present - retain)
         ]
 
-    # ---- legs with points of their own
 
-    def _full(self, query: Query, own: Sequence[Leg], last: int, moment: _Moment) -> int | None:
-        periods = [leg.refresh.period for leg in own if leg.refresh is not None]
-        match query.refresh:
-            case RefreshEvery(period):
-                periods.append(period)
-            case RefreshOn():
-                legs = _OwnPoints(self, query, moment.events)
-                points = {legs.instant(leg, moment.times) for leg in own}
-                return last if points == {moment.instant} else None
-        full = last // math.lcm(*periods) * math.lcm(*periods)
-        rows = [row for leg in own for row in rows_of(self.events, leg.stream)]
-        return full if any(row["ts"] <= full for row in rows) else None
+@dataclass(frozen=True)
+class _Pointing:
+    """Finds the last point of a part at a moment of what is around it; `holding` are the streams
+    whose least NOW a point waits for."""
+
+    history: TreeHistory
+    moment: _Moment
+    by_clock: bool
+    holding: Sequence[str]
+    whole: bool
+
+    @property
+    def now(self) -> int | None:
+        times = self.moment.times
+        if self.whole:
+            return times.now
+        return times.arrival if self.by_clock else times.event
+
+    def _least(self, found: Sequence[int | None]) -> int | None:
+        return None if None in found else min(one for one in found if one is not None)
+
+    def _at(self, now: int | None) -> Clocks:
+        """The clocks of a point: the others stay at their own NOW."""
+        times = self.moment.times
+        if now is None:
+            return _NEVER
+        return Clocks(now, times.event, now) if self.by_clock else Clocks(now, now, times.arrival)
+
+    def every(self, refresh: RefreshEvery) -> _Moment:
+        history, now, events = self.history, self.now, self.moment.events
+        if history.as_of is None and not self.by_clock:
+            place = len(events) - 1
+            reached = [history.around(stream, place) for stream in self.holding]
+            now = self._least(reached if self.whole else [*reached, now])
+        if now is None:
+            return _Moment(_NEVER, (), None)
+        instant = now // refresh.period * refresh.period
+        return _Moment(self._at(instant), self._until(instant), instant)
+
+    def _until(self, instant: int) -> Sequence[Event]:
+        known, history = self.moment.events, self.history
+        if history.today:
+            return known
+        if self.by_clock:
+            return [event for event in known if event.stamp <= instant]
+        for count in range(len(known) + 1):
+            least = self._least([history.reached(one, known[:count]) for one in self.holding])
+            if least is not None and least >= instant:
+                return known[:count]
+        return known
+
+    def on(self, refresh: RefreshOn) -> _Moment:
+        history, known, now = self.history, self.moment.events, self.now
+        matching = history.matching(refresh, known)
+        if history.today:
+            instants = [known[n].stamp if self.by_clock else row["ts"] for n, row in matching]
+            last = max((one for one in instants if now is not None and one <= now), default=None)
+            return (
+                _Moment(_NEVER, (), None) if last is None else _Moment(self._at(last), known, last)
+            )
+        if not matching:
+            return _Moment(_NEVER, (), None)
+        place, row = matching[-1]
+        stamp, events = known[place].stamp, known[: place + 1]
+        if self.by_clock:
+            return _Moment(self._at(stamp), events, stamp)
+        found = [history.around(stream, place) for stream in self.holding]
+        now = self._least([row["ts"], *found, *([] if self.whole else [now])])
+        return _Moment(self._at(now), events, row["ts"])
 
 
 @dataclass(frozen=True)
-class _OwnPoints:
-    """The points of legs with REFRESH inside WINDOW() or of a view, where some events are known.
-    Legs of one view have theirs together."""
+class _Inside:
+    """The points of parts inside, where what is around them is of one moment."""
 
     history: TreeHistory
-    query: Query
-    events: Sequence[Event]
+    moment: _Moment
 
-    def of(self, leg: Leg, known: Known, times: Clocks) -> tuple[Known, Clocks]:
-        instant = self.instant(leg, times)
-        if instant is None:
-            return known, _NEVER
-        found = replace(known, high=high(self._until(leg, instant), leg.stream))
-        if self._by_clock(leg):
-            return found, Clocks(times.now, times.event, instant)
-        return found, Clocks(times.now, instant, times.arrival)
+    def within(self, part: Part) -> tuple[Mapping[str, Known], Clocks, PartPoints]:
+        moment = self.history.inside(part, self.moment)
+        return self.history.streams(moment.events), moment.times, _Inside(self.history, moment)
 
-    def instant(self, leg: Leg, times: Clocks) -> int | None:
-        history, refresh, by_clock = self.history, leg.refresh, self._by_clock(leg)
-        assert refresh is not None
-        found = [times.arrival if by_clock else times.event]
-        if not by_clock and history.as_of is None:
-            place = len(self.events) - 1
-            found += [history.around(one, place) for one in history.holding(self._legs(leg))]
-        if None in found:
-            return None
-        return min(one for one in found if one is not None) // refresh.period * refresh.period
 
-    def _legs(self, leg: Leg) -> list[Leg]:
-        """The legs that have their points together with one."""
-        if leg.together is None:
-            return [leg]
-        return [one for one in self.query.legs if one.together == leg.together]
+def _full(points: Sequence[tuple[Refresh | None, int | None]]) -> int | None:
+    """The last instant that is a point of all; of rows only the last one is looked at."""
+    instants = [instant for _, instant in points if instant is not None]
+    if len(instants) < len(points):
+        return None
+    periods = [one.period for one, _ in points if isinstance(one, RefreshEvery)]
+    if len(periods) < len(points):
+        return instants[0] if len(set(instants)) == 1 else None
+    return min(instants) // math.lcm(*periods) * math.lcm(*periods)
 
-    def _by_clock(self, leg: Leg) -> bool:
-        legs = self._legs(leg)
-        pairs = zip(self.query.legs, references(self.query), strict=True)
-        return self.history.goes_by_clock([one for other, one in pairs if other in legs])
 
-    def _until(self, leg: Leg, instant: int) -> Sequence[Event]:
-        """The events known at the point of an instant."""
-        if self.history.today:
-            return self.events
-        if self._by_clock(leg):
-            return [event for event in self.events if event.stamp <= instant]
-        for count in range(len(self.events) + 1):
-            reached = self.history.least(self._legs(leg), self.events[:count])
-            if reached is not None and reached >= instant:
-                return self.events[:count]
-        return self.events
+def inside(source: Source | Item) -> Sequence[Source | Item]:
+    """The sources that one is made of."""
+    match source:
+        case Leg():
+            return ()
+        case From(items, _, subqueries):
+            return (*items, *(one.query for one in subqueries))
+        case LeftJoin(left, right):
+            return (left, right)
+        case SetOperation(_, queries):
+            return queries
+        case Query():
+            return (source.source,)
+
+
+def legs_of(source: Source | Item) -> list[Leg]:
+    if isinstance(source, Leg):
+        return [source]
+    return [leg for inner in inside(source) for leg in legs_of(inner)]
 
 
 def rows_of(events: Sequence[Event], stream: str) -> list[Row]:

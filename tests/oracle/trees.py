@@ -44,10 +44,11 @@ class Found:
     parts: tuple[int, ...]
 
 
-class LegPoints(Protocol):
-    """Whoever says as of when a leg with REFRESH is."""
+class PartPoints(Protocol):
+    """Whoever says as of when a part with REFRESH is, a query inside another or a leg."""
 
-    def of(self, leg: Leg, known: Known, times: Clocks) -> tuple[Known, Clocks]: ...
+    def within(self, part: Query | Leg) -> tuple[Mapping[str, Known], Clocks, PartPoints]:
+        """The streams and the clocks of the part, and whoever says it of the parts inside."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class World:
     clock: int = 0
     as_of: int | None = None
     latest: bool = False
-    points: LegPoints | None = None
+    points: PartPoints | None = None
 
     def answer(self, query: Query) -> list[tuple[Scalar, ...]]:
         """For each row of the answer the values of the query's outputs."""
@@ -90,7 +91,12 @@ class World:
 class _Snapshot:
     streams: Mapping[str, Known]
     times: Clocks
-    points: LegPoints | None
+    points: PartPoints | None
+
+    def _within(self, part: Query | Leg) -> _Snapshot:
+        if part.refresh is None or self.points is None:
+            return self
+        return _Snapshot(*self.points.within(part))
 
     def rows(self, source: Source) -> list[Found]:
         found = self._leg(source) if isinstance(source, Leg) else self._from(source)
@@ -98,10 +104,8 @@ class _Snapshot:
 
     def _leg(self, leg: Leg) -> list[Found]:
         """The rows of the stream that the leg's window holds and its predicate lets through."""
-        known, times = self.streams[leg.stream], self.times
-        if leg.refresh is not None and self.points is not None:
-            known, times = self.points.of(leg, known, times)
-        inside = rows_in_window(leg.window, known, times)
+        then = self._within(leg)
+        inside = rows_in_window(leg.window, then.streams[leg.stream], then.times)
         chosen = [row for row in inside if evaluate_row(leg.where, row) is True]
         return [Found(row, row["ts"], (row["row_id"],)) for row in chosen]
 
@@ -194,7 +198,7 @@ class _Snapshot:
     def _query(self, query: Query) -> list[Found]:
         """The rows of a query inside another. Where they are groups, or were chosen by others than
         themselves, they have no ts, and their order is that of the query."""
-        source = self.rows(query.source)
+        source = self._within(query).rows(query.source)
         places = {id(found.columns): found for found in source}
         kept = naive_kept(query, [found.columns for found in source])
         names = [output.name for output in query.outputs]
@@ -209,7 +213,8 @@ class _Snapshot:
 
     def _over(self, window: Window, rows: Sequence[Found]) -> list[Found]:
         """The rows that a window over a query holds at the query's NOW, by their own ts."""
-        assert self.times.now is not None
+        if self.times.now is None:
+            return []
         rows = sorted(rows, key=_place)
         moments = [{"ts": found.ts, "row_id": place} for place, found in enumerate(rows)]
         inside = naive_window(window, moments, self.times.now, None)

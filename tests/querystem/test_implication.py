@@ -125,7 +125,7 @@ class Drawing:
     def _constant(self, type_: Type) -> Literal:
         if type_ in (BIGINT, DOUBLE, MONEY):
             return Literal(*self._chance.choice(NUMBERS))
-        choices: list[Any] = {TEXT: TEXTS, TIMESTAMP: MOMENTS, DATE: DAYS}[type_]
+        choices: Any = {TEXT: TEXTS, TIMESTAMP: MOMENTS, DATE: DAYS}[type_]
         return Literal(self._chance.choice(choices), type_)
 
 

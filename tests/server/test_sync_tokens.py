@@ -48,6 +48,7 @@ ONE_LEG = st.tuples(st.builds(LegMark, HIGHS))
 LEGS = st.lists(st.builds(LegMark, HIGHS, INSTANTS, HIGHS), min_size=2, max_size=8).map(tuple)
 IDS = st.integers(0, 2**63 - 1)
 SALTS = st.integers(0, 255)
+NOWS = st.lists(INSTANTS, max_size=3).map(tuple)
 
 
 def _claims(marks: st.SearchStrategy[Mark], cursors: st.SearchStrategy[Cursor]) -> Any:
@@ -60,7 +61,7 @@ CLAIMS = st.one_of(
         st.builds(Mark, POSITIONS, ONE_LEG, INSTANTS, INSTANTS, DIGESTS), st.builds(Cursor, IDS)
     ),
     _claims(
-        st.builds(Mark, POSITIONS, LEGS, INSTANTS, INSTANTS, DIGESTS, HIGHS, SALTS),
+        st.builds(Mark, POSITIONS, LEGS, INSTANTS, INSTANTS, DIGESTS, HIGHS, SALTS, NOWS),
         st.one_of(
             st.builds(Cursor, st.integers(-(2**63), 0)),
             st.builds(Cursor, st.just(0), st.lists(IDS, max_size=9).map(tuple)),

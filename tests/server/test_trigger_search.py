@@ -17,9 +17,8 @@ from datastem.stem import DataStem
 from datastem.types import BIGINT
 from psoup.answers.epoch_files import EMPTY
 from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import LegPlan, Plan, Triggers
-from psoup.answers.refreshing import point_by_rows
-from psoup.store import START
+from psoup.answers.plan import Triggers
+from psoup.answers.triggers import newest_row
 from querystem.language import bind_query
 from results.match_cache import MatchCache
 
@@ -61,10 +60,8 @@ def test_blocks_without_a_match_are_not_read() -> None:
         known.insert(1, block, [span], np.array(found, np.uint16))
     query = bind_query(f"SELECT a FROM s WHERE a = {last}", {"s": SCHEMA}.get)
     matcher = Matcher(1, 1, query.leg.where, EMPTY, known, MatchFileCache(Path(), 1), Work(0))
-    triggers = Triggers(query.leg.where, 1, 1, view, None, None)
-    leg = LegPlan(query.leg, SCHEMA, 1, 1, view, None, 4000, None, (), 4000)
-    plan = Plan(query, (leg,), EMPTY, START, 4000, ())
-    point = point_by_rows(plan, triggers, matcher)
-    assert point is not None
-    assert (point.now, point.limits) == (1000, (("_position", 1),))
+    triggers = Triggers(query.leg.where, 1, 1, view, None)
+    row = newest_row(triggers, (), None, matcher)
+    assert row is not None
+    assert (row.id, row.stamp, row.position) == (last, 1000, 1)
     assert files.read_blocks == [1], "nothing was computed, and only the match's block was read"

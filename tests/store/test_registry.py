@@ -46,9 +46,10 @@ def registration(number: int, at: int) -> Registration:
     handle = (number * 2**60 % 2**128 + number).to_bytes(16)
     key = f"k{number}" if number % 3 else ""
     legs = tuple(RegisteredLeg(1 + (number + n) % 3, number + n) for n in range(1 + number % 4))
+    triggers = tuple(RegisteredLeg(1 + number % 2, number + 1 + n) for n in range(number % 3))
     return Registration(
-        handle, f"t{number % 2}", f"o{number % 5 % 2}", key, legs, number % 2,
-        number % 7, f"SELECT {at}", "{}", f"form {number % 4}", 60, at, Position(at, 0),
+        handle, f"t{number % 2}", f"o{number % 5 % 2}", key, legs, triggers,
+        f"SELECT {at}", "{}", f"form {number % 4}", 60, at, Position(at, 0),
         composite=composite(number) if number % 5 == 1 else None,
         views=tuple(range(number % 3)),
     )  # fmt: skip
@@ -59,19 +60,24 @@ def composite(number: int) -> RegisteredComposite:
 
 
 def table_of(values: list[Registration]) -> pa.Table:
-    names = [name for name in Registration.__slots__ if name not in ("legs", "composite")]
+    apart = ("legs", "triggers", "composite")
+    names = [name for name in Registration.__slots__ if name not in apart]
     rows = [
         {name: getattr(one, name) for name in (*names, "stream_id", "predicate_id")}
         | {"position": one.position.packed}
         | {"more_legs": [asdict(leg) for leg in one.legs[1:]] or None}
+        | {"more_triggers": [asdict(leg) for leg in one.triggers[1:]] or None}
+        | {"trigger_stream_id": one.triggers[0].stream_id if one.triggers else 0}
+        | {"trigger_id": one.triggers[0].predicate_id if one.triggers else 0}
         | {"composite_id": one.composite and one.composite.composite_id}
         | {"composite_predicate_id": one.composite and one.composite.predicate_id}
         | {"views": ids_text(one.views) or None}
         for one in sorted(values, key=lambda one: one.handle)
     ]
     names += ["stream_id", "predicate_id", "more_legs", "composite_id", "composite_predicate_id"]
+    names += ["trigger_stream_id", "trigger_id", "more_triggers"]
     columns = {name: [row[name] for row in rows] for name in names}
-    types = {"handle": pa.binary(), "more_legs": MORE_LEGS}
+    types = {"handle": pa.binary(), "more_legs": MORE_LEGS, "more_triggers": MORE_LEGS}
     integers = (
         "stream_id", "predicate_id", "trigger_stream_id", "trigger_id", "lease", "stamp",
         "position", "contact", "composite_id", "composite_predicate_id",

@@ -67,10 +67,10 @@ def many(*rows: tuple[int, int, str, str], stream_id: int = 1) -> RegisterMany:
     return RegisterMany(stream_id, "SELECT", "{}", 60, pa.table(columns, schema=MANY))
 
 
-def swap(number: int, *legs: tuple[int, int, str], trigger: Trigger | None = None) -> Replace:
+def swap(number: int, *legs: tuple[int, int, str], triggers: tuple[Trigger, ...] = ()) -> Replace:
     """Stream id, predicate id and key of each leg."""
     parts = tuple(LegPredicate(*leg) for leg in legs)
-    return Replace(number.to_bytes(16), parts, "SELECT 2", '{"x": 1}', "{2}", trigger)
+    return Replace(number.to_bytes(16), parts, "SELECT 2", '{"x": 1}', "{2}", triggers)
 
 
 def entries(events: list[Event], version: int = 1) -> list[Entry]:
@@ -96,13 +96,13 @@ EVENTS: list[Event] = [
     Unregister((12).to_bytes(16)),
     Unregister((11).to_bytes(16)),
     many((14, 5, "d", "k1"), (15, 3, "c", "")),
-    replace(register(20, 1, 6, "e", ""), trigger=Trigger(1, 7, "f")),
-    replace(register(21, 1, 7, "f", ""), trigger=Trigger(1, 7, "f")),
-    replace(register(22, 1, 1, "a", ""), trigger=Trigger(1, 7, "f")),
+    replace(register(20, 1, 6, "e", ""), triggers=(Trigger(1, 7, "f"),)),
+    replace(register(21, 1, 7, "f", ""), triggers=(Trigger(1, 7, "f"),)),
+    replace(register(22, 1, 1, "a", ""), triggers=(Trigger(1, 7, "f"),)),
     Unregister((20).to_bytes(16)),
     Unregister((21).to_bytes(16)),
     swap(2, (1, 8, "g"), (1, 5, "d")),
-    swap(14, (1, 5, "d"), trigger=Trigger(1, 8, "g")),
+    swap(14, (1, 5, "d"), triggers=(Trigger(1, 8, "g"),)),
 ]
 
 

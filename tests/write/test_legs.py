@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
+import json
 from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,12 +23,14 @@ from psoup.store import (
     LegPredicate,
     Position,
     Register,
+    RegisteredLeg,
     Renew,
     State,
     Store,
     StreamCreated,
     StreamEnded,
     Touched,
+    Trigger,
     Unregister,
 )
 from psoup.store.log.events import from_table, to_table
@@ -65,29 +69,34 @@ class Part(NamedTuple):
 
 class Asked(NamedTuple):
     parts: tuple[Part, ...]
-    trigger: Part | None
+    triggers: tuple[Part, ...]
 
     @property
     def query(self) -> Query:
-        items = tuple(part.leg for part in self.parts)
-        refresh = RefreshOn(self.trigger.stream, self.trigger.where) if self.trigger else None
+        """The first of the triggers refreshes the first leg, and so on; one more the whole."""
+        refreshes = [RefreshOn(part.stream, part.where) for part in self.triggers]
+        each = itertools.zip_longest(self.parts, refreshes[: len(self.parts)])
+        items = tuple(replace(part.leg, refresh=refresh) for part, refresh in each)
+        refresh = refreshes[-1] if len(refreshes) > len(self.parts) else None
         source = items[0] if len(items) == 1 else From(items)
         name = "a" if len(items) == 1 else "0.a"
         return Query(source, (Output("a", ColumnRef(name, BIGINT)),), refresh=refresh)
 
     @property
     def keys(self) -> list[tuple[int, str]]:
-        """What is matched: once for each leg, and the trigger where no leg is the same."""
+        """What is matched: once for each leg, and each trigger where no leg is the same."""
         keys = [part.key for part in self.parts]
-        own = self.trigger is None or self.trigger.key in keys
-        return keys if own or self.trigger is None else [*keys, self.trigger.key]
+        triggers = dict.fromkeys(
+            (IDS[one.stream], one.predicate_key) for one in self.query.triggers
+        )
+        return [*keys, *(key for key in triggers if key not in keys)]
 
 
 PARTS = st.builds(Part, st.sampled_from(NAMES), st.integers(0, 2))
 ASKED = st.builds(
     Asked,
     st.lists(PARTS, min_size=1, max_size=4).map(tuple),
-    st.one_of(st.none(), PARTS),
+    st.lists(PARTS, max_size=3).map(tuple),
 )
 
 
@@ -197,11 +206,9 @@ class World:
             assert [(one.stream_id, one.key) for one in predicates] == [p.key for p in asked.parts]
             assert [leg.stream_id for leg in found.legs] == [one.stream_id for one in predicates]
             assert read_form(found.query, [one.key for one in predicates]) == asked.query
-            if asked.trigger is None:
-                assert not found.trigger_id
-            else:
-                trigger = state.predicates[found.trigger_id]
-                assert (trigger.stream_id, trigger.key) == asked.trigger.key
+            triggers = [state.predicates[one.predicate_id] for one in found.triggers]
+            written = [(IDS[one.stream], one.predicate_key) for one in asked.query.triggers]
+            assert [(one.stream_id, one.key) for one in triggers] == written
 
 
 def schema(name: str) -> StreamSchema:
@@ -232,12 +239,12 @@ def test_registrations_of_one_commit_see_each_other(asked: list[Asked], steps) -
 
 def test_new_predicates_get_their_ids_in_the_order_of_the_legs() -> None:
     world = World()
-    world.take(Asked((Part("two", 0),), None))
+    world.take(Asked((Part("two", 0),), ()))
     parts = Part("one", 0), Part("two", 0), Part("one", 0), Part("three", 1)
-    world.take(Asked(parts, Part("one", 2)))
+    world.take(Asked(parts, (Part("one", 2),)))
     found = list(world.state.registrations.values())[-1]
     assert [leg.predicate_id for leg in found.legs] == [2, 1, 2, 3]
-    assert (found.trigger_stream_id, found.trigger_id) == (1, 4)
+    assert found.triggers == (RegisteredLeg(1, 4),)
     assert (found.stream_id, found.predicate_id) == (1, 2)
     assert world.state.next_predicate_id == 5
     counts = {one.id: one.registrations for one in world.state.predicates.values()}
@@ -246,16 +253,17 @@ def test_new_predicates_get_their_ids_in_the_order_of_the_legs() -> None:
 
 def test_a_predicate_that_both_queries_have_keeps_its_id() -> None:
     world = World()
-    world.take(Asked((Part("one", 0), Part("two", 0)), None))
-    world.take(Replaced(0, Asked((Part("three", 0), Part("one", 0)), Part("two", 1))))
+    world.take(Asked((Part("one", 0), Part("two", 0)), ()))
+    world.take(Replaced(0, Asked((Part("three", 0), Part("one", 0)), (Part("two", 1),))))
     (found,) = world.state.registrations.values()
-    assert [leg.predicate_id for leg in found.legs] == [3, 1] and found.trigger_id == 4
+    assert [leg.predicate_id for leg in found.legs] == [3, 1]
+    assert found.triggers == (RegisteredLeg(2, 4),)
     assert sorted(world.state.predicates) == [1, 3, 4]
 
 
 def test_the_query_that_is_there_replaces_nothing() -> None:
     world = World()
-    asked = Asked((Part("one", 0),), None)
+    asked = Asked((Part("one", 0),), ())
     world.take(asked)
     draft = world.draft()
     made = under_key("key 1", "a text", asked).propose(draft)
@@ -264,12 +272,12 @@ def test_the_query_that_is_there_replaces_nothing() -> None:
 
 def test_a_stream_that_was_made_anew_is_bound_again() -> None:
     world = World()
-    asked = Asked((Part("one", 0),), None)
+    asked = Asked((Part("one", 0),), ())
     world.take(asked)
     world.commit(StreamEnded(1))
     world.commit(StreamCreated(4, schema("one")))
     draft = world.draft()
-    again = dataclasses.replace(under_key("key 1", "a text", asked), streams=IDS | {"one": 4})
+    again = replace(under_key("key 1", "a text", asked), streams=IDS | {"one": 4})
     assert again.propose(draft).replaced == 1
     (found,) = draft.state.registrations.values()
     assert found.stream_id == 4
@@ -281,7 +289,7 @@ def test_the_stream_of_no_leg_may_have_gone(dropped: str) -> None:
     world.commit(StreamEnded(IDS[dropped]))
     draft = world.draft()
     with pytest.raises(Stale):
-        register_all(Asked(tuple(Part(name, 0) for name in NAMES), None)).propose(draft)
+        register_all(Asked(tuple(Part(name, 0) for name in NAMES), ())).propose(draft)
     assert draft.empty
 
 
@@ -321,10 +329,23 @@ def test_events_of_format_2_have_one_leg() -> None:
     assert table.column("stream_id").to_pylist() == [7]
 
 
+def test_events_of_format_3_have_a_trigger_or_none() -> None:
+    leg, trigger = LegPredicate(7, 3, "a key"), Trigger(8, 4, "another")
+    for triggers, old in (((), "null"), ((trigger,), json.dumps(asdict(trigger)))):
+        event = Register(bytes(16), "mine", (leg,), "text", "{}", "form", 60, triggers)
+        table = to_table([Entry(Position(1, 0), 5, "main", "me", event)])
+        (body,) = table.column("body").to_pylist()
+        written = f'"triggers": {json.dumps([asdict(one) for one in triggers])}'
+        assert written in body
+        index, before = table.column_names.index("body"), body.replace(written, f'"trigger": {old}')
+        (entry,) = from_table(1, table.set_column(index, "body", [[before]]))
+        assert entry.event == event
+
+
 def test_a_register_event_has_room_for_a_composite(tmp_path: Path) -> None:
     legs = tuple(LegPredicate(number, 10 + number, f"key {number}") for number in (2, 1))
     composite = Composite(4, (1, 2), '[["0.a","1.a"]]', 3_600_000_000, 13, "over both")
-    event = Register(bytes(16), "", legs, "text", "{}", "form", 60, None, composite)
+    event = Register(bytes(16), "", legs, "text", "{}", "form", 60, (), composite)
     store = Store.open(tmp_path / "store", create=True, sync=False)
     entry = Entry(Position(1, 0), 5, "main", "me", event)
     store.log.append(1, [entry])

@@ -84,7 +84,7 @@ def computation(
     try:
         query = _bound(sql, parameters, schema)
         if window:
-            query = query.with_window(bind_window(window, schema, query.period))
+            query = query.with_window(bind_window(window, schema, query.period_of(0)))
     except QueryError as error:
         raise QueryProblem(str(error), detail=_detail(error)) from error
     columns = _columns(query)
@@ -93,7 +93,7 @@ def computation(
         return Evaluated(query, columns, held, None, window)
     held = _columns(base_query(query, schema))
     own = _refreshable(query, schema)
-    return Evaluated(query, columns, held, own, window_text(_widened(own, query.period or 0)))
+    return Evaluated(query, columns, held, own, window_text(_widened(own, query.period_of(0) or 0)))
 
 
 def _bound(sql: str, parameters: Mapping[str, Scalar], schema: StreamSchema) -> Query:

@@ -39,42 +39,40 @@ def next_change(plan: Plan, regions: Sequence[Region], mark: Mark, memo: Memo) -
     for number, above in enumerate(_windows_over(plan.query.source)):
         leg = plan.legs[number]
         if leg.schema.ordered_by is None:
-            soonest = min(soonest, _next_point(leg.leg.refresh, mark.legs[number].now))
-            changes = _Changes(plan, leg, regions[number], mark, mark.legs[number].high, memo)
+            stays = any(number in part.legs for part in plan.query.refreshed_parts)
+            known = mark.legs[number].high
+            changes = _Changes(leg, stays, regions[number], mark, known, memo)
             soonest = min([soonest, changes.next(), *map(changes.next_over, above)])
-    if isinstance(plan.query.refresh, RefreshEvery):
-        soonest = min(soonest, _next_point(plan.query.refresh, mark.now))
+    soonest = min([soonest, *_next_points(plan, mark)])
     return None if soonest == FOR_EVER else soonest
 
 
-def _next_point(refresh: RefreshEvery | None, instant: int | None) -> int:
-    """The first refresh point after an instant; FOR_EVER without REFRESH."""
-    if refresh is None or instant is None:
-        return FOR_EVER
-    return refresh.point(instant) + refresh.period
+def _next_points(plan: Plan, mark: Mark) -> Iterator[int]:
+    """The next point of each part whose points are told by the clock."""
+    for part in plan.query.refreshed_parts:
+        arrival = [n for n in part.legs if plan.legs[n].schema.ordered_by is None]
+        if isinstance(part.refresh, RefreshEvery) and arrival:
+            clock = mark.legs[arrival[0]].current
+            yield part.refresh.following(clock or mark.horizon or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """The instants at which time changes the rows of one leg."""
+    """The instants at which time changes the rows of one leg, whose window moves at refresh points
+    only where it `stays`."""
 
-    plan: Plan
     leg: LegPlan
+    stays: bool
     region: Region
     mark: Mark
     high: int
     memo: Memo
 
-    @property
-    def _stays(self) -> bool:
-        """Tells whether the leg's window moves at refresh points only."""
-        return self.plan.query.refresh is not None or self.leg.leg.refresh is not None
-
     def next(self) -> int:
         """The next change that the leg's window or its retention makes; FOR_EVER without one."""
         leaves = self._leaves(self._least(self.region))
         window = self.leg.window
-        if self._stays or not isinstance(window, TimeWindow):
+        if self.stays or not isinstance(window, TimeWindow):
             return leaves
         return min(leaves, self._enters(window))
 
@@ -94,7 +92,7 @@ class _Changes:
             return ts
         leg, least = self.leg, np.array([ts])
         retain = None if leg.keyed is not None else leg.schema.retain
-        if isinstance(leg.window, TimeWindow) and not self._stays:
+        if isinstance(leg.window, TimeWindow) and not self.stays:
             return int(visible(leg.window, least, retain)[1][0])
         return int(leaving(least, retain)[0])
 

@@ -53,8 +53,8 @@ class LegMark:
 
     `current` is the stream's own NOW, which its retention counts from; None where it had none yet,
     and in an answer over one stream, whose NOW it is. No row of the leg has an id below `low`.
-    `now` is the refresh point of a leg that has points of its own, None of any other and before the
-    first point.
+    `now` is the refresh point of a leg that has points of its own, or stands in a query inside that
+    has; None of any other and before the first point.
     """
 
     high: int
@@ -71,7 +71,8 @@ class Mark:
     `now` is None where there was no NOW yet. A `horizon` of None has all rows that will ever be
     visible. `digest` is zero where the answer consists of rows of one stream, which say themselves
     what they are. Of combinations it is the digest of their ids, and `rows` is their number; `salt`
-    goes into their ids, so that there are others where two combinations had one id.
+    goes into their ids, so that there are others where two combinations had one id. `nows` are
+    those of queries inside the query that have refresh points.
     """
 
     position: Position
@@ -81,6 +82,7 @@ class Mark:
     digest: bytes = NO_DIGEST
     rows: int = 0
     salt: int = 0
+    nows: tuple[int | None, ...] = ()
 
     @property
     def high(self) -> int:
@@ -250,7 +252,7 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
         if copy is not None and not by_rows_of and (plan.now or 0) < _now(copy):
             return replace(copy, position=plan.position)
         horizon = _latest(*(leg.current for leg in plan.legs))
-        return Mark(plan.position, _leg_marks(plan, None), plan.now, horizon)
+        return Mark(plan.position, _leg_marks(plan, None), plan.now, horizon, nows=plan.nows)
     now = _latest(plan.now, copy.now if copy else None)
     horizon = _horizon(plan, now, copy, away) if by_rows(plan) else now
     salt = copy.salt if copy else 0
@@ -258,7 +260,8 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
 
 
 def _leg_marks(plan: Plan, copy: Mark | None) -> tuple[LegMark, ...]:
-    own = [None if leg.leg.refresh is None else leg.now for leg in plan.legs]
+    inside = plan.query.stays_inside
+    own = [leg.now if inside(number) else None for number, leg in enumerate(plan.legs)]
     if isinstance(plan.query.source, Leg):
         return (LegMark(plan.leg.known()[0], now=own[0]),)
     before = [None] * len(plan.legs) if copy is None else [leg.current for leg in copy.legs]

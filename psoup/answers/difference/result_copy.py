@@ -184,7 +184,7 @@ class ResultCopier:
         and so do other registrations of the same query."""
         plan, memo = self.plan, self.maker.memo
         legs = tuple((leg.stream_id, leg.predicate_id) for leg in plan.legs)
-        key = ("answer", legs, plan.query, mark.legs, mark.now, mark.horizon)
+        key = ("answer", legs, plan.query, mark.legs, mark.now, mark.horizon, mark.nows)
         kept = memo.get(key)
         if isinstance(kept, _Answer):
             return kept
@@ -204,7 +204,7 @@ class ResultCopier:
         if isinstance(query.source, Leg):
             rows = Selection(query, legs[0], self.maker.memo).matched()
         else:
-            then = replace(self.plan, now=mark.now)
+            then = replace(self.plan, now=mark.now, nows=mark.nows)
             source = combined(then, legs, self._matchers, self.maker.join_limits, parts=True)
             rows = rows_or_groups(query, [source.rows])
         found = identified(query, rows)
@@ -231,7 +231,7 @@ class ResultCopier:
     def _choice(self, number: int, mark: Mark) -> Choice:
         leg, known = self.plan.legs[number], mark.legs[number]
         now = known.current if legs_apart(self.plan)[number] else mark.now
-        if leg.leg.refresh is not None:
+        if self.plan.query.stays_inside(number):
             now = known.now
         if now is None or leg.leg.as_of is not None:
             return NO_ROWS

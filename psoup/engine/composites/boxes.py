@@ -42,7 +42,7 @@ LegPredicates = tuple[tuple[int, ...], ...]
 @lru_cache(maxsize=1024)
 def edges_of(legs: tuple[int, ...], factors: str, span: int | None) -> tuple[KeyEdge, ...]:
     """The edges of a composite, from what names it."""
-    return key_edges(Shape.read(legs, factors, span).edges)
+    return key_edges(Shape.read(legs, factors, span))
 
 
 def wanted_predicates(ledger: Ledger) -> dict[int, LegPredicates]:

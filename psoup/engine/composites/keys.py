@@ -8,7 +8,7 @@ condition of the edge tells whether keys are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s, Mask
 from datastem.equality import canonical
 from datastem.types import BOOLEAN, Kind, Type
-from querystem.composites import JoinEdge
+from querystem.composites import Shape
 from querystem.expressions import Call, Expression, Op, columns_of
 from querystem.join.factors import conjunction
 from querystem.join.keys import equal_keys
@@ -59,9 +59,9 @@ class KeyEdge:
         return key_ids(columns, rows.num_rows), known
 
 
-def key_edges(edges: Iterable[JoinEdge]) -> tuple[KeyEdge, ...]:
-    """The edges of a composite's shape."""
-    return tuple(KeyEdge((one.left, one.right), one.equalities) for one in edges)
+def key_edges(shape: Shape) -> tuple[KeyEdge, ...]:
+    """The edges of a composite."""
+    return tuple(KeyEdge((left, right), tuple(pairs)) for left, right, pairs in shape.edges)
 
 
 def sides_of(edges: Sequence[KeyEdge], leg: int) -> list[int]:

@@ -66,7 +66,7 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
     message = pb.Explanation(
         epoch=plan.epoch.number,
         refresh=refresh_text(question.query.refresh),
-        trigger_id=source.trigger.predicate_id if source.trigger else 0,
+        trigger_id=source.triggers[0].predicate_id if source.triggers else 0,
         views=[view_name(view.state, one) for one in source.views],
     )
     await core.in_thread(_complete, core, message, plan, legs, stages)

@@ -337,8 +337,8 @@ def _common_region(plan: Plan) -> Region | None:
     """The region of the window that all legs have; None where they have several, or none of
     time."""
     first, *others = plan.legs
-    own = first.window, first.leg.refresh
-    if any((other.window, other.leg.refresh) != own for other in others):
+    own = first.window, first.now
+    if any((other.window, other.now) != own for other in others):
         return None
     if first.now is None or not isinstance(first.window, TimeWindow):
         return None

@@ -156,7 +156,7 @@ class Transfer:
         registration = state.registrations.get(self.item.handle)
         if registration is None or registration.position != self._subject.text:
             return True
-        if registration.trigger_id or self.refreshed:
+        if registration.triggers or self.refreshed:
             return state.position != target.position or self._is_late()
         alone = len(target.legs) == 1 and target.legs[0].current is None
         for leg, known in zip(registration.legs, target.legs, strict=True):

@@ -47,9 +47,10 @@ _NEXT = struct.Struct(">q")
 # Of marks over several legs: how many rows the copy has, their salt, how many legs; then each leg.
 _LEG_COUNT = struct.Struct(">qBB")
 _LEG = struct.Struct(">qqqq")
+# Of the parts of a cursor, and of the NOWs of queries inside a query.
 _PART_COUNT = struct.Struct(">B")
 _SIGNATURE = 16
-_COPY, _TARGET, _DIGESTS, _LEGS = 1, 2, 4, 8
+_COPY, _TARGET, _DIGESTS, _LEGS, _NOWS = 1, 2, 4, 8, 16
 # Up to here typed values are smaller than Arrow with its schema.
 _FEW_ROWS = 32
 # How many to skip, which may be anything, and how many to take.
@@ -123,14 +124,17 @@ class Tokens:
         marks = [mark for mark in (claim.copy, claim.target) if mark is not None]
         legs = any(mark.legs != (LegMark(mark.legs[0].high),) for mark in marks)
         digests = any(mark.digest != NO_DIGEST for mark in marks)
+        nows = any(mark.nows for mark in marks)
         flags = (
             (_COPY if claim.copy else 0)
             | (_TARGET if claim.target else 0)
             | (_DIGESTS if digests else 0)
             | (_LEGS if legs else 0)
+            | (_NOWS if nows else 0)
         )
         content = _HEAD.pack(_VERSION, flags, self._identity, *subject.marks(_VERSION))
-        content += b"".join(_pack(mark, digests, legs) for mark in marks)
+        for mark in marks:
+            content += _pack(mark, digests, legs) + (_pack_nows(mark.nows) if nows else b"")
         if claim.target is not None:
             content += _pack_cursor(claim.cursor, legs)
         return content + self._sign(content)
@@ -184,6 +188,11 @@ def _pack_leg(leg: LegMark) -> bytes:
     return _LEG.pack(leg.high, current, leg.low, now)
 
 
+def _pack_nows(nows: Sequence[int | None]) -> bytes:
+    known = [SINCE_EVER if one is None else one for one in nows]
+    return _PART_COUNT.pack(len(known)) + b"".join(map(_NEXT.pack, known))
+
+
 def _pack_cursor(cursor: Cursor, legs: bool) -> bytes:
     content = _NEXT.pack(cursor.next_id)
     if not legs:
@@ -200,9 +209,15 @@ class _TokenReader:
 
     def claim(self) -> Claim:
         flags = self._flags
-        copy = self._mark() if flags & _COPY else None
-        target = self._mark() if flags & _TARGET else None
+        copy = self._whole_mark() if flags & _COPY else None
+        target = self._whole_mark() if flags & _TARGET else None
         return Claim(copy, target, self._cursor()) if target else Claim(copy)
+
+    def _whole_mark(self) -> Mark:
+        mark = self._mark()
+        if not self._flags & _NOWS:
+            return mark
+        return replace(mark, nows=tuple(_known(now, SINCE_EVER) for now in self._numbers()))
 
     def _mark(self) -> Mark:
         form = _MARK if self._flags & _DIGESTS else _PLAIN_MARK
@@ -228,8 +243,11 @@ class _TokenReader:
         (next_id,) = self._take(_NEXT)
         if not self._flags & _LEGS:
             return Cursor(next_id)
+        return Cursor(next_id, self._numbers())
+
+    def _numbers(self) -> tuple[int, ...]:
         (count,) = self._take(_PART_COUNT)
-        return Cursor(next_id, tuple(self._take(_NEXT)[0] for _ in range(count)))
+        return tuple(self._take(_NEXT)[0] for _ in range(count))
 
     def _take(self, form: struct.Struct) -> tuple[Any, ...]:
         found = form.unpack_from(self._content)

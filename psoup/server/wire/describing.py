@@ -115,7 +115,7 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
         matched_rows=first.matched_rows,
         stream_rows=first.stream_rows,
         refresh=refresh_text(query.refresh),
-        trigger_id=registration.trigger_id,
+        trigger_id=registration.triggers[0].predicate_id if registration.triggers else 0,
         pattern=pattern_message(query, schemas.__getitem__),
         lease_until=lease_until(core.leases, registration.handle),
         legs=legs,

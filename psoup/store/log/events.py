@@ -90,8 +90,9 @@ class Composite:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A query was registered. `legs` are in the order of the query's. `query` is the bound form
-    without their predicates, as JSON, and so are `parameters`.
+    """A query was registered. `legs` are in the order of the query's, and so are the `triggers` of
+    it and of its parts. `query` is the bound form without the predicates of its legs, as JSON, and
+    so are `parameters`.
 
     `composite` is the join that the engine is to find ahead of time, where it can be found so.
     `views` are the ids of the views that the text was bound through.
@@ -104,7 +105,7 @@ class Register:
     parameters: str
     query: str
     lease: int
-    trigger: Trigger | None = None
+    triggers: tuple[Trigger, ...] = ()
     composite: Composite | None = None
     views: tuple[int, ...] = ()
 
@@ -142,7 +143,7 @@ class Replace:
     text: str
     parameters: str
     query: str
-    trigger: Trigger | None = None
+    triggers: tuple[Trigger, ...] = ()
     composite: Composite | None = None
     views: tuple[int, ...] = ()
 
@@ -428,15 +429,18 @@ def _upgrade(body: dict[str, Any]) -> Upgrade:
 
 def _query(stream_id: int, body: dict[str, Any]) -> dict[str, Any]:
     """Reads the fields of a registration; one of format 2 has one leg, whose parts stand beside the
-    others."""
+    others, and up to format 3 one has a trigger or none."""
     if "legs" not in body:
         leg = {"predicate_id": body.pop("predicate_id"), "key": body.pop("key")}
         body["legs"] = [{"stream_id": stream_id} | leg]
-    trigger, composite = body.pop("trigger"), body.pop("composite", None)
+    if "trigger" in body:
+        trigger = body.pop("trigger")
+        body["triggers"] = [] if trigger is None else [trigger]
+    composite = body.pop("composite", None)
     return body | {
         "handle": bytes.fromhex(body["handle"]),
         "legs": tuple(LegPredicate(**leg) for leg in body["legs"]),
-        "trigger": None if trigger is None else Trigger(**trigger),
+        "triggers": tuple(Trigger(**trigger) for trigger in body["triggers"]),
         "composite": None if composite is None else _composite(composite),
         "views": tuple(body.get("views", ())),
     }

@@ -28,6 +28,7 @@ from psoup.store.state.sparse import SparseColumn
 from psoup.store.state.views import ViewIdsColumn
 
 _CHUNK = 1 << 16
+_NO_TRIGGER = RegisteredLeg(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Registration:
 
     `position` is that of the event that gave it its text: it was registered, or another query
     replaced the one before; `stamp` stays that of registering.
-    `trigger_id` is the predicate over `trigger_stream_id` whose rows refresh it; 0 where none do.
+    `triggers` are the predicates whose rows refresh it or parts of it, in the order of the query.
     `contact` is the stamp of the last renewal of its lease; 0 where there was none. `views` are the
     ids of the views that its text was bound through.
     """
@@ -47,8 +48,7 @@ class Registration:
     owner: str
     client_key: str
     legs: tuple[RegisteredLeg, ...]
-    trigger_stream_id: int
-    trigger_id: int
+    triggers: tuple[RegisteredLeg, ...]
     text: str
     parameters: str
     query: str
@@ -82,10 +82,10 @@ class Registration:
     @property
     def predicates(self) -> tuple[int, ...]:
         """The ids of the predicates that the registration needs matched: one for each leg, equal or
-        not, the trigger's where no leg has it, and the one over its composite."""
+        not, those of triggers that no leg has, each once, and the one over its composite."""
         ids = tuple(leg.predicate_id for leg in self.legs)
-        if self.trigger_id not in (0, *ids):
-            ids = *ids, self.trigger_id
+        triggers = dict.fromkeys(trigger.predicate_id for trigger in self.triggers)
+        ids = (*ids, *(id_ for id_ in triggers if id_ not in ids))
         return ids if self.composite is None else (*ids, self.composite.predicate_id)
 
 
@@ -124,6 +124,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "composite_id": self._composites,
                 "composite_predicate_id": self._composite_predicates,
                 "views": ViewIdsColumn(),
+                "more_triggers": LegsColumn(),
             }
         )
 
@@ -257,15 +258,20 @@ class Registrations(ColumnMapping[bytes, Registration]):
         parts = {name: column[row] for name, column in self._columns.items()}
         parts["position"] = Position.unpack(parts["position"])
         first = RegisteredLeg(parts.pop("stream_id"), parts.pop("predicate_id"))
-        legs = first, *parts.pop("more_legs")
+        trigger = RegisteredLeg(parts.pop("trigger_stream_id"), parts.pop("trigger_id"))
+        legs, triggers = (first, *parts.pop("more_legs")), (trigger, *parts.pop("more_triggers"))
         composite = RegisteredComposite(
             parts.pop("composite_id"), parts.pop("composite_predicate_id")
         )
         return Registration(
-            legs=legs, composite=composite if composite.composite_id else None, **parts
+            legs=legs,
+            triggers=() if trigger == _NO_TRIGGER else triggers,
+            composite=composite if composite.composite_id else None,
+            **parts,
         )
 
     def _parts(self, value: Registration) -> tuple[Any, ...]:
+        trigger = value.triggers[0] if value.triggers else _NO_TRIGGER
         return (
             value.handle,
             value.tenant,
@@ -273,8 +279,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
             value.client_key,
             value.stream_id,
             value.predicate_id,
-            value.trigger_stream_id,
-            value.trigger_id,
+            trigger.stream_id,
+            trigger.predicate_id,
             value.text,
             value.parameters,
             value.query,
@@ -286,6 +292,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
             value.composite.composite_id if value.composite else 0,
             value.composite.predicate_id if value.composite else 0,
             value.views,
+            value.triggers[1:],
         )
 
     def _index_all(self, begin: int, end: int) -> None:

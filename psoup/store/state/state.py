@@ -250,15 +250,14 @@ class State:
             touched.publishers.add(key)
 
     def _register(self, entry: Entry, event: Register, touched: Touched) -> None:
-        trigger, composite = event.trigger, event.composite
+        composite = event.composite
         registration = Registration(
             event.handle,
             entry.tenant,
             entry.owner,
             event.client_key,
             _registered_legs(event.legs),
-            trigger.stream_id if trigger else 0,
-            trigger.predicate_id if trigger else 0,
+            _registered_legs(event.triggers),
             event.text,
             event.parameters,
             event.query,
@@ -278,12 +277,11 @@ class State:
     def _replace(self, entry: Entry, event: Replace, touched: Touched) -> None:
         """Gives a registration another query. What both queries have stays: a predicate that ended
         would never come back."""
-        before, trigger = self.registrations[event.handle], event.trigger
+        before = self.registrations[event.handle]
         after = replace(
             before,
             legs=_registered_legs(event.legs),
-            trigger_stream_id=trigger.stream_id if trigger else 0,
-            trigger_id=trigger.predicate_id if trigger else 0,
+            triggers=_registered_legs(event.triggers),
             text=event.text,
             parameters=event.parameters,
             query=event.query,
@@ -309,8 +307,8 @@ class State:
     ) -> None:
         """Counts the predicates and the composite that an event has given to a registration."""
         said: dict[int, LegPredicate | Trigger] = {leg.predicate_id: leg for leg in event.legs}
-        if event.trigger is not None:
-            said.setdefault(event.trigger.predicate_id, event.trigger)
+        for trigger in event.triggers:
+            said.setdefault(trigger.predicate_id, trigger)
         for id_ in made.predicates:
             if id_ in said:
                 self._share(Predicate(id_, entry.tenant, said[id_].stream_id, said[id_].key, 1))
@@ -358,8 +356,9 @@ class State:
             "composite_predicate_id": 0,
             "views": ids_text(event.views),
         }
-        legs = rows.append_column("more_legs", no_more_legs(count))
-        self.registrations.extend(with_constants(legs, same))
+        for name in ("more_legs", "more_triggers"):
+            rows = rows.append_column(name, no_more_legs(count))
+        self.registrations.extend(with_constants(rows, same))
         self._count_registrations(event.stream_id, count)
         ids, first, sharing = np.unique(
             rows.column("predicate_id").to_numpy(), return_index=True, return_counts=True
@@ -407,5 +406,5 @@ def _registered(composite: Composite) -> RegisteredComposite:
     return RegisteredComposite(composite.composite_id, composite.predicate_id)
 
 
-def _registered_legs(legs: Iterable[LegPredicate]) -> tuple[RegisteredLeg, ...]:
+def _registered_legs(legs: Iterable[LegPredicate | Trigger]) -> tuple[RegisteredLeg, ...]:
     return tuple(RegisteredLeg(leg.stream_id, leg.predicate_id) for leg in legs)

@@ -45,7 +45,7 @@ def equal(left: int, right: int, column: str, schemas: list[StreamSchema]) -> Ex
 
 def rows_of(schema: StreamSchema, first: int) -> pa.RecordBatch:
     """Rows whose keys are equal across types now and then, NULL and NaN among them."""
-    numbers = [[None, 1, 2, 3][(first + n) % 4] for n in range(30)]
+    numbers: list[float | None] = [[None, 1, 2, 3][(first + n) % 4] for n in range(30)]
     words = [[None, "a", "b"][(first + n * 7) % 3] for n in range(30)]
     prices = [[None, 1, 2][(first + n * 3) % 3] for n in range(30)]
     if schema is RIGHT:

@@ -12,8 +12,9 @@ from psoup.answers.question import BoundText
 from psoup.server.calls.publish import publish
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op
-from querystem.query import Leg, Query
+from querystem.query import From, Item, Leg, Output, Query, SetOperation, SortKey, item_column
 from querystem.refresh import Refresh, RefreshEvery, RefreshOn
+from results.window import Bound, TimeWindow
 from tests.oracle.refresh import Event
 from tests.oracle.refreshed_trees import RefreshedTree, TreeHistory
 from tests.support.answers.copies import CopyWorld, Values
@@ -23,9 +24,18 @@ _PERIODS = (1, 3, 5, 12, 30)
 
 
 class RefreshWorld(CopyWorld):
-    """A world that writes down what happens, in the order of the log."""
+    """A world that writes down what happens, in the order of the log.
+
+    It may keep all rows: once those are gone that came after a row which refreshes, nobody knows
+    how far their stream had come at that row.
+    """
 
     events: list[Event]
+    keeps_all = False
+
+    def delete(self) -> None:
+        if not self.keeps_all:
+            super().delete()
 
     def happens(self, names: list[str]) -> None:
         """Heartbeats and steps of the engine are more frequent here."""
@@ -75,11 +85,10 @@ class RefreshWorld(CopyWorld):
     def asked(self, query: Query, as_of: int | None, today: bool) -> Question:
         question = self.question(query)
         assert isinstance(question.source, BoundText)
-        source = question.source
-        if isinstance(query.refresh, RefreshOn):
-            state = self.cores[0].follower.state
-            ids = {one.schema.name: one.id for one in state.streams.values()}
-            source = replace(source, trigger_stream_id=ids[query.refresh.stream])
+        state = self.cores[0].follower.state
+        ids = {one.schema.name: one.id for one in state.streams.values()}
+        triggers = tuple(ids[refresh.stream] for refresh in query.triggers)
+        source = replace(question.source, trigger_stream_ids=triggers)
         return replace(question, source=source, as_of=as_of, known_today=today, ahead=False)
 
     def found(self, question: Question) -> RefreshedTree:
@@ -101,26 +110,90 @@ class RefreshWorld(CopyWorld):
         return history.ask(question.query)
 
 
-class RefreshMaker:
-    """Draws queries with REFRESH: of the whole, of some legs, or both."""
+def without_refresh(part: Item) -> Item:
+    """A query, or an item of one, as if it were always fresh."""
+    if isinstance(part, SetOperation):
+        return replace(part, queries=tuple(map(fresh_query, part.queries)))
+    if isinstance(part, Query):
+        return fresh_query(part)
+    assert isinstance(part, Leg), "no other items are drawn"
+    return replace(part, refresh=None)
 
-    def __init__(self, chance: random.Random) -> None:
+
+def fresh_query(query: Query) -> Query:
+    """A query without any REFRESH."""
+    source = query.source
+    assert isinstance(source, From | Leg)
+    if isinstance(source, From):
+        source = replace(source, items=tuple(map(without_refresh, source.items)))
+    else:
+        source = replace(source, refresh=None)
+    return replace(query, refresh=None, source=source)
+
+
+def streams_of(query: Query) -> list[str]:
+    """The streams that a query reads, or whose rows refresh parts of it."""
+    legs, triggers = (one.stream for one in query.legs), (one.stream for one in query.triggers)
+    return [*legs, *triggers]
+
+
+class RefreshMaker:
+    """Draws queries with REFRESH: of the whole, of queries inside, of some legs; by `rows` too
+    where it may be REFRESH ON."""
+
+    def __init__(self, chance: random.Random, rows: bool) -> None:
         self.chance = chance
+        self.rows = rows
 
     def query(self) -> Query:
         maker = TreeMaker.drawn(self.chance)
         query = maker.result() if self.chance.random() < 0.4 else maker.query()
-        kind = self.chance.randrange(3)
-        if kind > 0:
+        kind = self.chance.randrange(4)
+        if kind > 1:
+            query = self._inside(query)
+        if kind % 2:
             query = replace(query, refresh=self._refresh(query))
-        if kind != 1:
+        if kind in (0, 3) or self.chance.random() < 0.3:
             query = query.with_legs(self._leg)
         return query
 
-    def _refresh(self, query: Query) -> Refresh:
-        if self.chance.random() < 0.6:
+    def _inside(self, query: Query) -> Query:
+        """The rows of a query with REFRESH, beside those of a stream or alone; or a query some of
+        whose items have it."""
+        source = query.source
+        if isinstance(source, From) and self.chance.random() < 0.4:
+            refreshed = tuple(self._refreshed_item(item) for item in source.items)
+            return replace(query, source=replace(source, items=refreshed))
+        inner = replace(query, refresh=self._refresh(query), order_by=())
+        if query.limit is not None or query.offset:
+            inner = replace(inner, order_by=query.order_by)
+        alike = len({leg.stream in EVENT for leg in query.legs}) == 1
+        if inner.timed and alike and self.chance.random() < 0.3:
+            inner = replace(inner, over=TimeWindow(Bound(-9 * SECOND, True)))
+        items: list[Item] = [inner]
+        if self.chance.random() < 0.5:
+            items.append(replace(self.chance.choice(query.legs), where=TRUE))
+        outputs = [
+            Output(one.name, ColumnRef(item_column(0, one.name), one.type)) for one in inner.columns
+        ]
+        # Rows without a ts have no order that anybody promises.
+        shown = () if inner.timed else [SortKey(one.expression, False, False) for one in outputs]
+        return Query(From(tuple(items)), tuple(outputs), order_by=tuple(shown))
+
+    def _refreshed_item(self, item: Item) -> Item:
+        if not isinstance(item, SetOperation):
+            return item
+        queries = [
+            one if self.chance.random() < 0.4 else replace(one, refresh=self._refresh(one))
+            for one in item.queries
+        ]
+        return replace(item, queries=tuple(queries))
+
+    def _refresh(self, part: Query | Leg) -> Refresh:
+        if not self.rows or self.chance.random() < 0.5:
             return self._every()
-        timed = any(leg.stream in EVENT for leg in query.legs)
+        legs = (part,) if isinstance(part, Leg) else part.legs
+        timed = any(leg.stream in EVENT for leg in legs)
         stream = self.chance.choice([*EVENT] if timed else [*EVENT, *ARRIVAL])
         where = Call(Op.GT, (ColumnRef("a", BIGINT), Literal(2, BIGINT)), BOOLEAN)
         return RefreshOn(stream, self.chance.choice((where, TRUE)))
@@ -129,4 +202,4 @@ class RefreshMaker:
         return RefreshEvery(self.chance.choice(_PERIODS) * SECOND)
 
     def _leg(self, leg: Leg) -> Leg:
-        return leg if self.chance.random() < 0.3 else replace(leg, refresh=self._every())
+        return leg if self.chance.random() < 0.3 else replace(leg, refresh=self._refresh(leg))

@@ -72,9 +72,7 @@ class Author:
     def drop(self, stream_id: int) -> Position:
         return self.append(StreamEnded(stream_id))
 
-    def register(
-        self, stream_id: int, where: Expression, trigger: Trigger | None = None
-    ) -> tuple[bytes, int]:
+    def register(self, stream_id: int, where: Expression, *triggers: Trigger) -> tuple[bytes, int]:
         """The handle and the predicate's id."""
         stream = self.state.streams[stream_id].schema.name
         query = Query(Leg(stream, where, UNBOUNDED), ())
@@ -84,7 +82,7 @@ class Author:
         form = json.dumps(query_to_json(query))
         key = query.leg.predicate_key
         leg = LegPredicate(stream_id, predicate, key)
-        self.append(Register(handle, "", (leg,), "", "{}", form, 0, trigger))
+        self.append(Register(handle, "", (leg,), "", "{}", form, 0, triggers))
         return handle, predicate
 
     def unregister(self, handle: bytes) -> Position:

@@ -72,7 +72,7 @@ def register_join(
     mine = said[composite_id, predicate_key(where)]
     composite = Composite(composite_id, streams, key, span, mine, predicate_key(where))
     form = json.dumps(query_to_json(query))
-    author.append(Register(handle, "", own, "", "{}", form, 0, None, composite))
+    author.append(Register(handle, "", own, "", "{}", form, 0, (), composite))
     return Joined(handle, composite_id, tuple(leg.predicate_id for leg in own), mine)
 
 

@@ -1,0 +1,79 @@
+"""The rows that refresh an answer: which of them is the last, at some moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.blocks import Part
+from datastem.codec import are_rows
+from datastem.instants import FOR_EVER
+from psoup.answers.matching import Matcher
+from psoup.answers.plan import Limit, Triggers
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRow:
+    """A row that refreshes an answer."""
+
+    ts: int
+    id: int
+    position: int
+    stamp: int
+
+
+def newest_row(
+    triggers: Triggers, limits: Sequence[Limit], until: int | None, matcher: Matcher
+) -> TriggerRow | None:
+    """The matching row with the greatest row id, of those that were known within the limits of a
+    leg and stamped by `until`."""
+    stem, high = triggers.stem, triggers.stem.high
+    own: list[Limit] = [] if until is None else [("_stamp", until)]
+    for mark, most in (*limits, *own):
+        if mark in ("_stamp", "_position"):
+            high = min(high, stem.high_at(mark, most)[0])
+    for number in reversed(stem.numbers(triggers.oldest, FOR_EVER, high)):
+        for part, places in _matching(triggers, matcher, number, high):
+            return _row(part, int(places[-1]))
+    return None
+
+
+def latest_row(triggers: Triggers, until: int, matcher: Matcher) -> TriggerRow | None:
+    """The matching row with the greatest (ts, row_id), of the rows with ts up to `until`."""
+    stem, best = triggers.stem, None
+    numbers = stem.numbers(triggers.oldest, until + 1, stem.high)
+    for number in sorted(numbers, key=stem.latest, reverse=True):
+        if best is not None and stem.latest(number) < best.ts:
+            break
+        for part, places in _matching(triggers, matcher, number, stem.high):
+            places = places[part.ts[places] <= until]
+            if len(places):
+                ts = part.ts[places]
+                found = _row(part, int(places[ts == ts.max()][-1]))
+                best = found if best is None or (found.ts, found.id) > (best.ts, best.id) else best
+    return best
+
+
+def _matching(
+    triggers: Triggers, matcher: Matcher, number: int, high: int
+) -> Iterator[tuple[Part, Int64s]]:
+    """The parts of a block, last first, with the places in each of the retained rows that match."""
+    if matcher.lacks(number, high):
+        return
+    for part in reversed(triggers.stem.parts(number, high)):
+        places = part.find(matcher.match(part, part.first, part.stop))
+        # Without a condition all ids match, also those of deletes.
+        places = places[are_rows(part.rows)[places]]
+        if triggers.oldest is not None:
+            places = places[part.ts[places] >= triggers.oldest]
+        if len(places):
+            yield part, places
+
+
+def _row(part: Part, place: int) -> TriggerRow:
+    stamp = part.rows.column("_stamp").view(pa.int64())[place].as_py()
+    position = part.rows.column("_position")[place].as_py()
+    return TriggerRow(int(part.ts[place]), int(part.ids[place]), position, stamp)
