@@ -191,7 +191,9 @@ class _Pointing:
         times = self.moment.times
         if now is None:
             return _NEVER
-        return Clocks(now, times.event, now) if self.by_clock else Clocks(now, now, times.arrival)
+        if self.by_clock:
+            return replace(times, now=now, arrival=now)
+        return Clocks(now, now, times.arrival)
 
     def every(self, refresh: RefreshEvery) -> _Moment:
         history, now, events = self.history, self.now, self.moment.events
