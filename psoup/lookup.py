@@ -6,6 +6,8 @@ from datastem.instants import format_instant
 from datastem.schema import StreamSchema
 from psoup.errors import NoSuchStream, NotAStream, RegistrationExpired, UnknownHandle
 from psoup.store import Registration, State, StreamState, ViewState
+from querystem.composites import ComposedStream
+from querystem.query import Query
 from querystem.views import ViewDefinition
 
 
@@ -85,6 +87,11 @@ class TenantStreams:
 
     def schema(self, name: str) -> StreamSchema:
         return self._streams[name].schema
+
+    def streams_of(self, query: Query) -> list[ComposedStream]:
+        """The streams of the legs of a query that was bound to these."""
+        found = [self._streams[leg.stream] for leg in query.legs]
+        return [ComposedStream(stream.id, stream.schema) for stream in found]
 
     def lookup(self, name: str) -> StreamSchema | ViewDefinition | None:
         stream = self._state.find_stream(self.tenant, name)

@@ -41,7 +41,7 @@ from results.window import Window
 SPANS = (HOUR, DAY, 30 * DAY)
 
 # Of so many orders of the legs the one is taken that gives the least text; of more the query's.
-_MOST_ORDERS = 720
+_MOST_ORDERS = 120
 
 _ONE_STREAM = "it joins no streams"
 

@@ -20,6 +20,7 @@ from psoup.store import Store
 from psoup.store.presence import Occupancy
 from psoup.write.appender import Appender, GroupLimits
 from psoup.write.clock import ClockGuard
+from psoup.write.composing import Composer
 from psoup.write.leases import LeaseKeeper
 from psoup.write.timepiece import Timepiece, of_clock, this_machine
 from querystem.language import TemplateCache
@@ -57,6 +58,7 @@ class Core:
         self.templates = TemplateCache()
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
+        self.composer = Composer(self.follower, self.appender)
         self.turns = Turns(settings.workers)
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False
@@ -73,6 +75,7 @@ class Core:
             asyncio.create_task(self.follower.run()),
             asyncio.create_task(self.appender.run()),
             asyncio.create_task(self.leases.run()),
+            asyncio.create_task(self.composer.run()),
             asyncio.create_task(tidy_up()),
         ]
 

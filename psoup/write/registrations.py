@@ -14,6 +14,7 @@ from psoup.errors import BadRequest, KeyTaken
 from psoup.lookup import find_registration
 from psoup.store import (
     START,
+    Composite,
     LegPredicate,
     Position,
     Register,
@@ -27,6 +28,8 @@ from psoup.store import (
 from psoup.store.log.events import MANY
 from psoup.store.state.columns import HANDLE_BYTES
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
+from psoup.write.ids import PredicateIds
+from querystem.composites import Composition
 from querystem.query import Leg, Query
 from querystem.query_json import query_form
 from querystem.refresh import RefreshOn
@@ -34,11 +37,19 @@ from querystem.refresh import RefreshOn
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A registration to be, its query bound to streams. `parameters` is JSON."""
+    """A registration to be, its query bound to streams. `parameters` is JSON.
+
+    `composition` tells the composite that the engine is to find ahead of time; None where the query
+    has none.
+    """
 
     client_key: str
     parameters: str
     query: Query
+    composition: Composition | None = None
+
+    def composite(self, ids: PredicateIds) -> Composite | None:
+        return None if self.composition is None else ids.composite(self.composition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,9 @@ class RegisterAll:
 
     @property
     def nbytes(self) -> int:
-        return len(self.prepared) * (HEADER_BYTES + 3 * len(self.text))
+        compositions = [one.composition for one in self.prepared if one.composition is not None]
+        more = sum(len(one.key) for one in compositions)
+        return len(self.prepared) * (HEADER_BYTES + 3 * len(self.text)) + more
 
     def propose(self, draft: CommitDraft) -> Registered:
         self._check(draft)
@@ -123,7 +136,7 @@ class RegisterAll:
         return self.replace and not (bound and self._is_same(known, one))
 
     def _append(self, draft: CommitDraft, one: Prepared) -> tuple[bytes, Position]:
-        ids = _PredicateIds(draft.state)
+        ids = PredicateIds(draft.state)
         event = Register(
             handle=os.urandom(HANDLE_BYTES),
             client_key=one.client_key,
@@ -133,12 +146,13 @@ class RegisterAll:
             query=query_form(one.query),
             lease=self.lease,
             triggers=self._triggers(one.query, ids),
+            composite=one.composite(ids),
             views=self.views,
         )
         return event.handle, draft.append(self.tenant, self.owner, event)
 
     def _replace(self, draft: CommitDraft, handle: bytes, one: Prepared) -> Position:
-        ids = _PredicateIds(draft.state)
+        ids = PredicateIds(draft.state)
         event = Replace(
             handle=handle,
             legs=self._legs(one.query, ids),
@@ -146,39 +160,24 @@ class RegisterAll:
             parameters=one.parameters,
             query=query_form(one.query),
             triggers=self._triggers(one.query, ids),
+            composite=one.composite(ids),
             views=self.views,
         )
         return draft.append(self.tenant, self.owner, event)
 
-    def _legs(self, query: Query, ids: _PredicateIds) -> tuple[LegPredicate, ...]:
+    def _legs(self, query: Query, ids: PredicateIds) -> tuple[LegPredicate, ...]:
         return tuple(self._leg(leg, ids) for leg in query.legs)
 
-    def _leg(self, leg: Leg, ids: _PredicateIds) -> LegPredicate:
+    def _leg(self, leg: Leg, ids: PredicateIds) -> LegPredicate:
         stream_id, key = self.streams[leg.stream], leg.predicate_key
         return LegPredicate(stream_id, ids.id_of(stream_id, key), key)
 
-    def _triggers(self, query: Query, ids: _PredicateIds) -> tuple[Trigger, ...]:
+    def _triggers(self, query: Query, ids: PredicateIds) -> tuple[Trigger, ...]:
         return tuple(self._trigger(refresh, ids) for refresh in query.triggers)
 
-    def _trigger(self, refresh: RefreshOn, ids: _PredicateIds) -> Trigger:
+    def _trigger(self, refresh: RefreshOn, ids: PredicateIds) -> Trigger:
         stream_id, key = self.streams[refresh.stream], refresh.predicate_key
         return Trigger(stream_id, ids.id_of(stream_id, key), key)
-
-
-class _PredicateIds:
-    """The ids of the predicates that one registration names: those that there are keep theirs, new
-    ones get the next ids in the order they are asked for, and equal ones have one id."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._new: dict[tuple[int, str], int] = {}
-
-    def id_of(self, stream_id: int, key: str) -> int:
-        known = self._state.predicates.find(stream_id, key)
-        if known is not None:
-            return known
-        free = self._state.next_predicate_id + len(self._new)
-        return self._new.setdefault((stream_id, key), free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +291,7 @@ class RegisterRows:
     def _replace(self, draft: CommitDraft, handle: bytes, place: int) -> Position:
         key = self.rows.table.column("key")[place].as_py()
         leg = LegPredicate(
-            self.stream_id, _PredicateIds(draft.state).id_of(self.stream_id, key), key
+            self.stream_id, PredicateIds(draft.state).id_of(self.stream_id, key), key
         )
         parameters = self.rows.parameters[place]
         event = Replace(handle, (leg,), self.text, parameters, self.form, views=self.views)

@@ -21,8 +21,10 @@ from psoup.server.wire.parameters import (
     to_json_many,
 )
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.composing import composition_of
 from psoup.write.draft import Stale
 from psoup.write.registrations import ManyRows, Prepared, RegisterAll, Registered, RegisterRows
+from querystem.composites import Composition
 from querystem.language import bind_rows
 from querystem.query import Query
 
@@ -52,12 +54,20 @@ async def register(
         await core.follower.catch_up()
         found = TenantStreams(core.follower.state, tenant)
         query, parameters = await bind(core, found, request.sql, request.parameters)
-        ready = [Prepared(request.client_key, parameters, query)]
+        composition = await _composition(core, found, query)
+        ready = [Prepared(request.client_key, parameters, query, composition)]
         terms = tenant, owner, found.ids, request.sql, lease
         proposal = RegisterAll(*terms, ready, request.replace, found.view_ids)
         with contextlib.suppress(Stale):
             return await core.appender.submit(proposal), query, found
     raise _again_and_again()
+
+
+async def _composition(core: Core, found: TenantStreams, query: Query) -> Composition | None:
+    """The composite of a query; None where it has none. One stream is not worth a thread."""
+    if len(query.legs) < 2:
+        return None
+    return await core.in_thread(composition_of, query, found.streams_of(query))
 
 
 async def register_many(core: Core, request: pb.RegisterManyRequest) -> Registered:
@@ -78,8 +88,9 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
             rows = ManyRows(given.client_keys, parameters, bound.keys)
             terms = tenant, owner, found.bound.id, sql, lease
             return RegisterRows(*terms, bound.form, rows, request.replace, found.view_ids)
-        written = map(written_out, bound.queries)
-        ready = list(map(Prepared, given.client_keys, parameters, written))
+        written = list(map(written_out, bound.queries))
+        composed = (composition_of(query, found.streams_of(query)) for query in written)
+        ready = list(map(Prepared, given.client_keys, parameters, written, composed))
         terms_of_all = tenant, owner, found.ids, sql, lease
         return RegisterAll(*terms_of_all, ready, request.replace, found.view_ids)
 

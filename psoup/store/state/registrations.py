@@ -214,6 +214,15 @@ class Registrations(ColumnMapping[bytes, Registration]):
         ids, counts = np.unique(composites[self._alive.values[rows]], return_counts=True)
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
+    def joins_without_composite(self, after: tuple[int, bytes], limit: int) -> list[Registration]:
+        """The next registrations of several legs after (packed position, handle) that have no
+        composite, at most `limit`."""
+        rows = np.unique(self._more_legs.streams[0])
+        rows = rows[np.searchsorted(rows, self._first_after(*after)) :]
+        rows = rows[self._alive.values[rows]]
+        composed, _ = self._composites.others
+        return [self._value_at(row) for row in np.setdiff1d(rows, composed)[:limit].tolist()]
+
     def page(
         self, tenant: str, owner: str, after: tuple[int, bytes], limit: int
     ) -> list[Registration]:

@@ -1,0 +1,322 @@
+"""Composites against a model: who shares which, drafts and replays, tables, and what ends them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datastem.instants import DAY, MINUTE
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT, BOOLEAN
+from psoup.store import (
+    CompositeMark,
+    Event,
+    Expire,
+    Position,
+    Registration,
+    State,
+    Store,
+    StreamCreated,
+    StreamEnded,
+    Touched,
+    Unregister,
+)
+from psoup.store.log.events import from_table, to_table
+from psoup.write.composing import Composable, ComposeSome, composition_of
+from psoup.write.draft import CommitDraft, Moment, Proposal, RecentBatches
+from psoup.write.registrations import Prepared, RegisterAll
+from querystem.composites import ComposedStream, Composition
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.query import From, Leg, Output, Query, item_column
+from results.window import Bound, TimeWindow
+from tests.support.tables import epoch_of, write_changes
+
+NAMES = ("one", "two", "three")
+IDS = {name: number for number, name in enumerate(NAMES, 1)}
+SCHEMAS = {name: StreamSchema(name, (Column("a", BIGINT), Column("b", BIGINT))) for name in NAMES}
+
+
+class Part(NamedTuple):
+    """A leg: its stream, and the number that `b` of its rows must be."""
+
+    stream: str
+    number: int
+
+    def leg(self, reach: int) -> Leg:
+        where = _equal(ColumnRef("b", BIGINT), Literal(self.number, BIGINT))
+        return Leg(self.stream, where, TimeWindow(Bound(1 - reach, True)))
+
+
+class Asked(NamedTuple):
+    """A join of neighbours by equal `a`."""
+
+    parts: tuple[Part, ...]
+    reach: int
+
+    @property
+    def query(self) -> Query:
+        legs = tuple(part.leg(self.reach) for part in self.parts)
+        if len(legs) == 1:
+            return Query(legs[0], (Output("a", ColumnRef("a", BIGINT)),))
+        sides = [ColumnRef(item_column(n, "a"), BIGINT) for n in range(len(legs))]
+        on = [_equal(*pair) for pair in zip(sides, sides[1:], strict=False)]
+        source = From(legs, on[0] if len(on) == 1 else Call(Op.AND, tuple(on), BOOLEAN))
+        return Query(source, (Output("a", sides[0]),))
+
+    @property
+    def composition(self) -> Composition | None:
+        streams = [ComposedStream(IDS[part.stream], SCHEMAS[part.stream]) for part in self.parts]
+        return composition_of(self.query, streams)
+
+    @property
+    def identity(self) -> Any:
+        found = self.composition
+        assert found is not None
+        return found.shape.legs, found.shape.factors_key, found.shape.span
+
+
+def _equal(left: Expression, right: Expression) -> Expression:
+    return Call(Op.EQ, (left, right), BOOLEAN)
+
+
+PARTS = st.builds(Part, st.sampled_from(NAMES), st.integers(0, 1))
+ASKED = st.builds(
+    Asked,
+    st.lists(PARTS, min_size=1, max_size=3).map(tuple),
+    st.sampled_from([MINUTE, MINUTE, 5 * DAY]),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("register"), st.lists(ASKED, min_size=1, max_size=3)),
+        st.tuples(st.just("older"), st.lists(ASKED, min_size=1, max_size=2)),
+        st.tuples(st.just("replace"), ASKED),
+        st.tuples(st.sampled_from(["unregister", "expire", "compose"]), st.integers(0)),
+        st.tuples(st.just("drop"), st.sampled_from(NAMES)),
+    ),
+    max_size=12,
+)
+
+
+class World:
+    """A state that commits are applied to, and the registrations that it should have."""
+
+    def __init__(self) -> None:
+        self.state, self.touched, self.version = State(), Touched(), 0
+        self.live: dict[bytes, Asked] = {}
+        self.without: set[bytes] = set()
+        self.dropped: set[str] = set()
+        self.commit(*[StreamCreated(IDS[name], SCHEMAS[name]) for name in NAMES])
+
+    # ---- commits
+
+    def draft(self) -> CommitDraft:
+        moment = Moment(self.version + 1, "here", self.version + 1)
+        return CommitDraft(self.state.draft(), self.version + 1, moment, RecentBatches())
+
+    def commit(self, *events: Event) -> None:
+        draft = self.draft()
+        for event in events:
+            draft.append("main", "main", event)
+        self.apply(draft)
+
+    def propose(self, proposal: Proposal[Any]) -> Any:
+        draft = self.draft()
+        found = proposal.propose(draft)
+        self.apply(draft)
+        return found
+
+    def apply(self, draft: CommitDraft) -> None:
+        """Applies a draft's entries as the log gives them back; both states are the same then."""
+        self.version += 1
+        entries = from_table(self.version, to_table(draft.entries))
+        assert entries == draft.entries
+        for entry in entries:
+            self.state.apply(entry, self.touched)
+        for name in ("streams", "registrations", "predicates", "composites"):
+            assert dict(getattr(draft.state, name)) == dict(getattr(self.state, name))
+        for name in ("next_stream_id", "next_predicate_id"):
+            assert getattr(draft.state, name) == getattr(self.state, name)
+
+    # ---- steps
+
+    def take(self, step: tuple[str, Any]) -> None:
+        name, given = step
+        if name in ("register", "older"):
+            self.register([one for one in given if self.fits(one)], name == "older")
+        elif name == "replace" and self.fits(given):
+            self.replace(given)
+        elif name == "drop" and given not in self.dropped:
+            self.dropped.add(given)
+            self.commit(StreamEnded(IDS[given]))
+        elif name == "compose":
+            self.compose()
+        elif name in ("unregister", "expire") and self.live:
+            handle = sorted(self.live)[given % len(self.live)]
+            self.commit(Unregister(handle) if name == "unregister" else Expire(handle))
+            del self.live[handle]
+            self.without.discard(handle)
+
+    def fits(self, asked: Asked) -> bool:
+        return self.dropped.isdisjoint(part.stream for part in asked.parts)
+
+    def register(self, asked: list[Asked], older: bool) -> list[bytes]:
+        ready = [Prepared("", "{}", one.query, None if older else one.composition) for one in asked]
+        handles: list[bytes] = self.propose(register_all(*ready, text="a text")).handles
+        self.live |= dict(zip(handles, asked, strict=True))
+        if older:
+            joins = zip(handles, asked, strict=True)
+            self.without |= {handle for handle, one in joins if len(one.parts) > 1}
+        return handles
+
+    def replace(self, asked: Asked) -> None:
+        """Replaces the query of the one registration that has a client key, or makes it."""
+        ready = Prepared("mine", "{}", asked.query, asked.composition)
+        (handle,) = self.propose(register_all(ready, text=str(asked), again=True)).handles
+        self.live[handle] = asked
+
+    def compose(self) -> None:
+        registrations, _ = self.state.columns
+        found = registrations.joins_without_composite((0, b""), 1000)
+        assert {one.handle for one in found} == self.without
+        offered = [(one, composition_in(self.state, one)) for one in found]
+        made = self.propose(ComposeSome(offered))
+        new = {handle for handle in self.without if self.fits(self.live[handle])}
+        assert made == len(new)
+        self.without -= new
+
+    # ---- what there should be
+
+    def check(self, state: State) -> None:
+        composed = {
+            handle: one
+            for handle, one in self.live.items()
+            if len(one.parts) > 1 and handle not in self.without
+        }
+        shared = Counter(one.identity for one in composed.values() if self.fits(one))
+        assert {one.identity: one.registrations for one in state.composites.values()} == shared
+        for handle, one in self.live.items():
+            found = state.registrations[handle].composite
+            assert (found is not None) == (handle in composed)
+            if found is not None:
+                composition = one.composition
+                assert composition is not None
+                predicate = state.predicates[found.predicate_id]
+                assert (predicate.stream_id, predicate.key) == (found.composite_id, composition.key)
+                if self.fits(one):
+                    assert state.composites.find(*one.identity) == found.composite_id
+        over = Counter(key for one in state.registrations.values() for key in one.predicates)
+        assert {one.id: one.registrations for one in state.predicates.values()} == over
+        numbers = [*state.streams, *state.composites]
+        assert len(set(numbers)) == len(numbers) and max(numbers) < state.next_stream_id
+
+
+def register_all(*ready: Prepared, text: str, again: bool = False) -> RegisterAll:
+    return RegisterAll("main", "main", IDS, text, 60, ready, again)
+
+
+def composition_in(state: State, registration: Registration) -> Composition:
+    found = Composable.of(state, registration).composition()
+    assert found is not None
+    return found
+
+
+@given(STEPS)
+def test_the_fold_counts_every_composite(steps: list[tuple[str, Any]]) -> None:
+    world = World()
+    for step in steps:
+        # A registration whose stream is gone can't be bound again, so it is not.
+        if step[0] in ("register", "older", "replace") and world.dropped:
+            continue
+        world.take(step)
+        world.check(world.state)
+    for columns in world.state.columns:
+        columns._check()
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@settings(max_examples=15)
+@given(steps=STEPS)
+def test_the_tables_give_the_composites_back(tmp_path_factory, every: int, steps) -> None:
+    store = Store.open(tmp_path_factory.mktemp("store"), create=True, sync=False)
+    world, versions = World(), dict[str, int]()
+    for number, step in enumerate(steps):
+        if step[0] in ("register", "older", "replace") and world.dropped:
+            continue
+        world.take(step)
+        if number % every == 0:
+            write_changes(store, world.state, world.touched, versions)
+            world.touched = Touched()
+    write_changes(store, world.state, world.touched, versions)
+    store.epochs.append(1, epoch_of(world.state, versions))
+    loaded = store.state(store.epochs.latest()[1])
+    world.check(loaded)
+    for name in ("composites", "registrations", "predicates"):
+        assert getattr(loaded, name) == getattr(world.state, name)
+
+
+JOIN = Asked((Part("one", 0), Part("two", 1)), MINUTE)
+
+
+def test_a_composite_has_a_number_of_the_streams() -> None:
+    world = World()
+    other = JOIN._replace(parts=(Part("two", 0), Part("one", 0)))
+    longer = JOIN._replace(reach=5 * DAY)
+    handles = world.register([JOIN, other, JOIN, longer], older=False)
+    found = [world.state.registrations[handle].composite for handle in handles]
+    assert [one.composite_id for one in found if one] == [4, 4, 4, 5]
+    assert [one.predicate_id for one in found if one] == [3, 5, 3, 6]
+    assert world.state.next_stream_id == 6
+    world.commit(StreamCreated(6, replace(SCHEMAS["one"], name="four")))
+    assert world.state.composites[4].registrations == 3
+
+
+def test_a_composite_that_comes_back_has_another_number() -> None:
+    world = World()
+    (handle,) = world.register([JOIN], older=False)
+    world.commit(Unregister(handle))
+    assert not world.state.composites
+    (handle,) = world.register([JOIN], older=False)
+    assert list(world.state.composites) == [5]
+
+
+def test_a_registration_that_changed_meanwhile_gets_no_composite() -> None:
+    world = World()
+    (gone, kept, composed) = world.register([JOIN] * 3, older=True)
+    registrations, _ = world.state.columns
+    some = registrations.joins_without_composite((0, b""), 10)
+    offered = [(one, composition_in(world.state, one)) for one in some]
+    assert {one.handle for one in some} == {gone, kept, composed}
+    world.propose(ComposeSome([one for one in offered if one[0].handle == composed]))
+    world.commit(Unregister(gone))
+    assert world.propose(ComposeSome(offered)) == 1
+    assert world.propose(ComposeSome(offered)) == 0
+    assert world.state.composites[4].registrations == 2
+
+
+def test_pages_of_joins_without_a_composite() -> None:
+    world = World()
+    single = JOIN._replace(parts=JOIN.parts[:1])
+    handles = world.register([JOIN, single, JOIN, JOIN], older=True)
+    registrations, _ = world.state.columns
+    found, after = [], (0, b"")
+    while some := registrations.joins_without_composite(after, 2):
+        found += [one.handle for one in some]
+        after = some[-1].position.packed, some[-1].handle
+    assert found == [handles[0], *handles[2:]]
+
+
+def test_an_epoch_says_what_it_knows_of_composites(tmp_path) -> None:
+    store = Store.open(tmp_path / "store", create=True, sync=False)
+    marks = {
+        9: CompositeMark(70, 3, 2, 5, (10, 20), ((1, 4), (2,)), True, '{"0":1}'),
+        4: CompositeMark.without_box(3),
+    }
+    world = World()
+    epoch = replace(epoch_of(world.state, {}), composites=marks, position=Position(1, 0))
+    store.epochs.append(1, epoch)
+    assert store.epochs.latest() == (1, epoch)
