@@ -47,7 +47,7 @@ class Damaged:
 
 
 @dataclass(frozen=True, slots=True)
-class Combined:
+class CompositeOutcome:
     """What came of a task over a composite: `rows` came to its legs and made `count` combinations.
 
     `fanouts` are (side, probes, found). `draft` is the file in the composite's folder that holds
@@ -62,7 +62,7 @@ class Combined:
     too_many: bool = False
 
 
-Outcome = Written | Hole | Damaged | Combined
+Outcome = Written | Hole | Damaged | CompositeOutcome
 
 
 def by_table(outcomes: Iterable[Outcome]) -> dict[str, list[DataFile]]:

@@ -28,7 +28,7 @@ class EngineSettings:
     # Composites: more combinations than this for each row over ten steps suspend one. Candidates
     # that one task looks at, and what a worker keeps of the rows that it has read.
     most_combinations: int = 100
-    most_candidates: int = 1 << 23
+    most_candidates: int = 1 << 22
     worker_bytes: int = 256 << 20
     # Legs with more rows together are joined by Spark, so many rows of the first leg at a time.
     arrow_join_rows: int = 1 << 22

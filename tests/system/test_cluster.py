@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
 import pytest
 
+from datastem.schema import StreamSchema
+from psoup.store import Store
+from querystem.expressions import TRUE
+from tests.support.engine.author import READINGS, Author, above, readings
+from tests.support.engine.composites import (
+    assert_complete,
+    combinations,
+    equal,
+    mark_of,
+    register_join,
+)
 from tests.support.system.fleet import Fleet
 from tests.support.system.processes import REPOSITORY, Process, RunningStore
 from tests.support.system.scenario import Scenario
@@ -61,3 +73,42 @@ def test_answers_are_the_naive_evaluation_with_executors_elsewhere(
         executors = list((tmp_path / "work").glob("app-*/*/stderr"))
         assert len(executors) >= WORKERS
         assert fleet.client("main", 0).status().epoch > 0
+
+
+OTHER = StreamSchema("other", READINGS.columns)
+SECONDS = 300
+
+
+@pytest.mark.parametrize("engine", ["psoup.engine", "tests.support.engine.spark_joins"])
+def test_composites_are_found_with_executors_elsewhere(
+    cluster: str, tmp_path: Path, engine: str
+) -> None:
+    """Old rows by Arrow in tasks or by Spark's own join, then rows that come."""
+    store = Store.open(tmp_path / "store", create=True)
+    author = Author(store)
+    left, right = author.create(READINGS), author.create(OTHER)
+    for _ in range(3):
+        author.publish(left, readings(list(range(400)), [float(n) for n in range(400)]))
+        author.publish(right, readings(list(range(100, 500)), [1.0] * 400))
+    join = register_join(author, [(left, above(199.0)), (right, TRUE)], [equal(0, 1)])
+    with RunningStore(tmp_path, master=cluster, engine_module=engine) as running:
+        running.start_engine()
+        wait_for_box(store, join.composite_id, (1200, 1200))
+        author.publish(left, readings([450, 250], [450.0, 250.0]))
+        author.publish(right, readings([250], [1.0]))
+        wait_for_box(store, join.composite_id, (1202, 1201))
+    assert_complete(store, join)
+    # 200 keys with 3 rows of each stream; 450 finds 3, 250 finds 3 and 4 find the last row.
+    assert len(combinations(store, join.composite_id)) == 200 * 9 + 3 + 3 + 4
+
+
+def wait_for_box(store: Store, composite_id: int, highs: tuple[int, ...]) -> None:
+    """Until a composite's box holds all rows."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        if composite_id in store.epochs.latest()[1].composites:
+            mark = mark_of(store, composite_id)
+            if mark.since == 0 and mark.highs == highs:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"no box of {highs}: {store.epochs.latest()[1].composites}")

@@ -8,6 +8,7 @@ legs and meet what is there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,19 +22,21 @@ from psoup.engine.composites.keys import KeyEdge, key_edges
 from psoup.engine.composites.order import Measured, best_orders
 from psoup.engine.composites.worker import (
     Arrival,
-    Combining,
+    CombineUnit,
     CompositeLeg,
     CompositeWork,
-    Storing,
+    StoreUnit,
     combine,
     store,
 )
-from psoup.engine.jobs import Combined, Outcome, Written, by_table, job_of, run_tasks
+from psoup.engine.jobs import CompositeOutcome, Outcome, Written, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, joins_name, stem_name, stream_of
 from psoup.engine.settings import EngineSettings
 from psoup.store.composite_marks import CompositeMark
 from psoup.store.state.composites import CompositeState
 from querystem.composites import Shape
+
+log = logging.getLogger(__name__)
 
 # The local predicates of each leg of a composite, ascending.
 LegPredicates = tuple[tuple[int, ...], ...]
@@ -94,6 +97,12 @@ class CompositeBox:
         self.measured = Measured()
         forget_composite(self.ledger, self.id)
 
+    def suspend(self) -> None:
+        """Keeps the composite up no more. What was found of it is of no use then, and dropped."""
+        log.warning("composite %d has too many combinations; it is suspended", self.id)
+        self.reset()
+        self.change(suspended=True)
+
     def high(self, leg: int) -> int:
         """The next row id of a leg's stream."""
         return self.ledger.high(self.composite.legs[leg])
@@ -123,13 +132,13 @@ class CompositeBox:
         files = piece_files(self.ledger.files("matches"), stream, predicates, low, high)
         return Arrival(low, high, tuple(predicates), files, again)
 
-    def combining(self, arrivals: Sequence[Arrival], tasks: int) -> list[Combining]:
+    def combining(self, arrivals: Sequence[Arrival], tasks: int) -> list[CombineUnit]:
         """The units of rows that arrive at the legs, as many as `tasks`. A single one knows the id
         of its first combination."""
         first = self.mark.high if tasks == 1 else None
         work, own = self.work, [_cut(one.lo, one.hi, tasks) for one in arrivals]
         return [
-            Combining(work, tuple(arrivals), tuple(ranges[task] for ranges in own), first)
+            CombineUnit(work, tuple(arrivals), tuple(ranges[task] for ranges in own), first)
             for task in range(tasks)
         ]
 
@@ -161,7 +170,7 @@ class Found:
 
 
 def find_combinations(
-    ledger: Ledger, spark: SparkSession, boxes: Mapping[int, CompositeBox], units: list[Combining]
+    ledger: Ledger, spark: SparkSession, boxes: Mapping[int, CompositeBox], units: list[CombineUnit]
 ) -> dict[int, Found]:
     """Runs units over composites, gives their combinations ids and commits what they wrote."""
     outcomes = run_tasks(spark, job_of(ledger), combine, units)
@@ -181,7 +190,7 @@ def store_drafts(
     ledger: Ledger,
     spark: SparkSession,
     boxes: Mapping[int, CompositeBox],
-    told: Iterable[Combined],
+    told: Iterable[CompositeOutcome],
 ) -> list[Outcome]:
     """Gives the combinations in drafts their ids, in a job of its own."""
     drafts = [one for one in told if one.draft]
@@ -190,12 +199,12 @@ def store_drafts(
     works = {composite_id: boxes[composite_id].work for composite_id in ids}
     units = []
     for one in drafts:
-        units.append(Storing(works[one.composite_id], one.draft, highs[one.composite_id]))
+        units.append(StoreUnit(works[one.composite_id], one.draft, highs[one.composite_id]))
         highs[one.composite_id] += one.count
     return run_tasks(spark, job_of(ledger), store, units)
 
 
-def summary(told: Sequence[Combined]) -> Found:
+def summary(told: Sequence[CompositeOutcome]) -> Found:
     """What several tasks over one composite tell together."""
     fanouts: dict[int, tuple[int, int]] = {}
     for one in told:
@@ -210,14 +219,14 @@ def summary(told: Sequence[Combined]) -> Found:
     )
 
 
-def _told(outcomes: Iterable[Outcome]) -> list[Combined]:
-    return [outcome for outcome in outcomes if isinstance(outcome, Combined)]
+def _told(outcomes: Iterable[Outcome]) -> list[CompositeOutcome]:
+    return [outcome for outcome in outcomes if isinstance(outcome, CompositeOutcome)]
 
 
 def _is_of(outcome: Outcome, composites: set[int]) -> bool:
     """Tells whether an outcome is of a task over one of some composites."""
     match outcome:
-        case Combined(composite_id):
+        case CompositeOutcome(composite_id):
             return composite_id in composites
         case Written("matches", file):
             return int(file.partition["stream_id"]) in composites

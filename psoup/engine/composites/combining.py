@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from psoup.engine.composites.keys import KeyEdge
-from psoup.engine.composites.runs import KeyRun, LegRows, Sought, pieces_of
+from psoup.engine.composites.runs import KeyRun, LegBatch, Sought, pieces_of
 from querystem.expressions import Expression
 from querystem.join.factors import conjunction
 from querystem.join.sides import PAIRS_AT_ONCE, Side, true_pairs
@@ -37,7 +37,7 @@ class TooManyCombinations(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Combinations:
+class CombinationRows:
     """Combinations of a row of each leg: their row ids, the earliest and the latest ts, and the
     greatest position."""
 
@@ -49,12 +49,12 @@ class Combinations:
     def __len__(self) -> int:
         return len(self.ts)
 
-    def take(self, places: Int64s | slice) -> Combinations:
+    def take(self, places: Int64s | slice) -> CombinationRows:
         parts = tuple(part[places] for part in self.parts)
-        return Combinations(parts, self.ts[places], self.until[places], self.positions[places])
+        return CombinationRows(parts, self.ts[places], self.until[places], self.positions[places])
 
     @classmethod
-    def joined(cls, some: Sequence[Combinations], legs: int) -> Combinations:
+    def joined(cls, some: Sequence[CombinationRows], legs: int) -> CombinationRows:
         """All combinations of some."""
         return cls(
             tuple(_joined([one.parts[leg] for one in some]) for leg in range(legs)),
@@ -93,7 +93,7 @@ Fanouts = dict[int, tuple[int, int]]
 
 
 @dataclass(slots=True)
-class Turn:
+class LegTurn:
     """The turn of one leg whose rows have come: they are combined with all other legs.
 
     `runs[k]` gives the rows of leg k that they meet. Raises TooManyCombinations where more than
@@ -107,7 +107,7 @@ class Turn:
     looked_at: int = 0
     fanouts: Fanouts = field(default_factory=dict)
 
-    def combinations(self, leg: int, rows: LegRows) -> Iterator[Combinations]:
+    def combinations(self, leg: int, rows: LegBatch) -> Iterator[CombinationRows]:
         """The combinations of rows of a leg, some at a time."""
         if not len(rows.ids):
             return
@@ -116,7 +116,7 @@ class Turn:
         )
         for found in self._extended(whole, self.plan.orders[leg]):
             parts = tuple(found.ids[number] for number in range(self.plan.legs))
-            yield Combinations(parts, found.first, found.last, found.positions)
+            yield CombinationRows(parts, found.first, found.last, found.positions)
 
     def _extended(self, partial: _Partial, legs: tuple[int, ...]) -> Iterator[_Partial]:
         """Combinations with a row of each of more legs; depth first, so that few are in memory."""
@@ -186,7 +186,7 @@ class Turn:
             left = np.isin(wanted, there)
             mine, places = mine[left[places]], places[left[places]]
             firsts, places = firsts[left], (np.cumsum(left) - 1)[places]
-        rows = LegRows(there, ts[firsts], positions[firsts], columns)
+        rows = LegBatch(there, ts[firsts], positions[firsts], columns)
         item = Side.of_item(leg, columns)
         mine, places = true_pairs(partial.side, item, (mine, places), condition)
         return partial.chosen(mine).with_leg(leg, rows, places).within(self.plan.span)
@@ -228,7 +228,7 @@ class _Partial:
         arrays = (each[places] for each in (self.first, self.last, self.positions))
         return _Partial(self.side.chosen(places), ids, *arrays)
 
-    def with_leg(self, leg: int, rows: LegRows, places: Int64s) -> _Partial:
+    def with_leg(self, leg: int, rows: LegBatch, places: Int64s) -> _Partial:
         """These combinations, each with the row of one more leg at the place beside it."""
         items = {**self.side.items, leg: rows.columns}
         side = Side(items, {**self.side.places, leg: places}, len(places))

@@ -8,7 +8,6 @@ how long the last one took, as back-fill's are.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,13 +24,11 @@ from psoup.engine.composites.boxes import (
 )
 from psoup.engine.composites.order import Measured
 from psoup.engine.composites.spark_join import SparkJoin
-from psoup.engine.composites.worker import NOBODY, Arrival, Entering, enter
+from psoup.engine.composites.worker import NOBODY, Arrival, EnterUnit, enter
 from psoup.engine.coverage import Cohorts
 from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
-
-log = logging.getLogger(__name__)
 
 # A slice has so many rows at least; a slice of those that has too many candidates is given up.
 _LEAST_ROWS = 1 << 10
@@ -40,7 +37,7 @@ _TASK_ROWS = 1 << 14
 
 
 @dataclass(slots=True)
-class Admission:
+class AdmissionPass:
     """Predicates of each leg whose rows come in, a slice at a time: those of leg k have come in up
     to row `reached[k]`, in a box that begins at `since`."""
 
@@ -56,7 +53,7 @@ class Growing:
     spark: SparkSession
     settings: EngineSettings
     _rows: dict[int, int] = field(default_factory=dict)
-    _admissions: dict[int, Admission] = field(default_factory=dict)
+    _admissions: dict[int, AdmissionPass] = field(default_factory=dict)
     _last: int = 0
 
     def advance(self, ledger: Ledger) -> bool:
@@ -114,7 +111,7 @@ class Growing:
             left -= highs[leg] - low
             for first, last in _tasks(low, highs[leg], self._parallelism):
                 arrival = box.arrival(leg, first, last, box.mark.admitted[leg])
-                units.append(Entering(work, leg, arrival))
+                units.append(EnterUnit(work, leg, arrival))
         outcomes = run_tasks(self.spark, job_of(box.ledger), enter, units)
         written = {name: (files, ()) for name, files in by_table(outcomes).items()}
         box.ledger.commit_all(written, operation="COMBINE")
@@ -175,15 +172,14 @@ class Growing:
             return False
         work = box.work
         units = [
-            Entering(work, 0, box.arrival(0, begin, end, mark.admitted[0]))
+            EnterUnit(work, 0, box.arrival(0, begin, end, mark.admitted[0]))
             for begin, end in _tasks(low, high, (high - low) // _TASK_ROWS)
         ]
         outcomes = run_tasks(self.spark, job, enter, units)
         outcomes += store_drafts(box.ledger, self.spark, {box.id: box}, told)
         written = {name: (files, ()) for name, files in by_table(outcomes).items()}
         box.ledger.commit_all(written, operation="COMBINE")
-        self._count(box, summary(told).count)
-        return True
+        return self._count(box, summary(told).count)
 
     # ---- more predicates
 
@@ -193,7 +189,7 @@ class Growing:
         mark, pass_ = box.mark, self._admissions.get(box.id)
         assert mark.since is not None
         if pass_ is None or pass_.since != mark.since or any(without(pass_.predicates, ready)):
-            pass_ = self._admissions[box.id] = Admission(
+            pass_ = self._admissions[box.id] = AdmissionPass(
                 new, mark.since, [mark.since, *(0 for _ in mark.highs[1:])]
             )
             box.change(box.measured.with_entered(new))
@@ -232,20 +228,19 @@ class Growing:
                 self._suspend(box)
             self._rows[box.id] = rows // 4
             return False
-        self._count(box, found.count)
-        return True
+        return self._count(box, found.count)
 
-    def _count(self, box: CompositeBox, count: int) -> None:
-        """Counts new combinations; a composite that has too many for each of its rows is
-        suspended."""
+    def _count(self, box: CompositeBox, count: int) -> bool:
+        """Counts new combinations. False where there are too many for each row by now, and the
+        composite is suspended."""
         box.change(high=box.mark.high + count)
         inside = sum(file.rows for file in box.work.joins)
         if box.mark.high > self.settings.most_combinations * inside:
             self._suspend(box)
+        return not box.mark.suspended
 
     def _suspend(self, box: CompositeBox) -> None:
-        log.warning("composite %d has too many combinations; it is suspended", box.id)
-        box.change(suspended=True)
+        box.suspend()
         self._admissions.pop(box.id, None)
 
     @property

@@ -11,7 +11,7 @@ from psoup.engine.composites.boxes import (
     find_combinations,
     wanted_predicates,
 )
-from psoup.engine.composites.worker import Combining
+from psoup.engine.composites.worker import CombineUnit
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
 
@@ -30,7 +30,7 @@ def keep_up(ledger: Ledger, spark: SparkSession, settings: EngineSettings) -> No
     wanted = wanted_predicates(ledger)
     parallelism = spark.sparkContext.defaultParallelism
     boxes: dict[int, CompositeBox] = {}
-    units: list[Combining] = []
+    units: list[CombineUnit] = []
     for composite in ledger.state.composites.values():
         box = CompositeBox(ledger, composite, settings)
         _let_go(box, wanted[composite.id])
@@ -53,7 +53,7 @@ def _let_go(box: CompositeBox, wanted: LegPredicates) -> None:
         box.change(admitted=admitted)
 
 
-def _arrived(box: CompositeBox, parallelism: int) -> list[Combining]:
+def _arrived(box: CompositeBox, parallelism: int) -> list[CombineUnit]:
     """The units of the rows that are past the box; none where there are none, or no box."""
     mark = box.mark
     news = sum(box.high(leg) - mark.highs[leg] for leg in _legs(box))
@@ -68,14 +68,12 @@ def _arrived(box: CompositeBox, parallelism: int) -> list[Combining]:
 def _note(box: CompositeBox, highs: tuple[int, ...], found: Found) -> None:
     """Moves a box to the rows that have come, or suspends a composite that has too many
     combinations for each of them."""
-    if found.too_many:
-        box.change(suspended=True)
-        return
     news = sum(highs) - sum(box.mark.highs)
     measured = box.measured.after(box.edges, news, found.count, found.fanouts)
-    explodes = measured.explodes(box.settings.most_combinations)
-    high = box.mark.high + found.count
-    box.change(measured, high=high, highs=highs, suspended=explodes)
+    if found.too_many or measured.explodes(box.settings.most_combinations):
+        box.suspend()
+    else:
+        box.change(measured, high=box.mark.high + found.count, highs=highs)
 
 
 def _legs(box: CompositeBox) -> range:

@@ -22,7 +22,7 @@ _COLUMNS = ("key_hash", "row_id", "ts", "position")
 
 
 @dataclass(frozen=True, slots=True)
-class LegRows:
+class LegBatch:
     """Rows of one leg: their ids, ts, positions, and `columns` with the names that edges use."""
 
     ids: Int64s
@@ -30,9 +30,9 @@ class LegRows:
     positions: Int64s
     columns: pa.RecordBatch
 
-    def take(self, places: Int64s) -> LegRows:
+    def take(self, places: Int64s) -> LegBatch:
         columns = self.columns.take(pa.array(places))
-        return LegRows(self.ids[places], self.ts[places], self.positions[places], columns)
+        return LegBatch(self.ids[places], self.ts[places], self.positions[places], columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class KeyRun:
         return cls(sides, 8 * len(_COLUMNS) * table.num_rows)
 
 
-def key_rows(edges: Sequence[KeyEdge], leg: int, rows: LegRows) -> pa.Table:
+def key_rows(edges: Sequence[KeyEdge], leg: int, rows: LegBatch) -> pa.Table:
     """Rows of a leg as rows of `joins/<id>`, one for each of its sides. A row with a key that can
     equal none is in no combination, and left out."""
     if not len(rows.ids):
@@ -119,7 +119,7 @@ def key_rows(edges: Sequence[KeyEdge], leg: int, rows: LegRows) -> pa.Table:
     return sorted_rows(pa.concat_tables(parts))
 
 
-def _table(side: int, hashes: Int64s, rows: LegRows, chosen: Mask) -> pa.Table:
+def _table(side: int, hashes: Int64s, rows: LegBatch, chosen: Mask) -> pa.Table:
     hashes = hashes[chosen]
     columns = {
         "bucket": pa.array(buckets(hashes).astype(np.int32)),

@@ -21,10 +21,10 @@ from pyspark.sql import functions as sql
 from datastem.arrays import Int64s, Mask
 from datastem.blocks import BLOCK_BITS
 from psoup.engine.composites.admitting import matching_ids
-from psoup.engine.composites.combining import Combinations, JoinPlan
+from psoup.engine.composites.combining import CombinationRows, JoinPlan
 from psoup.engine.composites.keys import leg_columns, sides_of
 from psoup.engine.composites.worker import Arrival, CompositeWork, stem_column, write_draft
-from psoup.engine.jobs import Combined, SparkJob
+from psoup.engine.jobs import CompositeOutcome, SparkJob
 from psoup.engine.ledger import stem_name
 from psoup.engine.pieces import runs
 from querystem.expressions import ColumnRef, references_of
@@ -35,7 +35,7 @@ from querystem.kernel import matches
 BROADCAST_ROWS = 1 << 20
 # Rows of all legs for each partition of a shuffle: a task takes less than half a second.
 _PARTITION_ROWS = 1 << 18
-# Combinations of one draft.
+# CombinationRows of one draft.
 _DRAFT_ROWS = 1 << 19
 
 Batches = Iterator[pa.RecordBatch]
@@ -49,7 +49,7 @@ class SparkJoin:
     work: CompositeWork
     arrivals: tuple[Arrival, ...]
 
-    def find(self, spark: SparkSession) -> list[Combined]:
+    def find(self, spark: SparkSession) -> list[CompositeOutcome]:
         """Finds the combinations and leaves them in drafts."""
         rows = [one.hi - one.lo for one in self.arrivals]
         parallelism = spark.sparkContext.defaultParallelism
@@ -64,7 +64,7 @@ class SparkJoin:
         drafts = partial(write_drafts, self.job, self.work)
         found = frame.mapInArrow(drafts, "draft string, count long").collect()
         return [
-            Combined(self.work.id, 0, row["count"], (), row["draft"], row["count"] < 0)
+            CompositeOutcome(self.work.id, 0, row["count"], (), row["draft"], row["count"] < 0)
             for row in found
         ]
 
@@ -165,7 +165,7 @@ class AdmittedBlocks:
 def write_drafts(job: SparkJob, work: CompositeWork, batches: Batches) -> Batches:
     """Writes the combinations of joined rows whose keys are equal as drafts; runs in an executor.
     A task that has more than it may have says so by a count below 0."""
-    some: list[Combinations] = []
+    some: list[CombinationRows] = []
     total = 0
     for batch in batches:
         some.append(_equal_parts(work.plan, batch))
@@ -180,8 +180,8 @@ def write_drafts(job: SparkJob, work: CompositeWork, batches: Batches) -> Batche
         yield _written(job, work, some)
 
 
-def _written(job: SparkJob, work: CompositeWork, some: list[Combinations]) -> pa.RecordBatch:
-    made = Combinations.joined(some, work.plan.legs)
+def _written(job: SparkJob, work: CompositeWork, some: list[CombinationRows]) -> pa.RecordBatch:
+    made = CombinationRows.joined(some, work.plan.legs)
     return _row(write_draft(job, work.id, made), len(made))
 
 
@@ -189,7 +189,7 @@ def _row(draft: str, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"draft": [draft], "count": pa.array([count], pa.int64())})
 
 
-def _equal_parts(plan: JoinPlan, batch: pa.RecordBatch) -> Combinations:
+def _equal_parts(plan: JoinPlan, batch: pa.RecordBatch) -> CombinationRows:
     """The combinations of a batch of joined rows whose keys are equal, not just their hashes."""
     legs = range(plan.legs)
     keys = _keys(plan, legs, batch)
@@ -201,7 +201,7 @@ def _equal_parts(plan: JoinPlan, batch: pa.RecordBatch) -> Combinations:
     first, last = ts.min(axis=0), ts.max(axis=0)
     if plan.span is not None:
         equal = equal & (last - first <= plan.span)
-    made = Combinations(tuple(parts), first, last, positions.max(axis=0))
+    made = CombinationRows(tuple(parts), first, last, positions.max(axis=0))
     return made.take(np.flatnonzero(equal))
 
 

@@ -22,16 +22,16 @@ from datastem.codec import INSTANT
 from psoup.engine import pieces
 from psoup.engine.composites.admitting import matching_ids
 from psoup.engine.composites.combining import (
-    Combinations,
+    CombinationRows,
     JoinPlan,
+    LegTurn,
     Runs,
     TooManyCombinations,
-    Turn,
 )
 from psoup.engine.composites.keys import leg_columns, sides_of
 from psoup.engine.composites.rows import JoinState, StemRows, read_cache
-from psoup.engine.composites.runs import KeyRun, LegRows, bucket_edges, key_rows
-from psoup.engine.jobs import Combined, Outcome, SparkJob, Written
+from psoup.engine.composites.runs import KeyRun, LegBatch, bucket_edges, key_rows
+from psoup.engine.jobs import CompositeOutcome, Outcome, SparkJob, Written
 from psoup.engine.ledger import stem_name
 from psoup.engine.predicates import EVERY, Ranges, predicates_of
 from psoup.engine.worker import insert, write_pieces
@@ -86,7 +86,7 @@ NOBODY = Arrival(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Combining:
+class CombineUnit:
     """Rows come to legs: `arrivals[k]` to leg k. This unit is about those in `own[k]`. The first
     combination gets the id `first`; without it they are kept as a draft."""
 
@@ -97,7 +97,7 @@ class Combining:
 
 
 @dataclass(frozen=True, slots=True)
-class Entering:
+class EnterUnit:
     """Rows come to a leg that need not be combined."""
 
     work: CompositeWork
@@ -106,7 +106,7 @@ class Entering:
 
 
 @dataclass(frozen=True, slots=True)
-class Storing:
+class StoreUnit:
     """Combinations in a draft that get ids from `first` on."""
 
     work: CompositeWork
@@ -125,15 +125,15 @@ class CombinationSlice:
     files: tuple[DataFile, ...]
 
 
-def combine(job: SparkJob, unit: Combining) -> list[Outcome]:
+def combine(job: SparkJob, unit: CombineUnit) -> list[Outcome]:
     """Combines the rows that came with each other and with those that were there."""
     work = unit.work
     reading = LegReading(job, work)
     came = [reading.arrived(leg, arrival) for leg, arrival in enumerate(unit.arrivals)]
     keyed = [key_rows(work.plan.edges, leg, rows) for leg, rows in enumerate(came)]
     own = [_between(rows, *unit.own[leg]) for leg, rows in enumerate(came)]
-    turn = Turn(work.plan, [], reading.key_columns, work.most)
-    found: list[Combinations] = []
+    turn = LegTurn(work.plan, [], reading.key_columns, work.most)
+    found: list[CombinationRows] = []
     try:
         for leg, rows in enumerate(own):
             turn.runs = [
@@ -142,8 +142,8 @@ def combine(job: SparkJob, unit: Combining) -> list[Outcome]:
             ]
             found += turn.combinations(leg, rows)
     except TooManyCombinations:
-        return [Combined(work.id, sum(len(rows.ids) for rows in own), too_many=True)]
-    made = Combinations.joined(found, work.plan.legs)
+        return [CompositeOutcome(work.id, sum(len(rows.ids) for rows in own), too_many=True)]
+    made = CombinationRows.joined(found, work.plan.legs)
     mine = [
         table.filter(pa.array(np.isin(table.column("row_id").to_numpy(), rows.ids)))
         for table, rows in zip(keyed, own, strict=True)
@@ -153,20 +153,20 @@ def combine(job: SparkJob, unit: Combining) -> list[Outcome]:
     rows_in = sum(len(rows.ids) for rows in own)
     if unit.first is None:
         draft = write_draft(job, work.id, made) if len(made) else ""
-        return [*written, Combined(work.id, rows_in, len(made), fanouts, draft)]
-    told = Combined(work.id, rows_in, len(made), fanouts)
+        return [*written, CompositeOutcome(work.id, rows_in, len(made), fanouts, draft)]
+    told = CompositeOutcome(work.id, rows_in, len(made), fanouts)
     return [*written, told, *_store(job, reading, made, unit.first)]
 
 
-def enter(job: SparkJob, unit: Entering) -> list[Outcome]:
+def enter(job: SparkJob, unit: EnterUnit) -> list[Outcome]:
     """Puts rows of a leg into `joins/<id>`."""
     reading = LegReading(job, unit.work)
     rows = reading.arrived(unit.leg, unit.arrival)
     table = key_rows(unit.work.plan.edges, unit.leg, rows)
-    return [*write_joins(job, unit.work.id, table), Combined(unit.work.id, len(rows.ids))]
+    return [*write_joins(job, unit.work.id, table), CompositeOutcome(unit.work.id, len(rows.ids))]
 
 
-def store(job: SparkJob, unit: Storing) -> list[Outcome]:
+def store(job: SparkJob, unit: StoreUnit) -> list[Outcome]:
     """Gives the combinations of a draft their ids, and matches them."""
     path = Path(job.root) / stem_name(unit.work.id) / unit.draft
     with pa.memory_map(str(path)) as source:
@@ -204,7 +204,7 @@ def write_joins(job: SparkJob, composite_id: int, table: pa.Table) -> list[Outco
     return [Written(name, file)]
 
 
-def write_draft(job: SparkJob, composite_id: int, made: Combinations) -> str:
+def write_draft(job: SparkJob, composite_id: int, made: CombinationRows) -> str:
     """Writes combinations that have no ids yet. A draft that nobody takes goes with the grace."""
     name = f".{uuid.uuid4().hex}.tmp"
     table = combinations_table(made, np.zeros(len(made), np.int64))
@@ -226,7 +226,7 @@ class LegReading:
         ]
         self._state = JoinState(self._root / f"joins/{work.id}", work.joins, cache)
 
-    def arrived(self, leg: int, arrival: Arrival) -> LegRows:
+    def arrived(self, leg: int, arrival: Arrival) -> LegBatch:
         """The rows that come to a leg."""
         ids = matching_ids(
             self._root / "matches", arrival.pieces, arrival.predicates, arrival.lo, arrival.hi
@@ -238,7 +238,7 @@ class LegReading:
         there, rows = self.columns(leg, ids, [*names, item_column(leg, "ts"), "_position"])
         ts = rows.column(item_column(leg, "ts")).cast(INSTANT).view(pa.int64()).to_numpy()
         positions = rows.column("_position").cast(pa.int64()).to_numpy()
-        return LegRows(there, ts, positions, rows.select(names))
+        return LegBatch(there, ts, positions, rows.select(names))
 
     def runs(self, came: pa.Table | None) -> Runs:
         """The rows by key that there are, and those that came."""
@@ -259,7 +259,7 @@ class LegReading:
         edges = self.work.plan.edges
         return [leg_columns(edges, leg) for leg in range(self.work.plan.legs)]
 
-    def view(self, made: Combinations, names: Collection[str]) -> tuple[pa.RecordBatch, Int64s]:
+    def view(self, made: CombinationRows, names: Collection[str]) -> tuple[pa.RecordBatch, Int64s]:
         """The named columns of combinations side by side, and the places of those combinations
         whose parts are all there."""
         there, taken = np.ones(len(made), np.bool_), []
@@ -277,7 +277,7 @@ class LegReading:
         return pa.RecordBatch.from_arrays(columns, names=shown), chosen
 
 
-def _store(job: SparkJob, reading: LegReading, made: Combinations, first: int) -> list[Outcome]:
+def _store(job: SparkJob, reading: LegReading, made: CombinationRows, first: int) -> list[Outcome]:
     """Writes combinations with ids from `first` on, by the time of their latest part, and the
     pieces of the predicates that match them."""
     if not len(made):
@@ -290,7 +290,7 @@ def _store(job: SparkJob, reading: LegReading, made: Combinations, first: int) -
 
 
 def _match(
-    job: SparkJob, reading: LegReading, made: Combinations, ids: Int64s, predicates: Ranges
+    job: SparkJob, reading: LegReading, made: CombinationRows, ids: Int64s, predicates: Ranges
 ) -> list[Outcome]:
     """Matches combinations with the predicates in some ranges; their ids ascend."""
     known = predicates_of(job.root, job.checked)
@@ -306,7 +306,7 @@ def _match(
     return write_pieces(job, reading.work.id, found)
 
 
-def _pieces(index: QueryStem, reading: LegReading, made: Combinations, ids: Int64s) -> pa.Table:
+def _pieces(index: QueryStem, reading: LegReading, made: CombinationRows, ids: Int64s) -> pa.Table:
     """The pieces of the combinations of one block."""
     view, there = reading.view(made, index.columns)
     if not len(there):
@@ -314,7 +314,7 @@ def _pieces(index: QueryStem, reading: LegReading, made: Combinations, ids: Int6
     return pieces.probe_block(index, reading.work.id, ids[there], view)
 
 
-def combinations_table(made: Combinations, ids: Int64s) -> pa.Table:
+def combinations_table(made: CombinationRows, ids: Int64s) -> pa.Table:
     """Combinations as rows of `stems/<id>`."""
     arrays = [ids, made.ts, made.until, made.positions, *made.parts]
     schema = combinations_schema(len(made.parts))
@@ -322,20 +322,20 @@ def combinations_table(made: Combinations, ids: Int64s) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def combinations_of(table: pa.Table, legs: int) -> Combinations:
+def combinations_of(table: pa.Table, legs: int) -> CombinationRows:
     """Reads what `combinations_table` has made."""
     names = ("_ts", "_until", "_position", *_parts(legs))
     ts, until, positions, *parts = (
         table.column(each).cast(pa.int64()).to_numpy() for each in names
     )
-    return Combinations(tuple(parts), ts, until, positions)
+    return CombinationRows(tuple(parts), ts, until, positions)
 
 
 def _parts(legs: int) -> list[str]:
     return [combination_part(number) for number in range(legs)]
 
 
-def _between(rows: LegRows, low: int, high: int) -> LegRows:
+def _between(rows: LegBatch, low: int, high: int) -> LegBatch:
     """The rows with an id in `[low, high)`."""
     inside = np.flatnonzero((rows.ids >= low) & (rows.ids < high))
     return rows if len(inside) == len(rows.ids) else rows.take(inside)

@@ -16,14 +16,14 @@ import pytest
 from datastem.arrays import Int64s
 from datastem.types import BIGINT, DOUBLE, TEXT, Type, decimal_type
 from psoup.engine.composites.combining import (
-    Combinations,
+    CombinationRows,
     JoinPlan,
+    LegTurn,
     Runs,
     TooManyCombinations,
-    Turn,
 )
 from psoup.engine.composites.keys import KeyEdge, buckets
-from psoup.engine.composites.runs import KeyRun, LegRows, bucket_edges, key_rows, sorted_rows
+from psoup.engine.composites.runs import KeyRun, LegBatch, bucket_edges, key_rows, sorted_rows
 from querystem.expressions import ColumnRef
 
 # Types of which any two can be compared, with values that some of them share.
@@ -62,10 +62,10 @@ class Leg:
     def add(self, rng: random.Random) -> None:
         self.rows.append((rng.randrange(100), [rng.choice(values) for values in self.values]))
 
-    def between(self, low: int, high: int) -> LegRows:
+    def between(self, low: int, high: int) -> LegBatch:
         return self.at(np.arange(low, high))
 
-    def at(self, ids: Int64s) -> LegRows:
+    def at(self, ids: Int64s) -> LegBatch:
         rows = [self.rows[number] for number in ids.tolist()]
         columns = [
             pa.array([values[place] for _, values in rows], type_.arrow)
@@ -74,7 +74,7 @@ class Leg:
         names = [f"{self.number}.c{place}" for place in range(len(self.types))]
         batch = pa.RecordBatch.from_arrays(columns, names=names)
         ts = np.array([ts for ts, _ in rows], np.int64)
-        return LegRows(ids, ts, ids * 10 + self.number, batch)
+        return LegBatch(ids, ts, ids * 10 + self.number, batch)
 
 
 class Case:
@@ -140,7 +140,7 @@ class Case:
             for place in range(len(edge.equalities))
         )
 
-    def step(self, old: list[list[KeyRun]], most: int = 1 << 30) -> list[Combinations]:
+    def step(self, old: list[list[KeyRun]], most: int = 1 << 30) -> list[CombinationRows]:
         """Some rows come to some legs: the combinations they make. `old` has the runs so far."""
         lows = [len(leg.rows) for leg in self.legs]
         for leg in self.legs:
@@ -151,7 +151,7 @@ class Case:
         found = []
         for turn in range(self.count):
             runs = [[*old[leg], *([came[leg]] if leg < turn else [])] for leg in range(self.count)]
-            turns = Turn(self.plan, [given(some) for some in runs], self._fetch, most)
+            turns = LegTurn(self.plan, [given(some) for some in runs], self._fetch, most)
             found += list(turns.combinations(turn, news[turn]))
         for runs_of_leg, run in zip(old, came, strict=True):
             runs_of_leg.append(run)
@@ -166,10 +166,10 @@ class Case:
 def test_every_combination_is_found_once(seed: int) -> None:
     case = Case(seed)
     runs: list[list[KeyRun]] = [[] for _ in range(case.count)]
-    found: list[Combinations] = []
+    found: list[CombinationRows] = []
     for _ in range(case.rng.randint(1, 8)):
         found += case.step(runs)
-    together = Combinations.joined(found, case.count)
+    together = CombinationRows.joined(found, case.count)
     parts = list(zip(*(part.tolist() for part in together.parts), strict=True))
     assert len(parts) == len(set(parts)), "a combination was found twice"
     assert set(parts) == case.all()
@@ -244,12 +244,12 @@ def test_more_candidates_than_allowed() -> None:
     left, right = Leg(0, [BIGINT], [[1]]), Leg(1, [BIGINT], [[1]])
     left.rows = right.rows = [(0, [1])] * 100
     run = KeyRun.of(key_rows((edge,), 1, right.between(0, 100)))
-    turn = Turn(
+    turn = LegTurn(
         plan, [given([]), given([run])], lambda leg, ids: (ids, right.at(ids).columns), 9_999
     )
     with pytest.raises(TooManyCombinations):
         list(turn.combinations(0, left.between(0, 100)))
-    turn = Turn(
+    turn = LegTurn(
         plan, [given([]), given([run])], lambda leg, ids: (ids, right.at(ids).columns), 10_000
     )
     assert sum(map(len, turn.combinations(0, left.between(0, 100)))) == 10_000

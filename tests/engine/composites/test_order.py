@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.types import BIGINT
-from psoup.engine.composites.combining import JoinPlan, Turn
+from psoup.engine.composites.combining import JoinPlan, LegTurn
 from psoup.engine.composites.keys import KeyEdge
 from psoup.engine.composites.order import HALF_LIFE, RECENT_STEPS, Measured, best_orders
-from psoup.engine.composites.runs import KeyRun, LegRows, key_rows
+from psoup.engine.composites.runs import KeyRun, LegBatch, key_rows
 from querystem.expressions import ColumnRef
 
 
@@ -22,17 +22,17 @@ def edge(left: int, right: int) -> KeyEdge:
 EDGES = (edge(0, 1), edge(0, 2))
 
 
-def rows(leg: int, columns: dict[str, list[int]]) -> LegRows:
+def rows(leg: int, columns: dict[str, list[int]]) -> LegBatch:
     count = len(next(iter(columns.values())))
     ids = np.arange(count)
-    return LegRows(ids, ids, ids, pa.RecordBatch.from_pydict(columns))
+    return LegBatch(ids, ids, ids, pa.RecordBatch.from_pydict(columns))
 
 
-def step(measured: Measured, legs: dict[int, LegRows]) -> Measured:
+def step(measured: Measured, legs: dict[int, LegBatch]) -> Measured:
     """What is known after four rows have come to leg 0."""
     plan = JoinPlan(3, EDGES, None, measured.orders or best_orders(EDGES))
     runs = {leg: KeyRun.of(key_rows(EDGES, leg, own)) for leg, own in legs.items()}
-    turn = Turn(
+    turn = LegTurn(
         plan,
         [lambda _: (), lambda _: (runs[1],), lambda _: (runs[2],)],
         lambda leg, ids: (ids, legs[leg].columns.take(pa.array(ids))),

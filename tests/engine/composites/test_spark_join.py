@@ -12,7 +12,7 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, decimal_type
 from psoup.engine.composites import growing, spark_join
 from psoup.engine.composites.spark_join import SparkJoin
-from psoup.engine.jobs import Combined
+from psoup.engine.jobs import CompositeOutcome
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
@@ -32,7 +32,7 @@ MONEY = decimal_type(12, 2)
 LEFT = StreamSchema("l", (Column("number", BIGINT), Column("word", TEXT), Column("price", MONEY)))
 RIGHT = StreamSchema("r", (Column("number", DOUBLE), Column("word", TEXT), Column("price", BIGINT)))
 ARROW = EngineSettings(housekeeping=0.0, slice_rows=16, slice_seconds=0.0)
-SPARK = replace(ARROW, arrow_join_rows=0, spark_slice_rows=40)
+SPARK = replace(ARROW, arrow_join_rows=0, spark_slice_rows=64)
 
 
 def equal(left: int, right: int, column: str, schemas: list[StreamSchema]) -> Expression:
@@ -95,10 +95,10 @@ def test_both_ways_find_the_same(
     span: int | None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    found: list[Combined] = []
+    found: list[CompositeOutcome] = []
 
     class Watched(SparkJoin):
-        def find(self, session: SparkSession) -> list[Combined]:
+        def find(self, session: SparkSession) -> list[CompositeOutcome]:
             found.extend(made := SparkJoin.find(self, session))
             return made
 

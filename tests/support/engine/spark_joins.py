@@ -1,0 +1,17 @@
+"""`python -m tests.support.engine.spark_joins`: an engine to which every join is a large one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from psoup.engine import run
+from psoup.engine.settings import EngineSettings
+
+
+def settings() -> EngineSettings:
+    return replace(EngineSettings(), arrow_join_rows=0, spark_slice_rows=512)
+
+
+if __name__ == "__main__":
+    setattr(run, "EngineSettings", settings)  # noqa: B010
+    raise SystemExit(run.main())
