@@ -50,13 +50,16 @@ class ChangeBatch(Sequence[AnswerChange]):
     """The changes of an answer since the last batch that was left without an exception.
 
     `reset` is empty, or the reason why there is nothing to compare with what was read before. Then
-    `answer` has all rows as they are after these changes.
+    `answer` has all rows as they are after these changes. `columns` are those of the answer, `last`
+    is the number of the last change, and `series` names those that lead from each other.
     """
 
     changes: tuple[AnswerChange, ...] = ()
     reset: str = ""
     answer: tuple[Row, ...] | None = None
+    columns: tuple[Column, ...] = field(default=(), repr=False)
     last: int = field(default=0, repr=False)
+    series: str = field(default="", repr=False)
     copy_id: int = field(default=0, repr=False)
 
     @overload
@@ -82,7 +85,9 @@ def open_batch(file: CopyFile, clock: CopyClock, name: str) -> ChangeBatch:
     with file.writing() as connection:
         record = catalog.find(connection, name)
         if not record.declaration.changes:
-            raise ValueError(f"no changes of {name} are kept: keep it with changes=True")
+            raise ValueError(
+                f"no changes of {name} are kept: keep it with changes=True (--changes)"
+            )
         if record.version is not None:
             now = clock.now(record, None)
             record = _moved_on(connection, record, record.version, now)
@@ -124,7 +129,9 @@ def _batch(connection: sqlite3.Connection, record: Record, found: Sequence[Entry
         tuple(_decoded(found, columns)),
         reset,
         tuple(_answer(connection, record.copy_id, columns)) if reset else None,
+        columns=columns,
         last=found[-1].number if found else 0,
+        series=record.told.series,
         copy_id=record.copy_id,
     )
 

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from client_sdk.copies._changes.tagging import TaggedRow
+from client_sdk.copies._file.catalog import DAMAGED
 from client_sdk.copies._file.records import seal, unseal
-
-DAMAGED = "DAMAGED"
 
 
 @dataclass(frozen=True, slots=True)

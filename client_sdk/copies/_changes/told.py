@@ -8,21 +8,21 @@ why.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from client_sdk.copies._changes import log
-from client_sdk.copies._changes.log import DAMAGED
 from client_sdk.copies._changes.tagging import Passage
 from client_sdk.copies._file import catalog, tables
-from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.catalog import DAMAGED, REPLACED, Record
 from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow
 from client_sdk.copies._file.records import Told, Version
 from client_sdk.copies._query.answers import visible
 
 # After a whole answer for one of these reasons there is nothing to compare.
-RESETS = frozenset({"REPLACED", "PERMISSION"})
+RESETS = frozenset({REPLACED, "PERMISSION"})
 
 _MARKED = "temp._psoup_touched"
 _CHECKSUM = HEAD - 1
@@ -78,8 +78,8 @@ def follow(connection: sqlite3.Connection, record: Record, move: Move) -> None:
 def _reset_by(connection: sqlite3.Connection, record: Record, move: Move) -> str:
     """Gives the reason why there is nothing to compare; empty where there is."""
     told, version = record.told, move.version
-    if version.reason in RESETS:
-        return version.reason
+    if record.told_lost or version.reason in RESETS:
+        return record.told_lost or version.reason
     if told is None or not tables.exists(connection, tables.told_table(record.copy_id)):
         return DAMAGED
     if told.shape.stored != version.shape.stored:
@@ -110,7 +110,8 @@ def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
         connection.execute(f"CREATE INDEX {table}_key ON {table} ({key})")
     sums = tables.checksum_sums(connection, table)
     assert sums is not None
-    catalog.put_told(connection, copy_id, Told(version.shape, move.now, sums))
+    series = secrets.token_hex(8) if record.told is None else record.told.series
+    catalog.put_told(connection, copy_id, Told(version.shape, move.now, sums, series))
     _forget_ended(connection, copy_id)
 
 
@@ -212,7 +213,7 @@ class _Following:
 
     def _put(self, old: list[StoredRow], new: list[StoredRow]) -> None:
         sums = self._told.sums.minus(_checksums(old)).plus(_checksums(new))
-        told = Told(self._move.version.shape, self._move.now, sums)
+        told = replace(self._told, shape=self._move.version.shape, now=self._move.now, sums=sums)
         catalog.put_told(self._connection, self._record.copy_id, told)
         _forget_ended(self._connection, self._record.copy_id)
 

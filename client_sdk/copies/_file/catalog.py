@@ -19,6 +19,9 @@ from client_sdk.copies._file.records import Declaration, Stage, Told, Version, s
 
 T = TypeVar("T")
 
+# Why changes begin anew: what was told can't be read, or an answer took the place of another.
+DAMAGED, REPLACED = "DAMAGED", "REPLACED"
+
 _FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown, sound, told"
 
 
@@ -29,7 +32,7 @@ class Record:
     `version` is what is seen. `following` is the next one, complete but not to be seen before those
     of other copies are complete too. `shown` is the greatest NOW the copy was seen at. `verified`
     is when every row was last found right; None where that is in doubt. `told` is the answer that
-    changes have been told up to, and `told_lost` says that there is one that can't be read.
+    changes have been told up to, and `told_lost` the reason where nobody knows what that is.
     `intact` is False where the declaration has to be written again, from the one of the two that is
     left.
     """
@@ -41,7 +44,7 @@ class Record:
     shown: int | None
     verified: int | None
     told: Told | None
-    told_lost: bool
+    told_lost: str
     intact: bool
 
     @property
@@ -100,7 +103,7 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Rec
             f"what was kept as {name!r} can't be read any more: forget it and keep it again"
         )
     version, following, stage, shown, sound, told = rest
-    moment, known = unseal(shown), _unsealed(told, Told.from_content)
+    moment = unseal(shown)
     declaration = Declaration.from_content(content)
     said = (declaration.name, declaration.copy_id)
     return Record(
@@ -110,10 +113,16 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Rec
         _unsealed(stage, Stage.from_content),
         moment["now"] if moment else None,
         _verified(sound),
-        known,
-        told_lost=told is not None and known is None,
+        *_told(told),
         intact=first == second and said == (name, copy_id),
     )
+
+
+def _told(sealed: Any) -> tuple[Told | None, str]:
+    content = unseal(sealed)
+    if content is None:
+        return None, "" if sealed is None else DAMAGED
+    return (None, content["lost"]) if "lost" in content else (Told.from_content(content), "")
 
 
 def _unsealed(sealed: Any, make: Callable[[dict[str, Any]], T]) -> T | None:
@@ -198,11 +207,12 @@ def put_told(connection: sqlite3.Connection, copy_id: int, told: Told | None) ->
     connection.execute("UPDATE _psoup_copies SET told = ? WHERE copy_id = ?", (sealed, copy_id))
 
 
-def lose_told(connection: sqlite3.Connection, declaration: Declaration) -> None:
-    """Notes, where changes are kept, that nobody knows what was told."""
+def lose_told(connection: sqlite3.Connection, declaration: Declaration, reason: str) -> None:
+    """Notes, where changes are kept, why nobody knows what was told."""
     if declaration.changes:
         connection.execute(
-            "UPDATE _psoup_copies SET told = '' WHERE copy_id = ?", (declaration.copy_id,)
+            "UPDATE _psoup_copies SET told = ? WHERE copy_id = ?",
+            (seal({"lost": reason}), declaration.copy_id),
         )
 
 
@@ -249,7 +259,9 @@ def _declare_again(connection: sqlite3.Connection, record: Record, wanted: Decla
     before = record.declaration
     if not before.asks_the_same(wanted):
         delete(connection, [record.copy_id])
-        insert(connection, _succeeding(before, wanted))
+        kept = insert(connection, _succeeding(before, wanted))
+        if before.changes:
+            lose_told(connection, kept, REPLACED)
         return
     fields = ("priority", "lease", "changes")
     told = {name: getattr(wanted, name) for name in fields}
@@ -309,7 +321,7 @@ def recover(path: str | os.PathLike[str]) -> Recovered:
             kept = _declarations(source)
             with new.writing(durable=True) as connection:
                 for declaration in kept:
-                    lose_told(connection, insert(connection, declaration))
+                    lose_told(connection, insert(connection, declaration), DAMAGED)
                 rows = sum(_carry(source, connection, table) for table in CARRIED)
     finally:
         new.close()

@@ -182,12 +182,13 @@ class Told:
     """The answer that changes have been told up to: its rows are in a table of their own.
 
     `now` is the NOW it is of, and `sums` are the count of its rows and the digest of their
-    checksums.
+    checksums. `series` names the changes that lead to it.
     """
 
     shape: Shape
     now: int | None
     sums: Sums
+    series: str
 
     def to_content(self) -> dict[str, Any]:
         return {**asdict(self), "shape": self.shape.to_content()}
@@ -199,6 +200,7 @@ class Told:
             Shape.from_content(content["shape"]),
             content["now"],
             Sums(sums["count"], bytes.fromhex(sums["digest"])),
+            content["series"],
         )
 
 
