@@ -80,7 +80,9 @@ from client_sdk._wire.status import (
 )
 from client_sdk._wire.values import Column
 from client_sdk.copies import (
+    AnswerChange,
     Change,
+    ChangeBatch,
     Copies,
     Copy,
     CopyState,
@@ -122,7 +124,9 @@ __all__ = [
     "AsyncPublisher",
     "AsyncTransport",
     "BadPull",
+    "AnswerChange",
     "Change",
+    "ChangeBatch",
     "Client",
     "ClockJump",
     "Column",

@@ -72,14 +72,21 @@ class Digest:
 
 
 def row_checksums(
-    ids: Int64s, visible_from: Int64s, visible_until: Int64s, sort_keys: pa.Array, rows: Any
+    ids: Int64s,
+    visible_from: Int64s,
+    visible_until: Int64s,
+    sort_keys: pa.Array,
+    rows: Any,
+    keys: Int64s | None = None,
 ) -> UInt64s:
     """The checksum of each row of a copy.
 
-    `rows` holds the columns of the answer, `sort_keys` is a binary array without NULLs.
+    `rows` holds the columns of the answer, `sort_keys` is a binary array without NULLs. `keys`
+    count as one more column, where rows have them.
     """
     head = [ids.view(np.uint64), visible_from.view(np.uint64), visible_until.view(np.uint64)]
-    return _sum([*head, *_text_cells(sort_keys), *value_cells(rows)], len(ids))
+    cells = [*head, *_text_cells(sort_keys), *value_cells(rows)]
+    return _sum([*cells, *([] if keys is None else _cells(pa.array(keys)))], len(ids))
 
 
 def key_ids(columns: Sequence[pa.Array], length: int) -> Int64s:

@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "6d2824332d65f264d41e6173ee672aaf6f1831074636bb44fa82eb531d15966e"
+WIRE = "8d4292c48d7d6cf24004421e12b055eb5a8472505f576fe6c2d2d296c3345404"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

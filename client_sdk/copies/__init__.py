@@ -1,12 +1,14 @@
 """Copies of answers that a client keeps while it is away.
 
-A program sees `Copies` (`_copies`) and each `Copy` of them. Four rooms are behind these: `_file` is
+A program sees `Copies` (`_copies`) and each `Copy` of them. Five rooms are behind these: `_file` is
 the SQLite file and all that is kept in it, `_sync` brings copies up to date and verifies them,
-`_query` reads them at an instant and by SQL, and `_queue` sends what was published offline.
+`_changes` keeps what changed until it is read, `_query` reads copies at an instant and by SQL, and
+`_queue` sends what was published offline.
 """
 
 from __future__ import annotations
 
+from client_sdk.copies._changes.batch import AnswerChange, ChangeBatch
 from client_sdk.copies._copies import Copies
 from client_sdk.copies._file.catalog import Recovered
 from client_sdk.copies._file.records import CopyState
@@ -17,7 +19,9 @@ from client_sdk.copies._sync.items import Change
 from client_sdk.copies._sync.verify import Verified
 
 __all__ = [
+    "AnswerChange",
     "Change",
+    "ChangeBatch",
     "Copies",
     "Copy",
     "CopyState",

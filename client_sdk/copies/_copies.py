@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from client_sdk._async_client import AsyncClient
 from client_sdk._client import Client
@@ -17,6 +17,8 @@ from client_sdk._grpc.drivers import async_drive, async_drive_each, drive, drive
 from client_sdk._grpc.effects import Flow
 from client_sdk._session import Closing, HandleLike, Session, handle_bytes
 from client_sdk._wire.values import Scalar, to_micros, to_value
+from client_sdk.copies._changes.batch import ChangeBatch, leave_batch, open_batch
+from client_sdk.copies._changes.told import ALL_CHANGES, WITHOUT_LEFT
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.catalog import Recovered, recover
 from client_sdk.copies._file.file import CopyFile, SyncLock
@@ -93,19 +95,23 @@ class Copies(Outbox, Closing):
         window: str | None = None,
         priority: int = 0,
         base_rows: bool = False,
+        changes: bool | Literal["without left"] = False,
     ) -> Copy:
         """Declares a copy, by the text of its query or by the handle it is registered with.
 
         Needs no connection: the next sync registers it. The same again changes nothing; another
         text, window or handle under the same name replaces the copy, which is then empty until it
         is synced. Another text replaces the registered one too, unless its lease is another: the
-        handle stays.
+        handle stays. With `changes` what changes in the answer is kept until `changes()` has given
+        it, from the next sync on; "without left" leaves out rows that leave with time.
         """
         if (sql is None) == (handle is None):
             raise ValueError("keep() takes the text of a query, or a handle")
         _check_name(name)
         if base_rows:
             require()
+        if base_rows and changes:
+            raise ValueError("changes are of an answer: keep it once more, without base_rows")
         declared = Declaration(
             copy_id=0,
             name=name,
@@ -117,6 +123,7 @@ class Copies(Outbox, Closing):
             base_rows=base_rows,
             key=new_key(name),
             handle=b"" if handle is None else handle_bytes(handle),
+            changes=_changes(changes),
         )
         with self._file.writing(durable=True) as connection:
             catalog.declare(connection, declared)
@@ -265,6 +272,24 @@ class Copies(Outbox, Closing):
             self._now.note(record, moment)
         return found
 
+    @contextlib.contextmanager
+    def changes(self, name: str) -> Iterator[ChangeBatch]:
+        """Gives what changed in the answer since the last batch that was left without an exception.
+
+            with copies.changes("hot") as batch:
+                for change in batch:
+                    notify(change.tag, change.row, change.old, change.at, change.why)
+
+        The changes of each sync are the least that leads from the answer before to the one after.
+        Rows that have left or entered with time by now are among them. Every change is given once;
+        where an exception leaves the block, or the process dies in it, the next batch has the same
+        changes again. For one reader at a time. Needs no connection. Raises UnknownCopy, and
+        ValueError for a copy that is kept without changes.
+        """
+        batch = open_batch(self._file, self._now, name)
+        yield batch
+        leave_batch(self._file, batch)
+
     def close(self) -> None:
         """May be called twice."""
         self._file.close()
@@ -287,6 +312,14 @@ def _check_name(name: str) -> None:
 def _in_hex(parameters: Mapping[str, Scalar] | None) -> dict[str, str]:
     found = {name: to_value(value) for name, value in (parameters or {}).items()}
     return {name: value.SerializeToString().hex() for name, value in found.items()}
+
+
+def _changes(wanted: bool | str) -> str:
+    if wanted is True or wanted is False:
+        return ALL_CHANGES if wanted else ""
+    if wanted != WITHOUT_LEFT:
+        raise ValueError(f"changes are True, False or {WITHOUT_LEFT!r}, not {wanted!r}")
+    return WITHOUT_LEFT
 
 
 def _options(

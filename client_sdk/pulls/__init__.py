@@ -21,6 +21,7 @@ from client_sdk._exceptions import (
     OutputFailed,
     PullError,
 )
+from client_sdk.pulls._changes import change_sink_for
 from client_sdk.pulls._deliver import HookRun, PullReport
 from client_sdk.pulls._file import load_pulls
 from client_sdk.pulls._pull import Hook, Pull, Store, name_from
@@ -46,6 +47,7 @@ __all__ = [
     "Schedule",
     "Store",
     "SystemClock",
+    "change_sink_for",
     "format_of",
     "hopeless",
     "load_pulls",

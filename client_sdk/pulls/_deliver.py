@@ -172,9 +172,10 @@ class PullReport:
 
     `changed`: the answer is another one than was last written; `written`: it was written now.
     `rows` are in the answer, which is of `position` and NOW; `received` came over the wire, and
-    `removed` were named as gone. `whole` with its `reason` where all of it was sent. With an
-    `error` the output is as it was, unless the error is a HookFailed. `next_in` is None where there
-    is no next time, and `given_up` says that there was to be one.
+    `removed` were named as gone; `changes` were appended, where that is asked. `whole` with its
+    `reason` where all of it was sent. With an `error` the output is as it was, unless the error is
+    a HookFailed. `next_in` is None where there is no next time, and `given_up` says that there was
+    to be one.
     """
 
     pull: Pull
@@ -185,6 +186,7 @@ class PullReport:
     rows: int = 0
     received: int = 0
     removed: int = 0
+    changes: int = 0
     whole: bool = False
     reason: str = ""
     now: datetime | None = None
@@ -214,6 +216,7 @@ class PullReport:
             "rows": self.rows,
             "received": self.received,
             "removed": self.removed,
+            "changes": self.changes,
             "whole": self.whole,
             "reason": self.reason,
             "now": None if self.now is None else self.now.isoformat(),

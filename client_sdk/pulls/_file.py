@@ -34,7 +34,10 @@ from client_sdk.pulls._sinks import FORMATS
 
 Values = dict[str, Any]
 _SCHEDULE = ("every", "jitter", "aligned", "backoff", "backoff_cap")
-_DIRECT = ("sql", "key", "handle", "parameters", "lease", "window", "priority", "format", "always")
+_DIRECT = (
+    *("sql", "key", "handle", "parameters", "lease", "window", "priority", "format", "always"),
+    "changes_to",
+)
 
 
 def load_pulls(path: Path | str, store: Store | None = None) -> tuple[Pull, ...]:
@@ -232,6 +235,7 @@ OWN: dict[str, Reader] = {
     "parameters": _parameters,
     "window": _text,
     "to": _path,
+    "changes_to": _path,
 }
 SHARED: dict[str, Reader] = {
     "format": _format,

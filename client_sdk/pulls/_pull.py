@@ -53,7 +53,8 @@ class Pull:
 
     `sql` is registered by the pull itself, with a client key kept in its state; `key` names a
     registration of the store's owner, and with `sql` too it is made where there is none; `handle`
-    is one in hex. `state` is the offline copy, beside the output unless given.
+    is one in hex. `state` is the offline copy, beside the output unless given. What changed in the
+    answer is appended to `changes_to`, JSON lines or a Delta table, if it is given.
 
     Raises BadPull, whose message begins with the field, where that makes no sense.
     """
@@ -71,6 +72,7 @@ class Pull:
     state: Path | None = None
     schedule: Schedule | None = None
     always: bool = False
+    changes_to: Path | None = None
     hook: Hook | None = None
     store: Store = field(default_factory=Store)
 
@@ -86,6 +88,10 @@ class Pull:
             raise BadPull(f"format: {self.format!r} is none; one of {', '.join(FORMATS)}")
         if self.state_path.resolve() == self.to.resolve():
             raise BadPull("state: can't be the output itself")
+        if self.changes_to is not None:
+            object.__setattr__(self, "changes_to", Path(self.changes_to))
+            if self.changes_to.resolve() in (self.state_path.resolve(), self.to.resolve()):
+                raise BadPull("changes_to: can't be the output or the state itself")
         self._check_source()
 
     def _check_source(self) -> None:

@@ -164,6 +164,10 @@ def check_together(pulls: tuple[Pull, ...]) -> None:
         other = outputs.setdefault(pull.to.resolve(), pull)
         if other is not pull and {other.format, pull.format} != {"sqlite"}:
             raise BadPull(f"to: {pull.to} is the output of {other.name} too")
+    for pull in pulls:
+        own = pull.changes_to
+        if own is not None and outputs.setdefault(own.resolve(), pull) is not pull:
+            raise BadPull(f"changes_to: {own} is an output of another pull too")
 
 
 def passes(error: PsoupError) -> bool:

@@ -30,6 +30,7 @@ from client_sdk._exceptions import (
 from client_sdk._wire.models import Registration
 from client_sdk._wire.values import duration, from_value, span, to_value
 from client_sdk.copies import Change, Copies
+from client_sdk.pulls._changes import append_changes, change_sink_for
 from client_sdk.pulls._deliver import PullReport, deliver, tell
 from client_sdk.pulls._pull import Pull
 from client_sdk.pulls._receipt import Receipt, ReceiptFile
@@ -92,6 +93,8 @@ def pull_many(client: Client, pulls: Sequence[Pull]) -> list[PullReport]:
 def _take(work: _Work, stack: ExitStack) -> None:
     try:
         sink_for(work.pull.to, work.pull.format, work.pull.name)
+        if work.pull.changes_to is not None:
+            change_sink_for(work.pull.changes_to)
     except BadPull as error:
         raise OutputFailed(error.message) from error
     stack.enter_context(work.file)
@@ -158,6 +161,9 @@ def _deliver(work: _Work, copies: Copies) -> None:
     with copies.snapshot():
         copy = copies[work.pull.name]
         report = deliver(copy, change, work.pull, work.file, work.receipt)
+    if work.pull.changes_to is not None:
+        count = append_changes(copies, work.pull.name, work.pull.changes_to, work.file)
+        report = replace(report, changes=count)
     work.report = tell(report, work.file)
 
 
@@ -181,6 +187,7 @@ def declare(copies: Copies, client: Client, pull: Pull, receipt: Receipt) -> Rec
             lease=pull.lease,
             window=pull.window,
             priority=pull.priority,
+            changes=pull.changes_to is not None,
         )
         return receipt
     if receipt.source != _source(pull) or not receipt.handle:
@@ -191,7 +198,13 @@ def declare(copies: Copies, client: Client, pull: Pull, receipt: Receipt) -> Rec
 
 def keep_handle(copies: Copies, pull: Pull, receipt: Receipt) -> None:
     handle = bytes.fromhex(receipt.handle)
-    copies.keep(pull.name, handle=handle, window=pull.window, priority=pull.priority)
+    copies.keep(
+        pull.name,
+        handle=handle,
+        window=pull.window,
+        priority=pull.priority,
+        changes=pull.changes_to is not None,
+    )
 
 
 def found_again(client: Client, pull: Pull, receipt: Receipt, error: PsoupError | None) -> Receipt:

@@ -33,6 +33,8 @@ class Receipt:
 
     `told` is False while the hook has yet to hear of it. `handle` is the registration that the key
     or handle in `source` stood for last, and `registration` its text as a RegisterRequest, in hex.
+    `changes_of` is the series of the changes that were last appended to the pull's own output of
+    changes.
     """
 
     content: str = ""
@@ -42,6 +44,7 @@ class Receipt:
     source: str = ""
     handle: str = ""
     registration: str = ""
+    changes_of: str = ""
 
     def still_there(self, sink: Sink) -> bool:
         """Tells whether the output is what was written; where its stamp has changed, by its

@@ -53,7 +53,8 @@ class Question:
     as the rows that have come since make it. `unrefreshed` asks for it as of now although the query
     has REFRESH. With `latest` no stream is waited for: NOW is the greatest ts that any of the
     event-time streams has reached. `base_rows` asks for the rows the query would compute its answer
-    from. `ahead` says that rows are wanted too that enter the window later.
+    from. `ahead` says that rows are wanted too that enter the window later. With `changes` whoever
+    asks keeps what changes, and wants to know which row is the update of which.
     """
 
     source: RegisteredQuery | BoundText
@@ -64,6 +65,7 @@ class Question:
     latest: bool = False
     base_rows: bool = False
     ahead: bool = False
+    changes: bool = False
 
     @classmethod
     def of_text(cls, sql: str, state: State, tenant: str = "main") -> Question:

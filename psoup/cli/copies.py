@@ -12,6 +12,7 @@ import click
 
 from client_sdk import Change, Copies, Sent, Synced, Verified
 from psoup.cli.copy_aside import discard, doubtful, rejected, requeue, resend
+from psoup.cli.copy_changes import changes
 from psoup.cli.copy_file import COPIES, connection_of, opened
 from psoup.cli.copy_queue import move, publish, send, tell_sent
 from psoup.cli.copy_rows import query, rows
@@ -29,6 +30,7 @@ def copy() -> None:
                                    RANGE 10 MINUTES"
     psoup copy sync phone.db                 the whole answer; later only what changed
     psoup copy rows phone.db dear            the answer now, without any connection
+    psoup copy changes phone.db dear         what changed in it, each change once
     psoup copy publish phone.db trades new.csv        waits in the file …
     psoup copy sync phone.db                 … and is sent, exactly once, before the sync
     """
@@ -50,6 +52,8 @@ def copy() -> None:
     help="Keep the rows that groups, DISTINCT, LIMIT or REFRESH EVERY are computed from, so that "
     "the answer goes on with time while offline. Needs pip install 'psoup[offline]'.",
 )
+@click.option("--changes", "with_changes", is_flag=True, help="Keep what changes, to be read once.")
+@click.option("--without-left", is_flag=True, help="With --changes: not rows that leave with time.")
 def keep(
     file: Path,
     name: str,
@@ -61,6 +65,8 @@ def keep(
     priority: int,
     lease: str | None,
     base_rows: bool,
+    with_changes: bool,
+    without_left: bool,
 ) -> None:
     """Declare that FILE keeps the answer of a query as NAME. Needs no connection.
 
@@ -72,7 +78,10 @@ def keep(
     psoup copy keep phone.db counts "SELECT symbol, count(*) AS n FROM trades GROUP BY symbol
                                      RANGE 1 HOUR" --base-rows --priority 5
     psoup copy keep phone.db fleet --handle 0f1e2d3c4b5a69788796a5b4c3d2e1f0
+    psoup copy keep phone.db hot "SELECT room, temp FROM rooms WHERE temp > 80" --changes
     """
+    if without_left and not with_changes:
+        fail("--without-left needs --changes")
     if handle is None:
         sql = sql_text(sql, text)
     elif sql is not None or text is not None or param:
@@ -87,6 +96,7 @@ def keep(
             priority=priority,
             lease=None if lease is None else duration(lease),
             base_rows=base_rows,
+            changes="without left" if without_left else with_changes,
         )
     note(f"{file.name} keeps {name}; psoup copy sync {file} brings it up to date")
 
@@ -335,5 +345,17 @@ def _sent(sent: Sent) -> dict[str, Any]:
     }
 
 
-for _command in (rows, query, publish, send, rejected, requeue, doubtful, resend, discard, move):
+for _command in (
+    rows,
+    query,
+    changes,
+    publish,
+    send,
+    rejected,
+    requeue,
+    doubtful,
+    resend,
+    discard,
+    move,
+):
     copy.add_command(_command)

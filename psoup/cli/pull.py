@@ -21,6 +21,7 @@ from client_sdk.pulls import (
     Puller,
     Schedule,
     Store,
+    change_sink_for,
     load_pulls,
     name_from,
     sink_for,
@@ -61,6 +62,12 @@ def span(option: str, help: str) -> Callable[[Any], Any]:
 @click.option("--aligned", is_flag=True, help="At the full hours, quarters, … of UTC.")
 @span("--backoff", "The first pause after a failure; 5s.")
 @span("--backoff-cap", "The longest pause after failures; --every.")
+@click.option(
+    "--changes-to",
+    type=PATH,
+    metavar="FILE",
+    help="Append what changed, each change once: changes.jsonl, or changes.delta.",
+)
 @click.option("--always", is_flag=True, help="Write the output also where nothing changed.")
 @click.option("--on-change", metavar="COMMAND", help="Run it in a shell after a change.")
 @span("--hook-limit", "The longest COMMAND may take; 5m.")
@@ -98,6 +105,7 @@ def pull(
     psoup pull dear --every 15m --to dear.parquet
     psoup pull --sql "SELECT * FROM trades RANGE 1 HOUR" --to trades.csv --once
     psoup pull dear --to answers.sqlite --every 1h --jitter 5m --on-change ./load.sh
+    psoup pull dear --to dear.csv --every 1m --changes-to changes.jsonl
     psoup pull --file pulls.toml
     psoup pull --file pulls.toml --check
 
@@ -129,14 +137,14 @@ class PullPlan:
 
     def check(self) -> None:
         for each in self.pulls:
-            sink_for(each.to, each.format, each.name)
+            _check_outputs(each)
             for line in describe(replace(each, schedule=None) if self.once else each):
                 click.echo(line)
 
     def run(self, tell: Teller, changed_code: int) -> int:
         """The exit code. Raises BadPull for an output that can't be one."""
         for each in self.pulls:
-            sink_for(each.to, each.format, each.name)
+            _check_outputs(each)
         with Puller(self.pulls, on_report=tell, connect=self._client) as puller, _terminating():
             try:
                 if self.once:
@@ -154,6 +162,13 @@ class PullPlan:
             owner=store.owner,
             timeout=store.timeout,
         ).client()
+
+
+def _check_outputs(pull: Pull) -> None:
+    """Raises BadPull for an output that can't be one."""
+    sink_for(pull.to, pull.format, pull.name)
+    if pull.changes_to is not None:
+        change_sink_for(pull.changes_to)
 
 
 @contextmanager
@@ -188,6 +203,7 @@ class _One:
     aligned: bool
     backoff: timedelta | None
     backoff_cap: timedelta | None
+    changes_to: Path | None
     always: bool
     on_change: str | None
     hook_limit: timedelta | None
@@ -223,6 +239,7 @@ def _of_options(one: _One, usual: Store) -> Pull:
         state=one.state,
         schedule=_schedule(one),
         always=one.always,
+        changes_to=one.changes_to,
         hook=_hook(one),
         store=usual,
     )

@@ -74,6 +74,8 @@ def _change(report: PullReport) -> str:
         came += f", whole ({report.reason.lower().replace('_', ' ')})"
     if report.removed:
         came += f", {report.removed:,} removed"
+    if report.pull.changes_to is not None:
+        came += f", {report.changes:,} changes -> {report.pull.changes_to}"
     return f"{told}: {came}"
 
 
@@ -105,6 +107,8 @@ def describe(pull: Pull) -> Iterable[str]:
     store = pull.store
     yield f"  from      {store.target}, tenant {store.tenant}, owner {store.owner}"
     yield f"  to        {pull.to} ({pull.format})"
+    if pull.changes_to is not None:
+        yield f"  changes   {pull.changes_to}"
     yield f"  state     {pull.state_path}"
     yield f"  schedule  {_schedule(pull)}"
     if pull.hook is not None:

@@ -569,7 +569,7 @@ class SyncRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., items: _Optional[_Iterable[_Union[SyncItem, _Mapping]]] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., byte_budget: _Optional[int] = ..., one_position: _Optional[bool] = ..., away: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., least_position: _Optional[bytes] = ...) -> None: ...
 
 class SyncItem(_message.Message):
-    __slots__ = ("handle", "token", "window", "priority", "base_rows", "whole", "resend", "have")
+    __slots__ = ("handle", "token", "window", "priority", "base_rows", "whole", "resend", "have", "changes")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
@@ -578,6 +578,7 @@ class SyncItem(_message.Message):
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     RESEND_FIELD_NUMBER: _ClassVar[int]
     HAVE_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     handle: bytes
     token: bytes
     window: str
@@ -586,13 +587,22 @@ class SyncItem(_message.Message):
     whole: bool
     resend: Ids
     have: Ids
-    def __init__(self, handle: _Optional[bytes] = ..., token: _Optional[bytes] = ..., window: _Optional[str] = ..., priority: _Optional[int] = ..., base_rows: _Optional[bool] = ..., whole: _Optional[bool] = ..., resend: _Optional[_Union[Ids, _Mapping]] = ..., have: _Optional[_Union[Ids, _Mapping]] = ...) -> None: ...
+    changes: bool
+    def __init__(self, handle: _Optional[bytes] = ..., token: _Optional[bytes] = ..., window: _Optional[str] = ..., priority: _Optional[int] = ..., base_rows: _Optional[bool] = ..., whole: _Optional[bool] = ..., resend: _Optional[_Union[Ids, _Mapping]] = ..., have: _Optional[_Union[Ids, _Mapping]] = ..., changes: _Optional[bool] = ...) -> None: ...
 
 class Ids(_message.Message):
     __slots__ = ("runs",)
     RUNS_FIELD_NUMBER: _ClassVar[int]
     runs: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, runs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Removed(_message.Message):
+    __slots__ = ("runs", "ended")
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    ended: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, runs: _Optional[_Iterable[int]] = ..., ended: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SyncPart(_message.Message):
     __slots__ = ("item", "begin", "removed", "rows", "arrow", "resume", "end", "refused", "beat")
@@ -607,17 +617,17 @@ class SyncPart(_message.Message):
     BEAT_FIELD_NUMBER: _ClassVar[int]
     item: int
     begin: SyncBegin
-    removed: Ids
+    removed: Removed
     rows: SyncRows
     arrow: bytes
     resume: bytes
     end: SyncEnd
     refused: SyncRefused
     beat: SyncBeat
-    def __init__(self, item: _Optional[int] = ..., begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., removed: _Optional[_Union[Ids, _Mapping]] = ..., rows: _Optional[_Union[SyncRows, _Mapping]] = ..., arrow: _Optional[bytes] = ..., resume: _Optional[bytes] = ..., end: _Optional[_Union[SyncEnd, _Mapping]] = ..., refused: _Optional[_Union[SyncRefused, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ...) -> None: ...
+    def __init__(self, item: _Optional[int] = ..., begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., rows: _Optional[_Union[SyncRows, _Mapping]] = ..., arrow: _Optional[bytes] = ..., resume: _Optional[bytes] = ..., end: _Optional[_Union[SyncEnd, _Mapping]] = ..., refused: _Optional[_Union[SyncRefused, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ...) -> None: ...
 
 class SyncBegin(_message.Message):
-    __slots__ = ("mode", "continued", "reason", "columns", "pattern", "digest_of", "slides")
+    __slots__ = ("mode", "continued", "reason", "columns", "pattern", "digest_of", "slides", "keyed")
     MODE_FIELD_NUMBER: _ClassVar[int]
     CONTINUED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -625,6 +635,7 @@ class SyncBegin(_message.Message):
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     DIGEST_OF_FIELD_NUMBER: _ClassVar[int]
     SLIDES_FIELD_NUMBER: _ClassVar[int]
+    KEYED_FIELD_NUMBER: _ClassVar[int]
     mode: SyncMode
     continued: bool
     reason: SyncReason
@@ -632,7 +643,8 @@ class SyncBegin(_message.Message):
     pattern: UpdatePattern
     digest_of: DigestOf
     slides: bool
-    def __init__(self, mode: _Optional[_Union[SyncMode, str]] = ..., continued: _Optional[bool] = ..., reason: _Optional[_Union[SyncReason, str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., digest_of: _Optional[_Union[DigestOf, str]] = ..., slides: _Optional[bool] = ...) -> None: ...
+    keyed: bool
+    def __init__(self, mode: _Optional[_Union[SyncMode, str]] = ..., continued: _Optional[bool] = ..., reason: _Optional[_Union[SyncReason, str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., digest_of: _Optional[_Union[DigestOf, str]] = ..., slides: _Optional[bool] = ..., keyed: _Optional[bool] = ...) -> None: ...
 
 class SyncRows(_message.Message):
     __slots__ = ("rows",)
@@ -641,20 +653,22 @@ class SyncRows(_message.Message):
     def __init__(self, rows: _Optional[_Iterable[_Union[SyncRow, _Mapping]]] = ...) -> None: ...
 
 class SyncRow(_message.Message):
-    __slots__ = ("row_id", "visible_from", "visible_until", "checksum", "sort_key", "values")
+    __slots__ = ("row_id", "visible_from", "visible_until", "checksum", "sort_key", "values", "key")
     ROW_ID_FIELD_NUMBER: _ClassVar[int]
     VISIBLE_FROM_FIELD_NUMBER: _ClassVar[int]
     VISIBLE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     SORT_KEY_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     row_id: int
     visible_from: int
     visible_until: int
     checksum: int
     sort_key: bytes
     values: _containers.RepeatedCompositeFieldContainer[Value]
-    def __init__(self, row_id: _Optional[int] = ..., visible_from: _Optional[int] = ..., visible_until: _Optional[int] = ..., checksum: _Optional[int] = ..., sort_key: _Optional[bytes] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
+    key: int
+    def __init__(self, row_id: _Optional[int] = ..., visible_from: _Optional[int] = ..., visible_until: _Optional[int] = ..., checksum: _Optional[int] = ..., sort_key: _Optional[bytes] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., key: _Optional[int] = ...) -> None: ...
 
 class SyncEnd(_message.Message):
     __slots__ = ("token", "position", "now", "row_count", "digest", "good_until", "lease_until", "notes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
@@ -26,6 +27,7 @@ class Kept:
     sort_key: bytes
     checksum: int
     values: Values
+    key: int | None = None
 
     def visible(self, now: int) -> bool:
         begun = self.visible_from is None or self.visible_from <= now
@@ -41,6 +43,7 @@ class Staged:
     columns: list[pb.Column] = field(default_factory=list)
     digest_of: int = 0
     slides: bool = False
+    keyed: bool = False
     rows: dict[int, Kept] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
 
@@ -55,6 +58,7 @@ class Copy:
     columns: list[pb.Column] = field(default_factory=list)
     digest_of: int = 0
     slides: bool = False
+    keyed: bool = False
     end: pb.SyncEnd | None = None
     staged: Staged | None = None
     rows_received: int = 0
@@ -83,7 +87,8 @@ class Copy:
             case "begin":
                 self._begin(part.begin)
             case "removed":
-                ids = ids_of(part.removed)
+                ids = ids_of(part.removed.runs)
+                assert ids_of(part.removed.ended) <= ids
                 self.removed_received += len(ids)
                 self._stage.removed |= ids
             case "rows" | "arrow":
@@ -114,14 +119,15 @@ class Copy:
         self.resume = b""
         assert bool(begin.columns) == whole
         if whole:
-            self.staged = Staged(whole, list(begin.columns), begin.digest_of, begin.slides)
+            told = begin.digest_of, begin.slides, begin.keyed
+            self.staged = Staged(whole, list(begin.columns), *told)
 
     def _end(self, end: pb.SyncEnd) -> None:
         staged = self._stage
         if staged.whole:
             self.rows = dict(staged.rows)
             self.columns, self.digest_of = staged.columns, staged.digest_of
-            self.slides = staged.slides
+            self.slides, self.keyed = staged.slides, staged.keyed
         else:
             kept = {i: row for i, row in self.rows.items() if i not in staged.removed}
             self.rows = kept | staged.rows
@@ -152,12 +158,16 @@ class Copy:
             table = table.set_column(place, name, table.column(name).cast(pa.int64()))
         found = []
         for row in table.to_pylist():
-            row_id, begin, until, checksum, key, *values = row.values()
-            found.append(Kept(row_id, begin, until, key, checksum, tuple(values)))
+            row_id, begin, until, checksum, sort_key, *values = row.values()
+            key = values.pop(0) if self._keyed_now() else None
+            found.append(Kept(row_id, begin, until, sort_key, checksum, tuple(values), key))
         return [self._checked(row, kinds) for row in found]
 
-    @staticmethod
-    def _checked(row: Kept, kinds: list[Type]) -> Kept:
+    def _keyed_now(self) -> bool:
+        return self._stage.keyed if self._stage.whole else self.keyed
+
+    def _checked(self, row: Kept, kinds: list[Type]) -> Kept:
+        assert (row.key is not None) == self._keyed_now()
         assert row.checksum == checksum_of(row, kinds)
         return row
 
@@ -192,15 +202,17 @@ class Copy:
 
 
 def checksum_of(row: Kept, kinds: list[Type]) -> int:
+    values = row.values if row.key is None else (*row.values, row.key)
+    kinds = kinds if row.key is None else [*kinds, parse_type("BIGINT")]
     return checksums.checksum(
-        row.row_id, row.visible_from, row.visible_until, row.sort_key, row.values, kinds
+        row.row_id, row.visible_from, row.visible_until, row.sort_key, values, kinds
     )
 
 
-def ids_of(ids: pb.Ids) -> set[int]:
+def ids_of(runs: Sequence[int]) -> set[int]:
     found: set[int] = set()
     place = 0
-    for skip, take in zip(ids.runs[::2], ids.runs[1::2], strict=True):
+    for skip, take in zip(runs[::2], runs[1::2], strict=True):
         found |= set(range(place + skip, place + skip + take))
         place += skip + take
     return found
@@ -226,6 +238,7 @@ def _typed(row: pb.SyncRow) -> Kept:
         row.sort_key,
         row.checksum,
         tuple(_value(value) for value in row.values),
+        row.key if row.HasField("key") else None,
     )
 
 

@@ -23,6 +23,7 @@ class Standing:
     asked: Asked
     key: str
     copy: Copy = field(default_factory=Copy)
+    changes: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Recharge(World):
         self.keys = getattr(self, "keys", 0) + 1
         request = pb.RegisterRequest(sql=asked.text, client_key=f"k{self.keys}")
         registered, *_ = self.run(register(self.cores[server], request))
-        return Standing(registered.handles[0], asked, request.client_key)
+        drawn = self.chance.random() < 0.5
+        return Standing(registered.handles[0], asked, request.client_key, changes=drawn)
 
     def replaced(self, server: int, one: Standing, asked: Asked) -> None:
         """What the client has is of no use any more, be it a copy or what was staged of one."""
@@ -208,6 +210,7 @@ class Recharge(World):
             token=one.copy.resume or one.copy.token,
             window=one.asked.window,
             base_rows=one.asked.base_rows,
+            changes=one.changes,
         )
 
     def _parts(self, core: Core, request: pb.SyncRequest, most: int | None) -> list[pb.SyncPart]:

@@ -15,11 +15,14 @@ from typing import Any, TypeVar
 from client_sdk._exceptions import CopyError, FileDamaged, UnknownCopy
 from client_sdk.copies._file import tables
 from client_sdk.copies._file.file import CopyFile
-from client_sdk.copies._file.records import Declaration, Stage, Version, seal, unseal
+from client_sdk.copies._file.records import Declaration, Stage, Told, Version, seal, unseal
 
 T = TypeVar("T")
 
-_FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown, sound"
+# Why changes begin anew: what was told can't be read, or an answer took the place of another.
+DAMAGED, REPLACED = "DAMAGED", "REPLACED"
+
+_FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown, sound, told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,10 @@ class Record:
 
     `version` is what is seen. `following` is the next one, complete but not to be seen before those
     of other copies are complete too. `shown` is the greatest NOW the copy was seen at. `verified`
-    is when every row was last found right; None where that is in doubt. `intact` is False where the
-    declaration has to be written again, from the one of the two that is left.
+    is when every row was last found right; None where that is in doubt. `told` is the answer that
+    changes have been told up to, and `told_lost` the reason where nobody knows what that is.
+    `intact` is False where the declaration has to be written again, from the one of the two that is
+    left.
     """
 
     declaration: Declaration
@@ -38,6 +43,8 @@ class Record:
     stage: Stage | None
     shown: int | None
     verified: int | None
+    told: Told | None
+    told_lost: str
     intact: bool
 
     @property
@@ -95,7 +102,7 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Rec
         raise FileDamaged(
             f"what was kept as {name!r} can't be read any more: forget it and keep it again"
         )
-    version, following, stage, shown, sound = rest
+    version, following, stage, shown, sound, told = rest
     moment = unseal(shown)
     declaration = Declaration.from_content(content)
     said = (declaration.name, declaration.copy_id)
@@ -106,8 +113,16 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Rec
         _unsealed(stage, Stage.from_content),
         moment["now"] if moment else None,
         _verified(sound),
+        *_told(told),
         intact=first == second and said == (name, copy_id),
     )
+
+
+def _told(sealed: Any) -> tuple[Told | None, str]:
+    content = unseal(sealed)
+    if content is None:
+        return None, "" if sealed is None else DAMAGED
+    return (None, content["lost"]) if "lost" in content else (Told.from_content(content), "")
 
 
 def _unsealed(sealed: Any, make: Callable[[dict[str, Any]], T]) -> T | None:
@@ -187,12 +202,34 @@ def _sdk_version() -> str:
         return ""
 
 
+def put_told(connection: sqlite3.Connection, copy_id: int, told: Told | None) -> None:
+    sealed = None if told is None else seal(told.to_content())
+    connection.execute("UPDATE _psoup_copies SET told = ? WHERE copy_id = ?", (sealed, copy_id))
+
+
+def lose_told(connection: sqlite3.Connection, declaration: Declaration, reason: str) -> None:
+    """Notes, where changes are kept, why nobody knows what was told."""
+    if declaration.changes:
+        connection.execute(
+            "UPDATE _psoup_copies SET told = ? WHERE copy_id = ?",
+            (seal({"lost": reason}), declaration.copy_id),
+        )
+
+
+def drop_changes(connection: sqlite3.Connection, copy_id: int) -> None:
+    """Keeps no changes of a copy any more, and forgets those there are."""
+    connection.execute(f"DROP TABLE IF EXISTS {tables.told_table(copy_id)}")
+    for table in ("_psoup_ended", "_psoup_changes"):
+        connection.execute(f"DELETE FROM {table} WHERE copy_id = ?", (copy_id,))
+    put_told(connection, copy_id, None)
+
+
 def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
     for copy_id in copy_ids:
         tables.drop_but(connection, copy_id)
-        connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
-        connection.execute("DELETE FROM _psoup_computed WHERE copy_id = ?", (copy_id,))
-        connection.execute("DELETE FROM _psoup_copies WHERE copy_id = ?", (copy_id,))
+        drop_changes(connection, copy_id)
+        for table in ("_psoup_removed", "_psoup_computed", "_psoup_copies"):
+            connection.execute(f"DELETE FROM {table} WHERE copy_id = ?", (copy_id,))
 
 
 def declare(connection: sqlite3.Connection, wanted: Declaration) -> None:
@@ -222,9 +259,16 @@ def _declare_again(connection: sqlite3.Connection, record: Record, wanted: Decla
     before = record.declaration
     if not before.asks_the_same(wanted):
         delete(connection, [record.copy_id])
-        insert(connection, _succeeding(before, wanted))
-    elif (before.priority, before.lease) != (wanted.priority, wanted.lease):
-        amend(connection, record.copy_id, priority=wanted.priority, lease=wanted.lease)
+        kept = insert(connection, _succeeding(before, wanted))
+        if before.changes:
+            lose_told(connection, kept, REPLACED)
+        return
+    fields = ("priority", "lease", "changes")
+    told = {name: getattr(wanted, name) for name in fields}
+    if any(getattr(before, name) != value for name, value in told.items()):
+        amend(connection, record.copy_id, **told)
+    if before.changes and not wanted.changes:
+        drop_changes(connection, record.copy_id)
 
 
 def _succeeding(before: Declaration, wanted: Declaration) -> Declaration:
@@ -277,7 +321,7 @@ def recover(path: str | os.PathLike[str]) -> Recovered:
             kept = _declarations(source)
             with new.writing(durable=True) as connection:
                 for declaration in kept:
-                    insert(connection, declaration)
+                    lose_told(connection, insert(connection, declaration), DAMAGED)
                 rows = sum(_carry(source, connection, table) for table in CARRIED)
     finally:
         new.close()

@@ -18,7 +18,7 @@ from client_sdk._exceptions import CopyError, FileBusy, FileDamaged, FileFull, W
 from client_sdk._grpc.effects import Flow, Pause
 
 APPLICATION_ID = 0x50536F75
-FORMAT = 2
+FORMAT = 3
 _MEMORY = ":memory:"
 # How long a transaction waits for those of other processes.
 BUSY_SECONDS = 10.0
@@ -26,7 +26,7 @@ BUSY_SECONDS = 10.0
 _TABLES = """
 CREATE TABLE _psoup_copies (
     copy_id INTEGER PRIMARY KEY AUTOINCREMENT,
-    name, declaration, spare, state, next, stage, shown, sound
+    name, declaration, spare, state, next, stage, shown, sound, told
 );
 CREATE TABLE _psoup_removed (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
 CREATE TABLE _psoup_computed (copy_id INTEGER PRIMARY KEY, content);
@@ -37,6 +37,9 @@ CREATE TABLE _psoup_queue (
     UNIQUE (batch, piece)
 );
 CREATE TABLE _psoup_store (store);
+CREATE TABLE _psoup_ended (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
+CREATE TABLE _psoup_changes (number INTEGER PRIMARY KEY AUTOINCREMENT, copy_id, content);
+CREATE INDEX _psoup_changes_of_copy ON _psoup_changes (copy_id);
 """
 
 # A copy whose rows are in doubt is verified by the next sync.
@@ -48,6 +51,12 @@ _UPGRADES = {
 ALTER TABLE _psoup_publisher ADD COLUMN last_batch;
 ALTER TABLE _psoup_queue ADD COLUMN doubtful;
 CREATE TABLE _psoup_store (store);
+""",
+    2: """
+ALTER TABLE _psoup_copies ADD COLUMN told;
+CREATE TABLE _psoup_ended (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
+CREATE TABLE _psoup_changes (number INTEGER PRIMARY KEY AUTOINCREMENT, copy_id, content);
+CREATE INDEX _psoup_changes_of_copy ON _psoup_changes (copy_id);
 """,
 }
 
@@ -139,6 +148,16 @@ class CopyFile:
         with self._turn, translated(self.name):
             self._check_open()
             yield self._connection
+
+    def scrub(self) -> None:
+        """Writes the file afresh, so that nothing is left of rows that were deleted.
+
+        Where another process has it open just now, SQLite reuses their room in time.
+        """
+        with contextlib.suppress(CopyError), self.alone() as connection:
+            if not connection.in_transaction:
+                connection.execute("VACUUM")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextlib.contextmanager
     def _transaction(self, begin: str, durable: bool = False) -> Iterator[sqlite3.Connection]:

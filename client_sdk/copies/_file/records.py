@@ -21,7 +21,7 @@ class Declaration:
 
     `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty where only the handle is
     known. `key` is the client key the query is registered with. `stream` is empty until it is
-    learnt.
+    learnt. `changes` is "all" or "without left" where changes are kept, else empty.
     """
 
     copy_id: int
@@ -35,11 +35,15 @@ class Declaration:
     key: str
     handle: bytes = b""
     stream: str = ""
+    changes: str = ""
 
     def asks_the_same(self, other: Declaration) -> bool:
-        """Tells whether both have one answer. A handle that is not given does not matter."""
+        """Tells whether both have one answer. A handle that is not given does not matter, nor
+        whether changes are kept.
+        """
         same = replace(other, copy_id=self.copy_id, key=self.key, priority=self.priority)
         same = replace(same, lease=self.lease, name=self.name, stream=self.stream)
+        same = replace(same, changes=self.changes)
         return self == (replace(same, handle=self.handle) if self.sql else same)
 
     def to_content(self) -> dict[str, Any]:
@@ -50,14 +54,26 @@ class Declaration:
         return cls(**{**content, "handle": bytes.fromhex(content["handle"])})
 
 
+_KEY = Column("_key", "BIGINT")
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A shape is what `begin` says of the rows of a whole answer."""
+    """A shape is what `begin` says of the rows of a whole answer.
+
+    `keyed` rows have a digest of their KEY, which is stored as one more column after the others.
+    """
 
     columns: tuple[Column, ...]
     pattern: str
     by_checksum: bool
     slides: bool
+    keyed: bool = False
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """The columns of a table of such rows."""
+        return (*self.columns, _KEY) if self.keyed else self.columns
 
     @classmethod
     def from_wire(cls, begin: pb.SyncBegin) -> Shape:
@@ -66,6 +82,7 @@ class Shape:
             pattern_name(begin.pattern),
             begin.digest_of == pb.DIGEST_OF_CHECKSUMS,
             begin.slides,
+            begin.keyed,
         )
 
     def to_content(self) -> dict[str, Any]:
@@ -82,6 +99,9 @@ class Shape:
 class Version:
     """A version is an answer the file holds in a table, as its `end` said. Instants are
     microseconds.
+
+    `reason` says why all of it was sent, where it or a version since the one that is seen was sent
+    whole.
     """
 
     table: str
@@ -95,10 +115,17 @@ class Version:
     lease_until: int | None
     notes: tuple[str, ...]
     base_rows: bool
+    reason: str = ""
 
     @classmethod
     def from_wire(
-        cls, end: pb.SyncEnd, table: str, shape: Shape, before: Version | None, base_rows: bool
+        cls,
+        end: pb.SyncEnd,
+        table: str,
+        shape: Shape,
+        before: Version | None,
+        base_rows: bool,
+        reason: str,
     ) -> Version:
         """Makes a version of its `end`; `before` is the one it follows from, None for a whole
         answer.
@@ -115,6 +142,7 @@ class Version:
             lease_until=_micros(end, "lease_until"),
             notes=tuple(end.notes) if before is None or end.notes else before.notes,
             base_rows=base_rows,
+            reason=reason,
         )
 
     def to_content(self) -> dict[str, Any]:
@@ -146,6 +174,33 @@ class Version:
             notes=self.notes,
             row_count=self.row_count,
             base_rows=self.base_rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The answer that changes have been told up to: its rows are in a table of their own.
+
+    `now` is the NOW it is of, and `sums` are the count of its rows and the digest of their
+    checksums. `series` names the changes that lead to it.
+    """
+
+    shape: Shape
+    now: int | None
+    sums: Sums
+    series: str
+
+    def to_content(self) -> dict[str, Any]:
+        return {**asdict(self), "shape": self.shape.to_content()}
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Told:
+        sums = content["sums"]
+        return cls(
+            Shape.from_content(content["shape"]),
+            content["now"],
+            Sums(sums["count"], bytes.fromhex(sums["digest"])),
+            content["series"],
         )
 
 

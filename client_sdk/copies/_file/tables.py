@@ -48,10 +48,15 @@ def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column])
     """Makes one more table for a copy, and gives its name."""
     taken = [int(name.rpartition("_")[2]) for name in all_of(connection, copy_id)]
     table = f"_psoup_rows_{copy_id}_{max(taken, default=0) + 1}"
+    make(connection, table, columns)
+    return table
+
+
+def make(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> None:
+    """Makes a table of rows."""
     _, *head = _HEAD
     names = ", ".join([*head, *value_names(columns)])
     connection.execute(f"CREATE TABLE {table} (row_id INTEGER PRIMARY KEY, {names})")
-    return table
 
 
 def value_names(columns: Sequence[Column]) -> list[str]:
@@ -64,6 +69,11 @@ def drop_but(connection: sqlite3.Connection, copy_id: int, kept: Collection[str]
     for table in all_of(connection, copy_id):
         if table not in kept:
             connection.execute(f"DROP TABLE {table}")
+
+
+def told_table(copy_id: int) -> str:
+    """Names the table of the rows that changes have been told up to."""
+    return f"_psoup_told_{copy_id}"
 
 
 def exists(connection: sqlite3.Connection, table: str) -> bool:
@@ -86,7 +96,8 @@ def copy_rows(connection: sqlite3.Connection, source: str, table: str) -> None:
 class Changes:
     """Changes of the rows of one table, which tell what becomes of its count and digest.
 
-    Both follow from those the table had `before`: only rows that come and go are read.
+    Both follow from those the table had `before`: only rows that come and go are read. `touched`
+    are the ids of these.
     """
 
     def __init__(
@@ -99,6 +110,7 @@ class Changes:
         self._before = before
         self._came: list[int] = []
         self._gone: list[int] = []
+        self.touched: set[int] = set()
 
     @property
     def sums(self) -> Sums | None:
@@ -126,19 +138,22 @@ class Changes:
         self.remove(last)
         put(self._connection, self._table, list(last.values()))
         self._came += [row[self._place] for row in last.values()]
+        self.touched.update(last)
 
     def put_all(self, source: str) -> None:
         """Puts all rows of the table `source` into this one, as `put` does."""
         self.remove_all(f"SELECT row_id FROM {source}")
         copy_rows(self._connection, source, self._table)
-        found = self._connection.execute(f"SELECT {self._number} FROM {source}")
-        self._came += [number for (number,) in found]
+        found = self._connection.execute(f"SELECT row_id, {self._number} FROM {source}").fetchall()
+        self._came += [number for _, number in found]
+        self.touched.update(row_id for row_id, _ in found)
 
     def _remove(self, where: str, *parameters: Any) -> None:
         found = self._connection.execute(
-            f"DELETE FROM {self._table} WHERE {where} RETURNING {self._number}", parameters
-        )
-        self._gone += [number for (number,) in found.fetchall()]
+            f"DELETE FROM {self._table} WHERE {where} RETURNING row_id, {self._number}", parameters
+        ).fetchall()
+        self._gone += [number for _, number in found]
+        self.touched.update(row_id for row_id, _ in found)
 
 
 def ids_of(connection: sqlite3.Connection, table: str) -> list[int]:
@@ -161,6 +176,12 @@ def sums_of(connection: sqlite3.Connection, table: str, shape: Shape) -> Sums | 
     return Sums.of(numbers) if all(isinstance(one, int) for one in numbers) else None
 
 
+def checksum_sums(connection: sqlite3.Connection, table: str) -> Sums | None:
+    """Computes the count of the rows and the digest of their checksums; None where one is none."""
+    numbers = [number for (number,) in connection.execute(f"SELECT checksum FROM {table}")]
+    return Sums.of(numbers) if all(isinstance(one, int) for one in numbers) else None
+
+
 def damaged(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> list[int]:
     """Reads every row, and finds the ids of those that are not what their checksum says."""
     sums = Checksums(columns)
@@ -170,7 +191,7 @@ def damaged(connection: sqlite3.Connection, table: str, columns: Sequence[Column
 def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[StoredRow]]:
     low = -(2**63)
     while True:
-        rows = _read(
+        rows = read(
             connection, f"SELECT * FROM {table} WHERE row_id >= {low} ORDER BY 1 LIMIT {_BATCH}"
         )
         if rows:
@@ -180,7 +201,7 @@ def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[Stored
         low = rows[-1][0] + 1
 
 
-def _read(connection: sqlite3.Connection, select: str) -> list[Any]:
+def read(connection: sqlite3.Connection, select: str) -> list[Any]:
     """Reads rows; a text that is no UTF-8 any more comes as bytes, which no type has."""
     try:
         return connection.execute(select).fetchall()

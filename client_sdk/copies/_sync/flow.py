@@ -16,7 +16,7 @@ from client_sdk import _flows
 from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError, Timeout
 from client_sdk._grpc.effects import Attempts, Flow, Give, Hear, Listen, Pause, Repeat
 from client_sdk._session import Session
-from client_sdk._wire.values import duration, from_value
+from client_sdk._wire.values import duration, from_value, to_micros
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import home_of, learn, visit
@@ -177,7 +177,10 @@ class SyncRun:
             else:
                 yield from self._register()
                 if self._options.one_position and all(item.ended for item in self._live()):
-                    promote(self._file, [item.declaration.copy_id for item in self._live()])
+                    ids = [item.declaration.copy_id for item in self._live()]
+                    promote(self._file, ids, to_micros(self._clock()))
+                    if any(item.begins_anew for item in self._live()):
+                        self._file.scrub()
                     break
             if self._left is not None and self._left <= 0:
                 break

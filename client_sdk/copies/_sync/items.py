@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
 from client_sdk._grpc.channels import detail_from, error_for
-from client_sdk._wire.values import Column, to_micros
+from client_sdk._wire.values import to_micros
+from client_sdk.copies._changes.told import RESETS
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import Declaration, Shape
 from client_sdk.copies._query.answers import Clock
 from client_sdk.copies._query.base_rows import sync_window
+from client_sdk.copies._sync.received import GARBLED, arrow_rows, ids_of, typed_rows
 from client_sdk.copies._sync.transfer import (
     Basis,
+    Ending,
     Inbox,
     Mismatch,
-    arrow_rows,
     drop_stage,
     finish,
     forget_answer,
-    ids_of,
     reason_name,
     stage,
-    typed_rows,
 )
 from client_sdk.copies._sync.verify import NO_REPAIR, WHOLE, Repair, compare, is_due, verify
 from psoup.v1 import psoup_pb2 as pb
@@ -67,7 +66,7 @@ class Item:
     hidden: bool
     clock: Clock
     basis: Basis = (b"", b"")
-    columns: Sequence[Column] = ()
+    shape: Shape | None = None
     repair: Repair = NO_REPAIR
     inbox: Inbox = field(default_factory=Inbox)
     ended: bool = False
@@ -106,6 +105,11 @@ class Item:
     @property
     def is_gone(self) -> bool:
         return self.error is not None and self.error.reason in _GONE
+
+    @property
+    def begins_anew(self) -> bool:
+        """True where nothing of the answer before may stay in the file."""
+        return self.whole and self.reason in RESETS
 
     @property
     def change(self) -> Change:
@@ -169,9 +173,9 @@ class Item:
 
     def _expect(self, record: Record, shape: Shape | None) -> None:
         if shape is not None:
-            self.columns = shape.columns
+            self.shape = shape
         elif record.base is not None:
-            self.columns = record.base.shape.columns
+            self.shape = record.base.shape
 
     def to_wire(self) -> pb.SyncItem:
         declaration, (token, resume) = self.declaration, self.basis
@@ -183,6 +187,7 @@ class Item:
             window=window,
             priority=declaration.priority,
             base_rows=declaration.base_rows,
+            changes=bool(declaration.changes),
         )
         if not (self.repair.whole and resume):
             # Asked for again, a whole answer that is under way would begin anew.
@@ -207,11 +212,12 @@ class Item:
             case "begin":
                 return self._begin(part.begin)
             case "removed":
-                self.inbox.removed += ids_of(part.removed)
+                self.inbox.removed += ids_of(part.removed.runs)
+                self.inbox.ended += ids_of(part.removed.ended)
             case "rows":
-                self.inbox.rows += typed_rows(part.rows.rows, self.columns)
+                self.inbox.rows += typed_rows(part.rows.rows, self._shape())
             case "arrow":
-                self.inbox.rows += arrow_rows(part.arrow, self.columns)
+                self.inbox.rows += arrow_rows(part.arrow, self._shape())
             case "resume":
                 self._stage(part.resume)
                 return Step.STAGED
@@ -231,7 +237,7 @@ class Item:
                 return Step.WRONG
         self.inbox = Inbox(begin)
         if begin.columns:
-            self.columns = Shape.from_wire(begin).columns
+            self.shape = Shape.from_wire(begin)
         if begin.mode == pb.SYNC_MODE_WHOLE:
             reason = "REPLACED" if self.replaced else reason_name(begin.reason)
             self.whole, self.reason = True, reason or self.reason
@@ -248,6 +254,11 @@ class Item:
                     forget_answer(connection, record)
         self.declaration = replace(self.declaration, stream="")
 
+    def _shape(self) -> Shape:
+        if self.shape is None:
+            raise ServerError("rows came before their columns were told", code=GARBLED)
+        return self.shape
+
     def _count(self) -> None:
         self.rows += len(self.inbox.rows)
         self.removed += len(self.inbox.removed)
@@ -260,11 +271,14 @@ class Item:
 
     def _end(self, end: pb.SyncEnd) -> None:
         copy_id, inbox, repair = self.declaration.copy_id, self.inbox, self.repair
-        self.basis = finish(self.file, copy_id, self.basis, inbox, end, repair, self.hidden)
+        ending = Ending(end, repair, self.hidden, self._now())
+        self.basis = finish(self.file, copy_id, self.basis, inbox, ending)
         self._count()
         self.repaired += len(repair.damaged)
         if self.whole or repair.needed:
             self._note_verified()
+        if self.begins_anew and not self.hidden:
+            self.file.scrub()
         self.repair, self.ended = NO_REPAIR, True
 
     def next_round(self) -> None:

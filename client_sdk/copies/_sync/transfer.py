@@ -5,22 +5,18 @@ There is one transaction for each resume token, which stages what came, and one 
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import pyarrow as pa
-
-from client_sdk._exceptions import PsoupError, ServerError
-from client_sdk._wire.values import Column, from_value, schema_of
+from client_sdk._exceptions import PsoupError
+from client_sdk.copies._changes.told import RESETS, Move, WrongRows, follow, note_ended, seen_at
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
-from client_sdk.copies._file.checksums import NO_ROWS, Checksums, StoredRow, signed
+from client_sdk.copies._file.checksums import NO_ROWS, StoredRow
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import Shape, Stage, Version
-from client_sdk.copies._file.tables import Changes, stored
+from client_sdk.copies._file.tables import Changes
 from client_sdk.copies._sync.verify import Repair
 from psoup.v1 import psoup_pb2 as pb
 
@@ -55,21 +51,26 @@ def stage(
         return replace(record, stage=staged).basis
 
 
-def finish(
-    file: CopyFile,
-    copy_id: int,
-    basis: Basis,
-    inbox: Inbox,
-    end: pb.SyncEnd,
-    repair: Repair,
-    hidden: bool,
-) -> Basis:
-    """Makes a version of what came: the one that is seen or, where `hidden`, the one that follows.
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of a transfer, and what it is to become: the version that is seen or, where
+    `hidden`, the one that follows. `clock` is the client's, in microseconds.
+    """
+
+    end: pb.SyncEnd
+    repair: Repair
+    hidden: bool
+    clock: int
+
+
+def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: Ending) -> Basis:
+    """Makes a version of what came, and tells what that changes.
 
     Count and digest must be those that were told. They follow from those before and what changed;
     of a whole answer, and of one that is repaired, they are computed from all rows. Raises
     Overtaken or Mismatch.
     """
+    repair, hidden = ending.repair, ending.hidden
     with file.writing() as connection:
         record = _expected(connection, copy_id, basis)
         staged = _begun(connection, record, inbox, repair)
@@ -82,7 +83,9 @@ def finish(
         else:
             table = _table_to_change(connection, record, hidden)
         shape = staged.shape or _base(record).shape
-        version = Version.from_wire(end, table, shape, before, record.declaration.base_rows)
+        reason = staged.reason or WHOLE_FOR_NO_REASON if before is None else _kept_reason(record)
+        base_rows = record.declaration.base_rows
+        version = Version.from_wire(ending.end, table, shape, before, base_rows, reason)
         sums = NO_ROWS if before is None else before.sums
         changes = Changes(connection, table, shape, sums)
         if before is not None:
@@ -92,18 +95,40 @@ def finish(
         after = tables.sums_of(connection, table, shape) if all_read else changes.sums
         if after != version.sums or tables.count_of(connection, table) != version.row_count:
             raise Mismatch(f"{record.name}: count and digest are not those that were told")
-        seen, following = (record.version, version) if hidden else (version, None)
-        _put_versions(connection, record, seen, following)
+        _note_ended(connection, record, inbox)
+        if hidden:
+            _put_versions(connection, record, record.version, version)
+        else:
+            _see(connection, record, version, ending.clock, None if all_read else changes.touched)
         return version.token, b""
 
 
-def promote(file: CopyFile, copy_ids: Sequence[int]) -> None:
-    """Makes the versions that follow those that are seen, all at once."""
+def _see(
+    connection: sqlite3.Connection,
+    record: Record,
+    version: Version,
+    clock: int,
+    touched: Collection[int] | None,
+) -> None:
+    """Makes a version the one that is seen, and tells what changed: of the rows `touched` and by
+    time, or with None of all. Raises Mismatch where rows are damaged.
+    """
+    try:
+        follow(connection, record, Move(version, seen_at(version, clock), touched))
+    except WrongRows:
+        raise Mismatch(f"{record.name}: rows are damaged") from None
+    _put_versions(connection, record, replace(version, reason=""), None)
+
+
+def promote(file: CopyFile, copy_ids: Sequence[int], clock: int) -> None:
+    """Makes the versions that follow those that are seen, all at once. Raises Mismatch where rows
+    of one are damaged.
+    """
     with file.writing() as connection:
         for copy_id in copy_ids:
             record = catalog.by_id(connection, copy_id)
             if record is not None and record.following is not None:
-                _put_versions(connection, record, record.following, None)
+                _see(connection, record, record.following, clock, None)
 
 
 def drop_stage(connection: sqlite3.Connection, record: Record) -> None:
@@ -134,6 +159,19 @@ def _put_versions(
 
 # ---- the steps
 
+# Why a whole answer came, where the server did not say.
+WHOLE_FOR_NO_REASON = "UNSPECIFIED"
+
+
+def _kept_reason(record: Record) -> str:
+    """Gives the reason of a whole answer that is not seen yet, and is changed before it is."""
+    return record.following.reason if record.following is not None else ""
+
+
+def _note_ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> None:
+    if record.declaration.changes:
+        note_ended(connection, record.copy_id, inbox.ended)
+
 
 def _expected(connection: sqlite3.Connection, copy_id: int, basis: Basis) -> Record:
     record = catalog.by_id(connection, copy_id)
@@ -160,13 +198,19 @@ def _begun(connection: sqlite3.Connection, record: Record, inbox: Inbox, repair:
         if stage is None or not stage.begun or (stage.shape is not None) != whole:
             raise Mismatch(f"{record.name}: a transfer was continued that is not staged")
         return stage
+    reason = reason_name(begin.reason)
     if stage is not None:
         drop_stage(connection, record)
+        # The copy is still what the answer that was staged was to replace.
+        reason = stage.reason if stage.reason in RESETS else reason
     shape = Shape.from_wire(begin) if whole else None
-    return Stage(b"", "", True, shape, reason_name(begin.reason), repair.mark)
+    return Stage(b"", "", True, shape, reason, repair.mark)
 
 
 def reason_name(reason: pb.SyncReason) -> str:
+    """Names a reason; a newer server may have some that are not known here."""
+    if reason not in pb.SyncReason.values():
+        return f"REASON_{reason}"
     name = pb.SyncReason.Name(reason).removeprefix("SYNC_REASON_")
     return "" if name == "UNSPECIFIED" else name
 
@@ -174,18 +218,19 @@ def reason_name(reason: pb.SyncReason) -> str:
 def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: Inbox) -> Stage:
     """Stages rows, and the ids of rows that are removed."""
     copy_id, shape = record.copy_id, staged.shape or _base(record).shape
-    table = staged.table or tables.new(connection, copy_id, shape.columns)
+    table = staged.table or tables.new(connection, copy_id, shape.stored)
     tables.put(connection, table, inbox.rows)
     connection.executemany(
         "INSERT OR IGNORE INTO _psoup_removed VALUES (?, ?)",
         ((copy_id, row_id) for row_id in inbox.removed),
     )
+    _note_ended(connection, record, inbox)
     return replace(staged, table=table)
 
 
 def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> None:
     """Raises Mismatch where a row that was staged is not as it was left."""
-    columns = (staged.shape or _base(record).shape).columns
+    columns = (staged.shape or _base(record).shape).stored
     if staged.table and tables.damaged(connection, staged.table, columns):
         raise Mismatch(f"{record.name}: rows that were staged are damaged")
 
@@ -195,7 +240,7 @@ def _table_to_change(connection: sqlite3.Connection, record: Record, hidden: boo
     base = _base(record)
     if not hidden or record.following is not None:
         return base.table
-    table = tables.new(connection, record.copy_id, base.shape.columns)
+    table = tables.new(connection, record.copy_id, base.shape.stored)
     tables.copy_rows(connection, base.table, table)
     return table
 
@@ -216,95 +261,13 @@ def _change(
     changes.put(inbox.rows)
 
 
-# A call that failed with it may be made again.
-GARBLED = "ABORTED"
-
-
 @dataclass
 class Inbox:
     """An inbox has what came since the last transaction: at most what is between two resume
-    tokens.
+    tokens. `ended` are ids of `removed`.
     """
 
     begin: pb.SyncBegin | None = None
     removed: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
     rows: list[StoredRow] = field(default_factory=list)
-
-
-def typed_rows(rows: Sequence[pb.SyncRow], columns: Sequence[Column]) -> list[StoredRow]:
-    """Makes rows of messages.
-
-    Raises ServerError with the code GARBLED where a row is not what its checksum says.
-    """
-    values = [[from_value(value) for value in row.values] for row in rows]
-    if any(len(row) != len(columns) for row in values):
-        raise ServerError("a row came with other columns than were told", code=GARBLED)
-    names = [column.name for column in columns]
-    with _values_that_fit():
-        made = [dict(zip(names, row, strict=True)) for row in values]
-        batch = pa.RecordBatch.from_pylist(made, schema=schema_of(tuple(columns)))
-    heads = [
-        (
-            row.row_id,
-            row.visible_from if row.HasField("visible_from") else None,
-            row.visible_until if row.HasField("visible_until") else None,
-            row.sort_key,
-            signed(row.checksum),
-        )
-        for row in rows
-    ]
-    return _checked(list(zip(*heads, strict=True)), batch, columns) if heads else []
-
-
-def arrow_rows(content: bytes, columns: Sequence[Column]) -> list[StoredRow]:
-    """Makes rows of an Arrow IPC stream. Raises ServerError as `typed_rows` does."""
-    with _values_that_fit():
-        table = pa.ipc.open_stream(content).read_all().combine_chunks()
-        ids, begins, ends, checksums, keys = (table.column(name) for name in _HEAD)
-        heads = [
-            ids.to_pylist(),
-            begins.cast(pa.int64()).to_pylist(),
-            ends.cast(pa.int64()).to_pylist(),
-            keys.to_pylist(),
-            [signed(checksum) for checksum in checksums.to_pylist()],
-        ]
-        rows = table.select(range(len(_HEAD), table.num_columns))
-        rows = rows.cast(schema_of(tuple(columns)))
-    return _checked(heads, rows, columns)
-
-
-_HEAD = ("_row_id", "_visible_from", "_visible_until", "_checksum", "_sort_key")
-
-
-def _checked(
-    heads: Sequence[Sequence[Any]], rows: Any, columns: Sequence[Column]
-) -> list[StoredRow]:
-    values = [
-        stored(_one(array), column) for array, column in zip(rows.columns, columns, strict=True)
-    ]
-    made: list[StoredRow] = list(zip(*heads, *values, strict=True))
-    wrong = Checksums(columns).wrong(made)
-    if wrong:
-        raise ServerError(f"row {wrong[0]} came with a wrong checksum", code=GARBLED)
-    return made
-
-
-def _one(array: Any) -> pa.Array:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-
-
-@contextlib.contextmanager
-def _values_that_fit() -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
-        raise ServerError(f"rows came that can't be read: {error}", code=GARBLED) from error
-
-
-def ids_of(ids: pb.Ids) -> list[int]:
-    found: list[int] = []
-    place = 0
-    for skip, take in zip(ids.runs[::2], ids.runs[1::2], strict=True):
-        found.extend(range(place + skip, place + skip + take))
-        place += skip + take
-    return found

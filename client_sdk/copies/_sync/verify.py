@@ -56,7 +56,7 @@ def verify(connection: sqlite3.Connection, version: Version) -> tuple[Verified, 
     """
     if not tables.exists(connection, version.table):
         return Verified(0, 0, False), WHOLE
-    damaged = tables.damaged(connection, version.table, version.shape.columns)
+    damaged = tables.damaged(connection, version.table, version.shape.stored)
     complete = tables.sums_of(connection, version.table, version.shape) == version.sums
     found = Verified(tables.count_of(connection, version.table), len(damaged), complete)
     sendable = all(row_id >= 0 for row_id in damaged)
@@ -69,7 +69,7 @@ def compare(connection: sqlite3.Connection, version: Version) -> Repair:
     """Reads every row; the store is told which are there and whole, and finds what differs."""
     if not tables.exists(connection, version.table):
         return WHOLE
-    damaged = tables.damaged(connection, version.table, version.shape.columns)
+    damaged = tables.damaged(connection, version.table, version.shape.stored)
     return _compare(connection, version, damaged)
 
 

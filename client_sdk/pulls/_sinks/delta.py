@@ -1,6 +1,6 @@
 """A Delta table: each write is one commit that overwrites it, schema and all.
 
-No other module of the SDK uses `deltalake`, which is not part of the base install. Older versions
+No other module of the SDK loads `deltalake`, which is not part of the base install. Older versions
 stay readable until they are vacuumed, which is left to the table's owner.
 """
 
@@ -19,7 +19,7 @@ class DeltaSink:
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
-        self._delta = _module()
+        self._delta = delta_module()
         self.failures: tuple[type[Exception], ...] = (
             OSError,
             self._delta.exceptions.DeltaError,
@@ -51,7 +51,8 @@ class DeltaSink:
         return None if stamp is None else f"version {stamp[0][0]}"
 
 
-def _module() -> Any:
+def delta_module() -> Any:
+    """Loads `deltalake`. Raises ImportError with the way on."""
     try:
         import deltalake
         import deltalake.exceptions

@@ -31,6 +31,7 @@ from psoup.answers.difference.job import (
     fresh_target,
     legs_apart,
 )
+from psoup.answers.difference.keys import NO_IDS
 from psoup.answers.difference.leg_sets import LegSets, moments_of
 from psoup.answers.difference.row_sets import Total
 from psoup.answers.difference.rowwise import RowwiseCopier, Sendable
@@ -46,8 +47,6 @@ from results.id_sets import all_ids, has_repeats, member
 _ID_BYTES = 11
 # So many combinations that came are held until they are sent; of more, pieces are joined anew.
 _FEW = 1 << 14
-
-_NO_IDS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,20 @@ class CombinationChange:
     def gone(self) -> Int64s:
         """The ids of the combinations that the copy has and the target lacks, ascending, but for
         those that have expired."""
+        return np.sort(ids_of(self._going()))
+
+    @property
+    def ended(self) -> Int64s:
+        """The ids of those that are gone because a key was updated or deleted."""
+        rows = [leg.ended for leg in self.legs]
+        if not any(map(len, rows)):
+            return NO_IDS
+        some = (one.keep(self.combiner.with_any(one.parts, rows)) for one in self._going())
+        return np.sort(ids_of(some))
+
+    def _going(self) -> Iterator[CombinedRows]:
         changes = [LegChange(leg.gone, leg.kept, leg.held) for leg in self.legs]
-        return np.sort(ids_of(self.combiner.walk(changes)))
+        return self.combiner.walk(changes)
 
     @property
     def expired(self) -> Total:
@@ -129,7 +140,7 @@ class CombinationChange:
 
 def ids_of(some: Iterator[CombinedRows]) -> Int64s:
     """The ids of combinations, in their order."""
-    return np.concatenate([_NO_IDS, *(one.ids for one in some)])
+    return np.concatenate([NO_IDS, *(one.ids for one in some)])
 
 
 @dataclass(frozen=True)
@@ -178,6 +189,9 @@ class CombinationCopier(RowwiseCopier):
         )
         marked = replace(target, legs=found, rows=total.rows, digest=total.digest.content)
         return replace(self.job, target=marked)
+
+    def _ended(self) -> Int64s:
+        return self._change.ended
 
     def _telling_bytes(self, removed: Int64s) -> int:
         return _ID_BYTES * len(removed)

@@ -25,7 +25,7 @@ from querystem.identity import parts_of
 from querystem.join import TooManyPairs
 from querystem.query import From, Query
 from results.checksum import key_ids
-from results.id_sets import all_ids
+from results.id_sets import all_ids, member
 from results.row_order import number_order
 
 # So many rows of the first leg are joined at first, and then twice as many each time; more where
@@ -140,6 +140,15 @@ class Combiner:
                         later = found.after(after)
                         if len(later):
                             yield later
+
+    def with_any(self, parts: Sequence[Int64s], rows: Sequence[Int64s]) -> Mask:
+        """A mask of combinations, given by their parts: true for those that have one of some rows,
+        which are the ids of each leg's."""
+        found = np.zeros(len(parts[0]), np.bool_)
+        for place, ids in zip(self._places, rows, strict=True):
+            chosen = _of_branches(place, parts, len(found))
+            found[chosen] |= member(parts[place.column][chosen], ids)
+        return found
 
     def _led(self, changes: Sequence[LegChange], lead: int, first: int) -> Iterator[CombinedRows]:
         """The combinations of one leading leg's rows with ids from `first` on."""

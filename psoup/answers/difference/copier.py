@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from datastem.arrays import Int64s, UInt64s
 from psoup.answers.difference.job import CopyJob, Cursor, WholeReason
+from psoup.answers.difference.keys import NO_IDS
 from psoup.answers.plan import Plan
 from results.checksum import row_checksums
 
@@ -50,7 +51,8 @@ class once(Generic[T]):  # noqa: N801
 @dataclass(frozen=True)
 class CopyChunk:
     """A chunk holds some rows of a copy: by ascending id, or combinations by their `parts`, the row
-    ids of their legs. An instant is SINCE_EVER or FOR_EVER where there is none."""
+    ids of their legs. An instant is SINCE_EVER or FOR_EVER where there is none. `keys` are digests
+    of the rows' keys, where a client is told of them."""
 
     ids: Int64s
     visible_from: Int64s
@@ -58,6 +60,7 @@ class CopyChunk:
     sort_keys: pa.Array
     rows: pa.RecordBatch
     parts: tuple[Int64s, ...] = ()
+    keys: Int64s | None = None
 
     @property
     def cursor(self) -> Cursor:
@@ -69,7 +72,12 @@ class CopyChunk:
     @once
     def checksums(self) -> UInt64s:
         return row_checksums(
-            self.ids, self.visible_from, self.visible_until, self.sort_keys, self.rows
+            self.ids,
+            self.visible_from,
+            self.visible_until,
+            self.sort_keys,
+            self.rows,
+            self.keys,
         )
 
     @once
@@ -95,6 +103,7 @@ class CopyChunk:
             self.sort_keys.slice(start, length),
             self.rows.slice(start, length),
             tuple(part[start:stop] for part in self.parts),
+            None if self.keys is None else self.keys[start:stop],
         )
 
     def take(self, places: Int64s) -> CopyChunk:
@@ -106,6 +115,7 @@ class CopyChunk:
             self.sort_keys.take(chosen),
             self.rows.take(chosen),
             tuple(part[places] for part in self.parts),
+            None if self.keys is None else self.keys[places],
         )
 
     @classmethod
@@ -113,6 +123,7 @@ class CopyChunk:
         """The rows of several chunks, one after the other."""
         if len(chunks) == 1:
             return chunks[0]
+        keys = [one.keys for one in chunks if one.keys is not None]
         return cls(
             np.concatenate([one.ids for one in chunks]),
             np.concatenate([one.visible_from for one in chunks]),
@@ -122,6 +133,7 @@ class CopyChunk:
             tuple(
                 np.concatenate(part) for part in zip(*(one.parts for one in chunks), strict=True)
             ),
+            np.concatenate(keys) if keys else None,
         )
 
     def cut(self, limit: int) -> CopyChunk:
@@ -144,7 +156,8 @@ class Difference:
     """The way from the claim of a job to its target, which has `row_count` rows.
 
     The ids `removed` are yet to be told, and `lacking` rows yet to be sent. The job may be another
-    than the one asked for, where that could not be done.
+    than the one asked for, where that could not be done. `ended` are ids of rows that are gone
+    because their key was updated or deleted, where the client wants to know.
     """
 
     job: CopyJob
@@ -155,6 +168,7 @@ class Difference:
     row_count: int
     digest: bytes
     good_until: int | None
+    ended: Int64s = field(default_factory=lambda: NO_IDS)
 
     @property
     def nothing(self) -> bool:

@@ -16,6 +16,7 @@ from datastem.arrays import Int64s
 from psoup.answers.caches import Memo
 from psoup.answers.difference.copier import once
 from psoup.answers.difference.job import LegMark, Mark, legs_apart
+from psoup.answers.difference.keys import NO_IDS, ended_rows
 from psoup.answers.difference.row_sets import RowChange, RowSet, keyed_change
 from psoup.answers.leg_rows import LegRows, rows_at
 from psoup.answers.matching import Matcher
@@ -123,6 +124,16 @@ class LegSets:
         if self._by_key is not None:
             return replace(self.wanted, rows=self._by_key.gone)
         return self._taken() if self._still else self._minus(self.held, self.wanted)
+
+    @once
+    def ended(self) -> Int64s:
+        """The ids of rows that are gone because their key was updated or deleted."""
+        if self.leg.keyed is None or self.gone.none:
+            return NO_IDS
+        gone, target = self.gone.rows.ids, self.target
+        if self._by_key is not None:
+            return gone
+        return ended_rows(self.leg, gone, target.high, target.now, self._cut)
 
     @once
     def come(self) -> TakenRows:

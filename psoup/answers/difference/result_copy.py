@@ -25,6 +25,7 @@ from psoup.answers.difference.job import (
     fresh_target,
     legs_apart,
 )
+from psoup.answers.difference.keys import NO_IDS, ended_rows, has_keys, key_digests
 from psoup.answers.evaluate import Selection, combined
 from psoup.answers.leg_rows import LegRows, rows_at
 from psoup.answers.maker import AnswerMaker, PlanMatchers
@@ -90,7 +91,21 @@ class ResultCopier:
             len(answer.chunk.ids),
             answer.digest,
             self._good_until,
+            NO_IDS if whole else self._ended(job.target, removed),
         )
+
+    def _ended(self, mark: Mark, removed: Int64s) -> Int64s:
+        """Rows that are gone because their key was updated or deleted, where that is asked."""
+        if not self._keyed:
+            return NO_IDS
+        leg, now = self.plan.leg, self._now_of_leg(mark)
+        oldest = None if now is None else oldest_retained(leg.schema, max(now, mark.horizon or now))
+        cut = None if oldest is None else oldest - 1
+        return ended_rows(leg, removed, mark.high, now, cut)
+
+    @property
+    def _keyed(self) -> bool:
+        return self.job.question.changes and has_keys(self.plan)
 
     def piece(self, cursor: Cursor, limit: int) -> CopyChunk:
         start = int(np.searchsorted(self._lacking.ids, cursor.next_id))
@@ -184,7 +199,8 @@ class ResultCopier:
         and so do other registrations of the same query."""
         plan, memo = self.plan, self.maker.memo
         legs = tuple((leg.stream_id, leg.predicate_id) for leg in plan.legs)
-        key = ("answer", legs, plan.query, mark.legs, mark.now, mark.horizon, mark.nows)
+        about = mark.legs, mark.now, mark.horizon, mark.nows, self._keyed
+        key = ("answer", legs, plan.query, *about)
         kept = memo.get(key)
         if isinstance(kept, _Answer):
             return kept
@@ -211,8 +227,10 @@ class ResultCopier:
         count = len(found.ids)
         ids = found.ids if found.unique else np.arange(count)
         begin, until = np.full(count, SINCE_EVER), np.full(count, FOR_EVER)
+        keys = key_digests(self.plan.leg, ids) if self._keyed else None
         return _Answer(
-            CopyChunk(ids, begin, until, found.sort_keys, found.outputs), not found.unique
+            CopyChunk(ids, begin, until, found.sort_keys, found.outputs, keys=keys),
+            not found.unique,
         )
 
     def _choices(self, mark: Mark) -> list[Choice]:
@@ -220,13 +238,16 @@ class ResultCopier:
         if mark.now is None:
             return [NO_ROWS] * len(self.plan.legs)
         if isinstance(self.plan.query.source, Leg):
-            leg = self.plan.leg
-            now = mark.now if leg.leg.refresh is None else mark.legs[0].now
+            leg, now = self.plan.leg, self._now_of_leg(mark)
             if now is None:
                 return [NO_ROWS]
             oldest = oldest_retained(leg.schema, max(now, mark.horizon or now))
             return [rows_at(leg, Horizon(now, oldest, mark.high), self.maker.memo)]
         return [self._choice(number, mark) for number in range(len(self.plan.legs))]
+
+    def _now_of_leg(self, mark: Mark) -> int | None:
+        """The NOW of the one leg of the answer at a mark."""
+        return mark.now if self.plan.leg.leg.refresh is None else mark.legs[0].now
 
     def _choice(self, number: int, mark: Mark) -> Choice:
         leg, known = self.plan.legs[number], mark.legs[number]

@@ -17,6 +17,7 @@ from datastem.arrays import Int64s, Mask
 from datastem.blocks import Part
 from psoup.answers.difference.copier import CopyChunk, once
 from psoup.answers.difference.job import CopyJob, Cursor, Mark, WholeReason
+from psoup.answers.difference.keys import NO_IDS, ended_rows, has_keys, key_digests
 from psoup.answers.difference.row_sets import KeptTotals, RowChange, RowSet, Total, keyed_change
 from psoup.answers.difference.rowwise import RowwiseCopier, Sendable
 from psoup.answers.leg_rows import LegRows, rows_at
@@ -58,6 +59,14 @@ class RowCopier(RowwiseCopier):
             return gone
         return all_ids(gone, have[~member(have, self._target.ids)])
 
+    def _ended(self) -> Int64s:
+        if self._leg.keyed is None:
+            return NO_IDS
+        gone, target = self._change.gone.ids, self.job.target
+        if self._by_key is not None:
+            return gone
+        return ended_rows(self._leg, gone, target.high, target.now, self._cut)
+
     @property
     def _good_until(self) -> int | None:
         horizon = self.job.target.horizon
@@ -84,8 +93,10 @@ class RowCopier(RowwiseCopier):
             slid = window.slide is not None
         else:
             begin, until, slid = ts, leaving(ts, retain), False
-        keys = sort_keys(query, rows, moments=slid)
-        return CopyChunk(ids, begin, until, keys, project(query, rows))
+        places_in_order = sort_keys(query, rows, moments=slid)
+        keyed = self.job.question.changes and has_keys(self.plan)
+        keys = key_digests(leg, ids) if keyed else None
+        return CopyChunk(ids, begin, until, places_in_order, project(query, rows), keys=keys)
 
     def _lacking(self, low: int = 0) -> Iterator[tuple[Part, Int64s]]:
         """The places of the target's rows, from the id `low` on, that the client does not have."""

@@ -10,11 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from datastem.arrays import Int64s
 from psoup.answers.difference.copier import CopyChunk, Difference
 from psoup.answers.difference.job import Claim, CopyJob, Cursor, WholeReason
+from psoup.answers.difference.keys import NO_IDS
 from psoup.answers.difference.row_sets import Total
 from psoup.answers.maker import AnswerMaker
 from psoup.answers.plan import Plan
@@ -46,7 +45,7 @@ class RowwiseCopier(ABC):
             return self.renewed(self.plan, instead).difference()
         job, whole = self.job, self.job.claim.copy is None
         total, lacking = self._total(), self._count_lacking()
-        removed = np.empty(0, np.int64) if whole else job.unsent(self._removed())
+        removed = NO_IDS if whole else job.unsent(self._removed())
         if not whole and not job.continued and self._is_less_whole(total.rows - lacking, removed):
             afresh = self._without_copy(WholeReason.SMALLER)
             return self.renewed(self.plan, afresh).difference()
@@ -59,6 +58,7 @@ class RowwiseCopier(ABC):
             total.rows,
             total.digest.content,
             self._good_until,
+            NO_IDS if whole or not job.question.changes else self._ended(),
         )
 
     def _without_copy(self, reason: WholeReason) -> CopyJob:
@@ -109,6 +109,10 @@ class RowwiseCopier(ABC):
     def _removed(self) -> Int64s:
         """The ids of the rows of the copy that are no longer among the target's, and have not
         expired."""
+
+    @abstractmethod
+    def _ended(self) -> Int64s:
+        """The ids of those of them that are gone because a key was updated or deleted."""
 
     @abstractmethod
     def _telling_bytes(self, removed: Int64s) -> int:

@@ -172,6 +172,7 @@ class SyncCall:
             unrefreshed=base,
             base_rows=base,
             ahead=True,
+            changes=item.changes,
         )
         return ItemRead(question, _repair(item))
 

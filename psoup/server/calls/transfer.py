@@ -20,6 +20,7 @@ from psoup.answers.difference import (
     copier_of,
 )
 from psoup.answers.difference.job import by_clock, by_rows
+from psoup.answers.difference.keys import has_keys
 from psoup.answers.question import RegisteredQuery
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
@@ -92,7 +93,7 @@ class Transfer:
         """Ids to remove, with a resume token after each message but the last."""
         removed = found.removed
         while len(removed):
-            part, count = removed_piece(removed, self._room(budget))
+            part, count = removed_piece(removed, found.ended, self._room(budget))
             next_id, removed = int(removed[count - 1]) + 1, removed[count:]
             yield part
             if len(removed) or (found.lacking and budget.spent):
@@ -280,4 +281,5 @@ def _begin(plan: Plan, found: Difference) -> pb.SyncBegin:
     begin.pattern = pattern_message(plan.query, plan.schema_of)
     begin.digest_of = pb.DIGEST_OF_UNSPECIFIED if rows else pb.DIGEST_OF_CHECKSUMS
     begin.slides = rows and by_clock(plan)
+    begin.keyed = found.job.question.changes and has_keys(plan)
     return begin

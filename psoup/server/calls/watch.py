@@ -150,6 +150,7 @@ class Watcher:
                     window=item.window,
                     priority=item.priority,
                     base_rows=item.base_rows,
+                    changes=item.changes,
                 )
             self.items[index] = _Watched(item, transfer)
 

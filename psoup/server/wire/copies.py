@@ -14,6 +14,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
+from datastem.codec import KEY_FIELD
 from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.schema import Column
 from datastem.types import TIMESTAMP
@@ -32,7 +34,7 @@ from psoup.store import Position, Store
 from psoup.store.delta.durable import put_if_absent
 from psoup.v1 import psoup_pb2 as pb
 from results.checksum import DIGEST_BYTES
-from results.id_sets import to_runs
+from results.id_sets import member, to_runs
 from results.window import window_to_json
 
 KEY_NAME = "token.key"
@@ -70,7 +72,8 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CopySubject:
-    """The copy a token is about: a registration's, with a window or its base rows.
+    """The copy a token is about: a registration's, with a window or its base rows, with or without
+    what changes.
 
     `text` is the position of the event that gave the registration its text.
     """
@@ -82,7 +85,9 @@ class CopySubject:
     @classmethod
     def of(cls, handle: bytes, text: Position, question: Question) -> CopySubject:
         windows = [window_to_json(leg.window) for leg in question.query.legs]
-        shape = [windows[0] if len(windows) == 1 else windows, question.base_rows]
+        shape: list[Any] = [windows[0] if len(windows) == 1 else windows, question.base_rows]
+        if question.changes:
+            shape.append("changes")
         return cls(handle, text, json.dumps(shape, separators=(",", ":")))
 
     def marks(self, version: int) -> tuple[bytes, bytes]:
@@ -278,12 +283,15 @@ def row_part(chunk: CopyChunk, columns: Sequence[Column], encoding: int) -> pb.S
     return pb.SyncPart(rows=pb.SyncRows(rows=_typed(chunk, columns)))
 
 
-def removed_piece(ids: Int64s, limit: int) -> tuple[pb.SyncPart, int]:
-    """The first of the ids, in a message of about `limit` bytes, and how many they are."""
+def removed_piece(ids: Int64s, ended: Int64s, limit: int) -> tuple[pb.SyncPart, int]:
+    """The first of the ids, in a message of about `limit` bytes, and how many they are; those of
+    them that are `ended` are named."""
     fitting = max(1, limit // _RUN_BYTES)
     breaks = np.flatnonzero(np.diff(ids) != 1) + 1
     count = int(breaks[fitting - 1]) if fitting <= len(breaks) else len(ids)
-    return pb.SyncPart(removed=pb.Ids(runs=to_runs(ids[:count]))), count
+    told = ids[:count]
+    named = to_runs(told[member(told, ended)]) if len(ended) else ()
+    return pb.SyncPart(removed=pb.Removed(runs=to_runs(told), ended=named)), count
 
 
 def _arrow(chunk: CopyChunk) -> bytes:
@@ -295,6 +303,9 @@ def _arrow(chunk: CopyChunk) -> bytes:
         pa.array(chunk.checksums),
         chunk.sort_keys,
     ]
+    if chunk.keys is not None:
+        names.append(KEY_FIELD.name)
+        columns.append(pa.array(chunk.keys))
     batch = pa.RecordBatch.from_arrays(
         [*columns, *chunk.rows.columns], names=[*names, *chunk.rows.schema.names]
     )
@@ -317,9 +328,10 @@ def _typed(chunk: CopyChunk, columns: Sequence[Column]) -> Iterator[pb.SyncRow]:
         chunk.visible_until.tolist(),
         chunk.checksums.tolist(),
         chunk.sort_keys.to_pylist(),
+        repeat(None, len(chunk.ids)) if chunk.keys is None else chunk.keys.tolist(),
         zip(*values, strict=True) if values else ([] for _ in chunk.ids),
     )
-    for row_id, begin, until, checksum, sort_key, row in zip(*series, strict=True):
+    for row_id, begin, until, checksum, sort_key, key, row in zip(*series, strict=True):
         yield pb.SyncRow(
             row_id=row_id,
             visible_from=None if begin == SINCE_EVER else begin,
@@ -327,4 +339,5 @@ def _typed(chunk: CopyChunk, columns: Sequence[Column]) -> Iterator[pb.SyncRow]:
             checksum=checksum,
             sort_key=sort_key,
             values=row,
+            key=key,
         )

@@ -104,6 +104,22 @@ def test_a_damaged_file_of_format_1_is_recovered(tmp_path: Path) -> None:
         assert (copies.queued.batches, copies.queued.rejected) == (2, 1)
 
 
+def test_a_file_of_format_2_is_read_and_keeps_changes(tmp_path: Path) -> None:
+    """What it held: a copy of a keyed stream, one never synced, a batch that waits."""
+    path = tmp_path / "old.db"
+    shutil.copy(SAMPLES / "format-2.db", path)
+    for _ in range(2):
+        with Copies(path) as copies:
+            assert copies["hot"].rows() == [{"room": "a", "temp": 89}]
+            assert not copies["never"].synced and copies.queued.batches == 1
+            copies.keep("hot", "SELECT room, temp FROM rooms WHERE temp > 80", changes=True)
+            with copies.changes("hot") as batch:
+                assert list(batch) == [] and not batch.reset
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+    assert Copies.recover(path).kept == ("hot", "never")
+
+
 def test_other_files(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "other.db")) as other:
         other.execute("CREATE TABLE t (a)")

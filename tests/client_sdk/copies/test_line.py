@@ -142,7 +142,7 @@ def test_a_digest_that_is_never_right(copies: Copies) -> None:
 
 
 def test_a_difference_that_is_cut_goes_on(copies: Copies) -> None:
-    removed = pb.SyncPart(removed=pb.Ids(runs=[1, 1]))
+    removed = pb.SyncPart(removed=pb.Removed(runs=[1, 1]))
     client, transport = connect(
         [begin(), rows(sync_row(1, "x"), sync_row(2, "y")), end(1, 2)],
         [begin(False), removed, rows(sync_row(3, "z")), pb.SyncPart(resume=b"r"), CUT],

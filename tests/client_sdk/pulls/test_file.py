@@ -32,6 +32,7 @@ parameters.day = 2026-11-16
 parameters."fee:decimal" = "12.50"
 window = "RANGE 1 HOUR"
 to = "out/dear.parquet"
+changes_to = "out/changes.jsonl"
 priority = 3
 on_change = "echo $PSOUP_ROWS"
 on_change_must_succeed = true
@@ -80,6 +81,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         priority=3,
         state=tmp_path / "pulls.toml.psoup",
         schedule=quarter,
+        changes_to=tmp_path / "out/changes.jsonl",
         hook=Hook("echo $PSOUP_ROWS", timedelta(minutes=1), True, tmp_path),
         store=store,
     )

@@ -1,0 +1,165 @@
+"""Batches: the changes of a copy as a program reads them, each once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, overload
+
+import pyarrow as pa
+
+from client_sdk._wire.answers import python_rows
+from client_sdk._wire.values import Column, from_micros, schema_of
+from client_sdk.copies._changes import log
+from client_sdk.copies._changes.log import Entry
+from client_sdk.copies._changes.tagging import Tag, Why
+from client_sdk.copies._changes.told import Move, WrongRows, follow
+from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.checksums import HEAD
+from client_sdk.copies._file.file import CopyFile
+from client_sdk.copies._file.records import Version
+from client_sdk.copies._query.answers import ORDER, CopyClock
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerChange:
+    """A change of an answer: `tag` is "+" for a row that came, "u" for one that has other values
+    now, "-" for one that is gone.
+
+    `row` is the row now, None where it is gone; `old` the row before, None where it came. `at` is
+    the NOW of the sync, or the instant at which time alone changed it. `why` is "new", "changed",
+    "left" (its window, or the retention), "ended" (its key was updated or deleted) or "gone" (a
+    result that is no longer there). Numbers ascend, and none is given twice in a file.
+    """
+
+    tag: Tag
+    row: Row | None
+    old: Row | None
+    at: datetime | None
+    why: Why
+    number: int
+
+
+@dataclass(frozen=True)
+class ChangeBatch(Sequence[AnswerChange]):
+    """The changes of an answer since the last batch that was left without an exception.
+
+    `reset` is empty, or the reason why there is nothing to compare with what was read before. Then
+    `answer` has all rows as they are after these changes. `columns` are those of the answer, `last`
+    is the number of the last change, and `series` names those that lead from each other.
+    """
+
+    changes: tuple[AnswerChange, ...] = ()
+    reset: str = ""
+    answer: tuple[Row, ...] | None = None
+    columns: tuple[Column, ...] = field(default=(), repr=False)
+    last: int = field(default=0, repr=False)
+    series: str = field(default="", repr=False)
+    copy_id: int = field(default=0, repr=False)
+
+    @overload
+    def __getitem__(self, place: int) -> AnswerChange: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[AnswerChange]: ...
+
+    def __getitem__(self, place: int | slice) -> AnswerChange | Sequence[AnswerChange]:
+        return self.changes[place]
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __iter__(self) -> Iterator[AnswerChange]:
+        return iter(self.changes)
+
+
+def open_batch(file: CopyFile, clock: CopyClock, name: str) -> ChangeBatch:
+    """Reads what there is, with what time has changed by now. Raises UnknownCopy, and ValueError
+    where no changes are kept.
+    """
+    with file.writing() as connection:
+        record = catalog.find(connection, name)
+        if not record.declaration.changes:
+            raise ValueError(
+                f"no changes of {name} are kept: keep it with changes=True (--changes)"
+            )
+        if record.version is not None:
+            now = clock.now(record, None)
+            record = _moved_on(connection, record, record.version, now)
+        batch = _batch(connection, record, log.entries(connection, record.copy_id))
+    if record.version is not None:
+        clock.note(record, now)
+    return batch
+
+
+def leave_batch(file: CopyFile, batch: ChangeBatch) -> None:
+    """Notes that a batch has been read."""
+    if batch.last:
+        with file.writing(durable=True) as connection:
+            log.drop(connection, batch.copy_id, batch.last)
+
+
+def _moved_on(
+    connection: sqlite3.Connection, record: Record, version: Version, now: int | None
+) -> Record:
+    """Tells what time has changed, and gives the record as it is then. Where rows are damaged that
+    is left to the next sync.
+    """
+    moves = record.told is not None and version.shape.slides
+    if not (moves or record.told_lost):
+        return record
+    try:
+        follow(connection, record, Move(version, now, (), synced=False))
+    except WrongRows:
+        catalog.put_verified(connection, record.copy_id, None)
+    return catalog.find(connection, record.name)
+
+
+def _batch(connection: sqlite3.Connection, record: Record, found: Sequence[Entry]) -> ChangeBatch:
+    if record.told is None:
+        return ChangeBatch()
+    columns = record.told.shape.columns
+    reset = next((entry.reset for entry in found if entry.reset), "")
+    return ChangeBatch(
+        tuple(_decoded(found, columns)),
+        reset,
+        tuple(_answer(connection, record.copy_id, columns)) if reset else None,
+        columns=columns,
+        last=found[-1].number if found else 0,
+        series=record.told.series,
+        copy_id=record.copy_id,
+    )
+
+
+def _decoded(found: Sequence[Entry], columns: tuple[Column, ...]) -> Iterator[AnswerChange]:
+    changes = [(entry.number, entry.change) for entry in found if entry.change is not None]
+    rows = iter(_rows([one.row for _, one in changes if one.row is not None], columns))
+    olds = iter(_rows([one.old for _, one in changes if one.old is not None], columns))
+    for number, one in changes:
+        yield AnswerChange(
+            one.tag,
+            None if one.row is None else next(rows),
+            None if one.old is None else next(olds),
+            None if one.at is None else from_micros(one.at),
+            one.why,
+            number,
+        )
+
+
+def _answer(connection: sqlite3.Connection, copy_id: int, columns: tuple[Column, ...]) -> list[Row]:
+    rows = tables.read(connection, f"SELECT * FROM {tables.told_table(copy_id)} ORDER BY {ORDER}")
+    return _rows([row[HEAD : HEAD + len(columns)] for row in rows], columns)
+
+
+def _rows(values: Sequence[Sequence[Any]], columns: tuple[Column, ...]) -> list[Row]:
+    """Makes rows of stored values."""
+    if not values:
+        return []
+    series = zip(*values, strict=True)
+    arrays = [tables.restored(some, one) for some, one in zip(series, columns, strict=True)]
+    return python_rows(pa.Table.from_arrays(arrays, schema=schema_of(columns)), columns)

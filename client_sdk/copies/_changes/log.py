@@ -1,0 +1,75 @@
+"""The log of changes: what was told and has not been read, in the order in which it was told."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from client_sdk.copies._changes.tagging import TaggedRow
+from client_sdk.copies._file.catalog import DAMAGED
+from client_sdk.copies._file.records import seal, unseal
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the log: a change, or where `reset` is not empty, the reason why those before
+    it were dropped.
+
+    Numbers ascend, and none is given twice in a file.
+    """
+
+    number: int
+    reset: str
+    change: TaggedRow | None
+
+
+def append(connection: sqlite3.Connection, copy_id: int, changes: Sequence[TaggedRow]) -> None:
+    _insert(connection, copy_id, [asdict(change) for change in changes])
+
+
+def drop(connection: sqlite3.Connection, copy_id: int, last: int | None = None) -> None:
+    """Forgets the changes of a copy, up to the number `last` or all."""
+    up_to = "" if last is None else f"AND number <= {last}"
+    connection.execute(f"DELETE FROM _psoup_changes WHERE copy_id = ? {up_to}", (copy_id,))
+
+
+def reset(connection: sqlite3.Connection, copy_id: int, reason: str) -> None:
+    """Drops all changes of a copy, and says why."""
+    drop(connection, copy_id)
+    _insert(connection, copy_id, [{"reset": reason}])
+
+
+def entries(connection: sqlite3.Connection, copy_id: int) -> list[Entry]:
+    """Reads the changes of a copy. Where one is damaged, all are dropped, and the log says so."""
+    found = _read(connection, copy_id)
+    if any(entry is None for entry in found):
+        reset(connection, copy_id, DAMAGED)
+        found = _read(connection, copy_id)
+    return [entry for entry in found if entry is not None]
+
+
+def _read(connection: sqlite3.Connection, copy_id: int) -> list[Entry | None]:
+    rows = connection.execute(
+        "SELECT number, content FROM _psoup_changes WHERE copy_id = ? ORDER BY number", (copy_id,)
+    )
+    return [_entry(*row) for row in rows]
+
+
+def _entry(number: int, sealed: Any) -> Entry | None:
+    content = unseal(sealed)
+    if content is None:
+        return None
+    if "reset" in content:
+        return Entry(number, content["reset"], None)
+    return Entry(number, "", TaggedRow(**content))
+
+
+def _insert(
+    connection: sqlite3.Connection, copy_id: int, contents: Sequence[dict[str, Any]]
+) -> None:
+    connection.executemany(
+        "INSERT INTO _psoup_changes (copy_id, content) VALUES (?, ?)",
+        ((copy_id, seal(content)) for content in contents),
+    )

@@ -1,0 +1,236 @@
+"""The answer that changes were told up to, and how the next one follows it.
+
+Its rows are in a table of their own, so that what is told does not depend on the copy: one that is
+damaged, and repaired or sent whole, is compared with what was told before. Where that is damaged
+itself, or an answer replaces another that has nothing to do with it, the log begins anew and says
+why.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from client_sdk.copies._changes import log
+from client_sdk.copies._changes.tagging import Passage
+from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file.catalog import DAMAGED, REPLACED, Record
+from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow
+from client_sdk.copies._file.records import Told, Version
+from client_sdk.copies._query.answers import visible
+
+# After a whole answer for one of these reasons there is nothing to compare.
+RESETS = frozenset({REPLACED, "PERMISSION"})
+
+_MARKED = "temp._psoup_touched"
+_CHECKSUM = HEAD - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move leads to a version that is seen at `now`.
+
+    Rows with the ids `touched` may have changed, and of others only what time tells; with None any
+    may have. `synced` says that a sync makes the move, and not time alone.
+    """
+
+    version: Version
+    now: int | None
+    touched: Collection[int] | None = None
+    synced: bool = True
+
+    @property
+    def whole(self) -> bool:
+        return bool(self.version.reason)
+
+
+def seen_at(version: Version, clock: int) -> int | None:
+    """Gives the NOW at which a version is seen once it has come, by a clock in microseconds."""
+    return max(clock, version.now or 0) if version.shape.slides else version.now
+
+
+class WrongRows(Exception):
+    """Rows of the version that is to be told are not what their checksums say."""
+
+
+def follow(connection: sqlite3.Connection, record: Record, move: Move) -> None:
+    """Tells what the move changes, where changes of the copy are kept.
+
+    Raises WrongRows; then nothing was told.
+    """
+    if not record.declaration.changes:
+        return
+    if record.told is None and not record.told_lost:
+        _begin(connection, record, move)
+        return
+    reason = _reset_by(connection, record, move)
+    if not reason:
+        assert record.told is not None
+        told = _Following(connection, record, record.told, move).tell()
+        reason = "" if told else DAMAGED
+    if reason:
+        log.reset(connection, record.copy_id, reason)
+        _begin(connection, record, move)
+
+
+def _reset_by(connection: sqlite3.Connection, record: Record, move: Move) -> str:
+    """Gives the reason why there is nothing to compare; empty where there is."""
+    told, version = record.told, move.version
+    if record.told_lost or version.reason in RESETS:
+        return record.told_lost or version.reason
+    if told is None or not tables.exists(connection, tables.told_table(record.copy_id)):
+        return DAMAGED
+    if told.shape.stored != version.shape.stored:
+        return version.reason or DAMAGED
+    if move.touched is None and not _is_sound(connection, record.copy_id, told):
+        return DAMAGED
+    return ""
+
+
+def _is_sound(connection: sqlite3.Connection, copy_id: int, told: Told) -> bool:
+    table = tables.told_table(copy_id)
+    if tables.checksum_sums(connection, table) != told.sums:
+        return False
+    return not tables.damaged(connection, table, told.shape.stored)
+
+
+def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
+    """Takes the version for told, whatever was told before."""
+    copy_id, version, table = record.copy_id, move.version, tables.told_table(record.copy_id)
+    columns = version.shape.stored
+    connection.execute(f"DROP TABLE IF EXISTS {table}")
+    tables.make(connection, table, columns)
+    connection.execute(
+        f"INSERT INTO {table} SELECT * FROM {version.table} WHERE {visible(move.now)}"
+    )
+    if version.shape.keyed:
+        key = tables.value_names(columns)[-1]
+        connection.execute(f"CREATE INDEX {table}_key ON {table} ({key})")
+    sums = tables.checksum_sums(connection, table)
+    assert sums is not None
+    series = secrets.token_hex(8) if record.told is None else record.told.series
+    catalog.put_told(connection, copy_id, Told(version.shape, move.now, sums, series))
+    _forget_ended(connection, copy_id)
+
+
+class _Following:
+    """One move of one copy, from what was told."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, record: Record, told: Told, move: Move
+    ) -> None:
+        self._connection = connection
+        self._record = record
+        self._told = told
+        self._move = move
+        self._mirror = tables.told_table(record.copy_id)
+        self._table = move.version.table
+
+    def tell(self) -> bool:
+        """Tells the changes, unless rows that were told before are damaged. Raises WrongRows."""
+        waiting = self._mark()
+        marked = f"row_id IN (SELECT row_id FROM {_MARKED})"
+        old = self._rows(f"SELECT * FROM {self._mirror} WHERE {marked}")
+        select = f"SELECT * FROM {self._table} WHERE {marked} AND {visible(self._move.now)}"
+        new = self._rows(select)
+        sums = Checksums(self._told.shape.stored)
+        if sums.wrong(old):
+            return False
+        if sums.wrong(new):
+            raise WrongRows
+        if old or new:
+            self._connection.execute(f"DELETE FROM {self._mirror} WHERE {marked}")
+            self._connection.execute(f"INSERT INTO {self._mirror} {select}")
+            self._append(old, new, waiting)
+        if old or new or self._move.synced:
+            self._put(old, new)
+        return True
+
+    def _mark(self) -> Collection[int]:
+        """Marks the rows that may have changed; gives the ids of those that only time touched."""
+        execute, move = self._connection.execute, self._move
+        execute("CREATE TEMP TABLE IF NOT EXISTS _psoup_touched (row_id INTEGER PRIMARY KEY)")
+        execute(f"DELETE FROM {_MARKED}")
+        shown = f"SELECT row_id, checksum FROM {self._table} WHERE {visible(move.now)}"
+        told = f"SELECT row_id, checksum FROM {self._mirror}"
+        if move.touched is None:
+            self._mark_all(f"SELECT row_id FROM ({told} EXCEPT {shown})")
+            self._mark_all(f"SELECT row_id FROM ({shown} EXCEPT {told})")
+            return ()
+        self._connection.executemany(
+            f"INSERT INTO {_MARKED} VALUES (?)", ((row_id,) for row_id in move.touched)
+        )
+        if move.now == self._told.now:
+            return ()
+        entered = f"{visible(move.now)} AND NOT ({visible(self._told.now)})"
+        self._mark_all(f"SELECT row_id FROM {self._mirror} WHERE NOT ({visible(move.now)})")
+        self._mark_all(f"SELECT row_id FROM {self._table} WHERE {entered}")
+        marked = {row_id for (row_id,) in execute(f"SELECT row_id FROM {_MARKED}")}
+        return marked.difference(move.touched)
+
+    def _mark_all(self, ids: str) -> None:
+        self._connection.execute(f"INSERT OR IGNORE INTO {_MARKED} {ids}")
+
+    def _rows(self, select: str) -> list[StoredRow]:
+        return tables.read(self._connection, select)
+
+    def _append(self, old: list[StoredRow], new: list[StoredRow], waiting: Collection[int]) -> None:
+        record, move = self._record, self._move
+        passage = Passage(
+            move.version.shape,
+            move.now,
+            move.version.now if move.synced else move.now,
+            ended=self._ended(),
+            waiting=waiting,
+            twins=self._twins() if old and new else (),
+            whole=move.whole,
+        )
+        changes = passage.tags(old, new)
+        if record.declaration.changes == WITHOUT_LEFT:
+            changes = [change for change in changes if change.why != "left"]
+        log.append(self._connection, record.copy_id, changes)
+
+    def _ended(self) -> set[int]:
+        found = self._connection.execute(
+            "SELECT row_id FROM _psoup_ended WHERE copy_id = ?", (self._record.copy_id,)
+        )
+        return {row_id for (row_id,) in found}
+
+    def _twins(self) -> set[int]:
+        """Finds the keys that are on several rows of the answer that is told now."""
+        if not self._told.shape.keyed:
+            return set()
+        key = tables.value_names(self._told.shape.stored)[-1]
+        marked = f"row_id IN (SELECT row_id FROM {_MARKED})"
+        of_marked = f"SELECT {key} FROM {self._mirror} WHERE {marked}"
+        found = self._connection.execute(
+            f"SELECT {key} FROM {self._mirror} WHERE {key} IN ({of_marked}) "
+            f"GROUP BY {key} HAVING count(*) > 1"
+        )
+        return {twin for (twin,) in found}
+
+    def _put(self, old: list[StoredRow], new: list[StoredRow]) -> None:
+        sums = self._told.sums.minus(_checksums(old)).plus(_checksums(new))
+        told = replace(self._told, shape=self._move.version.shape, now=self._move.now, sums=sums)
+        catalog.put_told(self._connection, self._record.copy_id, told)
+        _forget_ended(self._connection, self._record.copy_id)
+
+
+ALL_CHANGES, WITHOUT_LEFT = "all", "without left"
+
+
+def _checksums(rows: Iterable[StoredRow]) -> list[int]:
+    return [row[_CHECKSUM] for row in rows]
+
+
+def note_ended(connection: sqlite3.Connection, copy_id: int, ids: Iterable[int]) -> None:
+    """Notes that keys of these rows were updated or deleted, until the next changes are told."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO _psoup_ended VALUES (?, ?)", ((copy_id, row_id) for row_id in ids)
+    )
+
+
+def _forget_ended(connection: sqlite3.Connection, copy_id: int) -> None:
+    connection.execute("DELETE FROM _psoup_ended WHERE copy_id = ?", (copy_id,))

@@ -1,0 +1,237 @@
+"""What changed in an answer, appended to a file of JSON lines or a Delta table, each change once.
+
+The output itself says how far it has come: a line has the number of its change, a commit of Delta
+that of its last one. So a batch that comes again, because the process died before it was left, is
+appended from there on.
+
+| column                  |                                                                      |
+|-------------------------|----------------------------------------------------------------------|
+| `_number`               | ascends                                                              |
+| `_tag`                  | `+`, `u` or `-`; `reset` where there is nothing to compare with      |
+| `_why`, `_at`           | as of a change; of `reset` the reason                                |
+| those of the answer     | the row now, and of `-` the row before                               |
+
+A line of `u` also has `_old`, the row before. After a reset the answer begins anew: its line has
+all `rows`, and a Delta table has them as rows with the tag `=`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+
+from client_sdk._exceptions import BadPull, OutputFailed
+from client_sdk._wire.values import Column, schema_of
+from client_sdk.copies import ChangeBatch, Copies
+from client_sdk.pulls._receipt import ReceiptFile
+from client_sdk.pulls._sinks.delta import delta_module
+from client_sdk.pulls._sinks.files import odd_name, plain_values
+
+# No name of the language begins like these.
+_OWN = (
+    Column("_number", "BIGINT"),
+    Column("_tag", "TEXT"),
+    Column("_why", "TEXT"),
+    Column("_at", "TIMESTAMP"),
+)
+_SUFFIXES = (".jsonl", ".ndjson", ".delta")
+_TAIL_BYTES = 1 << 16
+
+Row = dict[str, Any]
+
+
+class ChangeSink(Protocol):
+    """A sink for changes, by one writer at a time. Where the output is the trouble `append` raises
+    one of `failures`.
+    """
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]: ...
+
+    def append(self, batch: ChangeBatch, *, goes_on: bool) -> None:
+        """Appends what the output does not have yet; all, unless its last change is of the same
+        series as the batch.
+        """
+
+
+def change_sink_for(path: Path) -> ChangeSink:
+    """Makes the sink, by the suffix. Raises BadPull."""
+    if path.suffix.lower() not in _SUFFIXES:
+        raise BadPull(
+            f"changes_to: {path}: changes are appended to JSON lines or a Delta table; end it in "
+            f"{', '.join(_SUFFIXES)}"
+        )
+    if not path.resolve().parent.is_dir():
+        raise BadPull(f"changes_to: {path}: there is no folder {path.resolve().parent}")
+    delta = path.suffix.lower() == ".delta"
+    if path.is_file() if delta else path.is_dir():
+        raise BadPull(f"changes_to: {path} is a {'file' if delta else 'folder'}")
+    try:
+        return DeltaChanges(path) if delta else JsonLineChanges(path)
+    except ImportError as error:
+        raise BadPull(str(error)) from error
+
+
+def append_changes(copies: Copies, name: str, path: Path, file: ReceiptFile) -> int:
+    """Appends what changed in a copy to `path`; gives how many changes that are.
+
+    Raises OutputFailed; then the next pull appends them.
+    """
+    sink = change_sink_for(path)
+    with copies.changes(name) as batch:
+        if batch.last:
+            receipt = file.load()
+            goes_on = receipt.changes_of == batch.series
+            if not goes_on:
+                file.save(replace(receipt, changes_of=batch.series))
+            try:
+                sink.append(batch, goes_on=goes_on)
+            except sink.failures as error:
+                raise OutputFailed(f"{path} could not be appended to: {error}") from error
+    return len(batch)
+
+
+def _change_rows(batch: ChangeBatch, since: int) -> list[Row]:
+    """Makes rows of the changes after the number `since`."""
+    return [
+        {
+            **_own(change.number, change.tag, change.why, change.at),
+            **(change.row or change.old or {}),
+        }
+        for change in batch
+        if change.number > since
+    ]
+
+
+def _own(number: int, tag: str, why: str, at: datetime | None = None) -> Row:
+    return {"_number": number, "_tag": tag, "_why": why, "_at": at}
+
+
+class JsonLineChanges:
+    """Appends an object for each change to a file."""
+
+    failures: tuple[type[Exception], ...] = (OSError,)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.resolve()
+
+    def append(self, batch: ChangeBatch, *, goes_on: bool) -> None:
+        with self._path.open("a+b") as file:
+            since = self._cut(file) if goes_on else self._apart(file)
+            for line in self._lines(batch, since):
+                file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+    @staticmethod
+    def _lines(batch: ChangeBatch, since: int) -> Iterator[bytes]:
+        if since >= batch.last:
+            return
+        if batch.reset:
+            rows = list(_plain(list(batch.answer or ()), batch.columns))
+            yield _encoded({**_own(batch.last, "reset", batch.reset), "rows": rows})
+            return
+        fresh = [change for change in batch if change.number > since]
+        rows = list(_plain(_change_rows(batch, since), (*_OWN, *batch.columns)))
+        for change, row in zip(fresh, rows, strict=True):
+            if change.tag == "u" and change.old is not None:
+                row["_old"] = next(_plain([change.old], batch.columns))
+            yield _encoded(row)
+
+    @staticmethod
+    def _apart(file: IO[bytes]) -> int:
+        """Begins a line of its own."""
+        end = file.seek(0, os.SEEK_END)
+        if end:
+            file.seek(end - 1)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        return 0
+
+    @staticmethod
+    def _cut(file: IO[bytes]) -> int:
+        """Cuts off a line that a killed writer left; gives the number of the last whole one."""
+        end = file.seek(0, os.SEEK_END)
+        tail, begin = b"", end
+        while begin and tail.count(b"\n") < 2:
+            step = min(begin, max(_TAIL_BYTES, len(tail)))
+            begin -= step
+            file.seek(begin)
+            tail = file.read(step) + tail
+        whole = tail[: tail.rfind(b"\n") + 1]
+        file.truncate(end - len(tail) + len(whole))
+        file.seek(0, os.SEEK_END)
+        return _number_of(whole.splitlines()[-1] if whole else b"")
+
+
+def _number_of(line: bytes) -> int:
+    """Reads the number of a line; 0 where it is none of ours."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return 0
+    number = said.get("_number") if isinstance(said, dict) else None
+    return number if isinstance(number, int) else 0
+
+
+def _plain(rows: Sequence[Row], columns: tuple[Column, ...]) -> Iterator[Row]:
+    """Makes plain values of rows."""
+    table = pa.Table.from_pylist(list(rows), schema=schema_of(columns)).combine_chunks()
+    for batch in table.to_batches():
+        values = [
+            plain_values(array, column, odd_name)
+            for array, column in zip(batch.columns, columns, strict=True)
+        ]
+        for row in zip(*values, strict=True):
+            yield dict(zip((column.name for column in columns), row, strict=True))
+
+
+def _encoded(value: Row) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+class DeltaChanges:
+    """Appends the changes of a batch to a Delta table, in one commit. Raises ImportError, with the
+    way on, without `deltalake`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path.resolve())
+        self._delta = delta_module()
+        self.failures: tuple[type[Exception], ...] = (
+            OSError,
+            self._delta.exceptions.DeltaError,
+        )
+
+    def append(self, batch: ChangeBatch, *, goes_on: bool) -> None:
+        since = self._since(batch.series)
+        if since >= batch.last:
+            return
+        if batch.reset:
+            begun = [_own(batch.last, "reset", batch.reset)]
+            again = _own(batch.last, "=", batch.reset)
+            rows = [*begun, *({**again, **row} for row in batch.answer or ())]
+        else:
+            rows = _change_rows(batch, since)
+        done = self._delta.Transaction(app_id=f"psoup {batch.series}", version=batch.last)
+        self._delta.write_deltalake(
+            self._path,
+            pa.Table.from_pylist(rows, schema=schema_of((*_OWN, *batch.columns))),
+            mode="append",
+            schema_mode="merge",
+            commit_properties=self._delta.CommitProperties(app_transactions=[done]),
+        )
+
+    def _since(self, series: str) -> int:
+        """Gives the number of the last change that the table has of a series."""
+        if not self._delta.DeltaTable.is_deltatable(self._path):
+            return 0
+        table = self._delta.DeltaTable(self._path)
+        return int(table.transaction_version(f"psoup {series}") or 0)

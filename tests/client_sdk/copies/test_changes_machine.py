@@ -1,0 +1,168 @@
+"""Changes in a world of two servers: whatever is cut, lost, damaged, sent whole or killed, they
+come to what the copy is; each is read once, and none is needless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, MultipleResults, initialize, multiple, rule
+
+from client_sdk import AnswerChange, Synced
+from client_sdk.copies._file.catalog import find
+from client_sdk.copies._file.tables import told_table
+from querystem.query import Query
+from tests.client_sdk.copies.test_copies_machine import Kept, Offline
+from tests.support.client_sdk.change_reader import ChangeReader, Identity
+from tests.support.client_sdk.damage import flip_in_state, flipped
+from tests.support.server.sync_world import Asked, Question, machine_settings, questions
+
+
+class _Killed(Exception):
+    """The process dies here."""
+
+
+@dataclass
+class Followed(Kept):
+    """A copy whose changes are read. `syncs` counts those since the last batch."""
+
+    reader: ChangeReader = field(default_factory=lambda: ChangeReader(""))
+    syncs: int = 0
+
+
+def identity_of(asked: Asked) -> Identity | None:
+    """What an answer's columns tell of the identity of its rows."""
+    query: Query = asked.query
+    names = [column.name for column in query.columns]
+    if query.grouping is not None:
+        keys = len(query.grouping.keys)
+        return {0: lambda row: None, 2: lambda row: (row["b"], row["a"])}.get(keys)
+    if query.distinct:
+        return lambda row: row["b"]
+    if asked.table.keyed:
+        return (lambda row: row["b"]) if "b" in names else None
+    return (lambda row: row["row_id"]) if "row_id" in names else None
+
+
+class Changing(Offline):
+    kept = Bundle("kept")
+
+    @initialize(
+        target=kept,
+        seed=st.integers(0, 2**32),
+        in_memory=st.booleans(),
+        first=st.lists(questions, min_size=3, max_size=3),
+    )
+    def open(  # type: ignore[override]
+        self, seed: int, in_memory: bool, first: list[Question]
+    ) -> MultipleResults[Kept]:
+        found = super().open(seed=seed, in_memory=in_memory, first=first)
+        return multiple(*found.values)
+
+    def _keep(self, question: Question, priority: int) -> Kept:
+        asked = self.ask(question)
+        if asked.base_rows:
+            asked = self.ask(Question(**{**vars(question), "base_rows": False}))
+        name = f"copy{len(self.all)}"
+        self.copies.keep(
+            name, asked.text, window=asked.window or None, priority=priority, changes=True
+        )
+        one = Followed(name, asked, reader=ChangeReader(name, identity_of(asked)))
+        self.all[name] = one
+        return one
+
+    @rule(one=kept)
+    def read(self, one: Followed) -> None:
+        self._read(one)
+
+    @rule(one=kept, copied=st.booleans())
+    def die_in_a_batch(self, one: Followed, copied: bool) -> None:
+        """The next batch has the same changes, and may have more."""
+        with pytest.raises(_Killed), self.copies.changes(one.name) as batch:
+            seen: list[AnswerChange] = list(batch)
+            files = self._files() if copied and not self.in_memory else {}
+            raise _Killed
+        if files:
+            self.copies.close()
+            for path, content in files.items():
+                path.write_bytes(content)
+            self.copies = self._open()
+        with pytest.raises(_Killed), self.copies.changes(one.name) as batch:
+            assert list(batch)[: len(seen)] == seen
+            raise _Killed
+        self._read(one)
+
+    @rule(
+        one=kept,
+        kind=st.sampled_from(("told", "row", "log")),
+        then=st.sampled_from(("read", "sync")),
+        server=st.integers(0, 1),
+    )
+    def damage_changes(self, one: Followed, kind: str, then: str, server: int) -> None:
+        """What was told is lost: the next batch that notices it says so, and has the answer."""
+        if kind == "told":
+            flip_in_state(self.copies, one.name, self.chance, "told")
+        elif kind == "row":
+            self._flip(one, "told")
+        else:
+            self._flip(one, "changes")
+        if then == "sync":
+            assert self.copies.sync(self._client(server), only=[one.name]).complete
+        if kind == "row":
+            # It is noticed when such a row changes, or all are compared.
+            flip_in_state(self.copies, one.name, self.chance, "state")
+            self.copies.sync(self._client(server), only=[one.name])
+        self._read(one, damaged=True)
+
+    # ---- means
+
+    def _read(self, one: Followed, *, damaged: bool = False) -> None:
+        before = len(one.reader.resets)
+        one.reader.read(self.copies, syncs=one.syncs)
+        one.syncs = 0
+        assert one.reader.resets[before:] in ([], ["DAMAGED"] if damaged else [])
+
+    def _check_all(self, asked: list[Any], synced: Synced, one_position: bool) -> None:
+        super()._check_all(asked, synced, one_position)
+        for one in asked:
+            one.syncs += 2 if synced.get(one.name) is None else 1
+            if one.reader.rows is None or self.chance.random() < 0.5:
+                self._read(one)
+
+    def _files(self) -> dict[Path, bytes]:
+        """What is on the disk in this moment."""
+        folder = Path(self.own_folder)
+        return {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    def _flip(self, one: Followed, what: str) -> None:
+        with self.copies._file.writing() as connection:
+            copy_id = find(connection, one.name).copy_id
+            table = told_table(copy_id) if what == "told" else "_psoup_changes"
+            names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            if not names:
+                return
+            where = "" if what == "told" else f"WHERE copy_id = {copy_id}"
+            column = self.chance.choice(names) if what == "told" else "content"
+            rows = connection.execute(f"SELECT rowid, {column} FROM {table} {where}").fetchall()
+            if rows:
+                rowid, value = self.chance.choice(rows)
+                connection.execute(
+                    f"UPDATE OR REPLACE {table} SET {column} = ? WHERE rowid = ?",
+                    (flipped(value, self.chance), rowid),
+                )
+
+
+TestChanging = Changing.TestCase
+TestChanging.settings = machine_settings(15, 30)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+class TestChangingForLong(Changing.TestCase):  # type: ignore[misc, valid-type]
+    """Thousands of runs."""
+
+    settings = machine_settings(2000, 50)
