@@ -1,24 +1,23 @@
 """Joins: answers over several streams, beside DuckDB that runs the same over the same rows.
 
 Both are measured by processor time, in turns, in one process; then through a server. DuckDB gives
-its rows in any order, an answer is in order.
+its rows in any order unless it is told, an answer is in order. The join alone is `joins_alone`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import grpc
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import workload
+from benchmarks import joins_alone, workload
+from benchmarks.duck import Duck
 from benchmarks.join_cases import Join, joins, rows_of
 from benchmarks.memory import processor
 from benchmarks.report import Report
@@ -48,6 +47,7 @@ def run(folder: Path, quick: bool) -> Report:
     report = Report("joins", f"{size}least of {rounds} rounds, one thread each")
     for number, join in enumerate([*joins(scale), *trees(scale)]):
         asyncio.run(_in_process(report, join, folder / f"in-process-{number}", rounds))
+    joins_alone.measure(report, scale, rounds)
     _over_grpc(report, joins(scale)[:2], folder / "served", rounds)
     asyncio.run(_syncs(report, folder / "sync", SYNC_ROWS // scale, rounds))
     return report
@@ -58,7 +58,7 @@ def run(folder: Path, quick: bool) -> Report:
 
 async def _in_process(report: Report, join: Join, folder: Path, rounds: int) -> None:
     core = await _filled(join, folder)
-    again = _Duck(join)
+    again = _duck(join)
     view = core.follower.view
     question = Question.of_text(join.sql, view.state)
 
@@ -85,33 +85,8 @@ async def _filled(join: Join, folder: Path) -> Core:
     return core
 
 
-class _Duck:
-    """DuckDB that runs a join again over the same rows; gives how many rows it found."""
-
-    def __init__(self, join: Join) -> None:
-        self._database = duckdb.connect()
-        self._database.execute("SET threads = 1")
-        for name, rows in join.streams.items():
-            self._database.register("given", _without_zone(rows))
-            self._database.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
-            self._database.unregister("given")
-        self._sql = join.theirs or join.sql
-
-    def __call__(self) -> int:
-        with warnings.catch_warnings():
-            # That this copies the rows once more; the other way takes longer.
-            warnings.simplefilter("ignore")
-            found = self._database.execute(self._sql).to_arrow_table()
-        return 0 if found is None else len(found)
-
-
-def _without_zone(rows: pa.Table) -> pa.Table:
-    """The rows with instants that have no zone, which DuckDB needs none of its calendars for."""
-    fields = [
-        field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
-        for field in rows.schema
-    ]
-    return rows.cast(pa.schema(fields))
+def _duck(join: Join) -> Duck:
+    return Duck(join.streams, join.theirs or join.sql)
 
 
 def _report(report: Report, join: Join, answer_rows: int, ours: float, theirs: float) -> None:
@@ -138,7 +113,7 @@ def _over_grpc(report: Report, joins: Sequence[Join], folder: Path, rounds: int)
             target = store.start_server("--memory", "1GB")
             with store.client() as client, grpc.insecure_channel(target) as channel:
                 handle = _published(client, join)
-                again, stub = _Duck(join), Stub(channel)
+                again, stub = _duck(join), Stub(channel)
                 rows = stub.invoke(handle).row_count
                 assert rows == again(), join.title
                 theirs = least_cpu({"DuckDB": again}, rounds)["DuckDB"]
@@ -175,7 +150,7 @@ async def _syncs(report: Report, folder: Path, count: int, rounds: int) -> None:
     registered, *_ = await register(core, pb.RegisterRequest(sql=join.sql))
     (handle,) = registered.handles
     token, _ = await sync_once(core, handle, b"")
-    theirs = least_cpu({"DuckDB": _Duck(join)}, rounds)["DuckDB"]
+    theirs = least_cpu({"DuckDB": _duck(join)}, rounds)["DuckDB"]
     for changed in (0, 1):
         taken = []
         for number in range(rounds):

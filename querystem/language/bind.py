@@ -1,4 +1,7 @@
-"""Expressions: sqlglot's tree becomes the bound form, typed strictly."""
+"""Expressions: sqlglot's tree becomes the bound form, typed strictly.
+
+Conditions are bound by `conditions`.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,23 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from datastem.types import BOOLEAN, DURATION, TEXT, Kind, Type
+from datastem.types import DURATION, TEXT, Kind, Type
 from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
-from querystem.language.clocks import check_age, is_clock, refuse_clock
+from querystem.language.clocks import is_clock, refuse_clock
 from querystem.language.coerce import (
     arithmetic,
-    compare,
     explicit_cast,
     need,
     need_signed,
     negative,
-    settle,
-    unify,
 )
+from querystem.language.conditions import CONDITIONS, Asked
 from querystem.language.durations import read_interval
 from querystem.language.errors import (
     BindProblem,
     NotYet,
     Span,
     SyntaxProblem,
-    TypeProblem,
     UnknownParameter,
 )
 from querystem.language.functions import (
@@ -38,28 +38,16 @@ from querystem.language.functions import (
 )
 from querystem.language.literals import Typed, null, number
 from querystem.language.names import read_name, read_type
-from querystem.language.normal import FALSE, call, like_pattern
+from querystem.language.normal import FALSE
 from querystem.language.scope import Scope
 from querystem.language.time_arithmetic import is_of_time, time_arithmetic
-from querystem.language.tree import chain, consume, node_span, what
+from querystem.language.tree import consume, node_span, what
 from querystem.pace import spending
 from querystem.query import SubQueryKind
 
 MAX_DEPTH = 100
 # Units (`querystem.pace`) of a node that is bound.
 _NODE_UNITS = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A query inside an expression: the node that asks it, and for ANY what its rows are compared
-    with."""
-
-    kind: SubQueryKind
-    node: exp.Expr
-    query: exp.Expr
-    operand: Typed | None = None
-    op: Op | None = None
 
 
 class Asking(Protocol):
@@ -89,7 +77,7 @@ class Binder:
     _depth: int = 0
 
     def condition(self, node: exp.Expr) -> Typed:
-        return self._boolean(node, self.clause)
+        return self.boolean(node, self.clause)
 
     def bind(self, node: exp.Expr) -> Typed:
         """The bound form of a node; raises QueryError where it is refused."""
@@ -108,7 +96,8 @@ class Binder:
         self._depth -= 1
         return bound
 
-    def _boolean(self, node: exp.Expr, what_for: str) -> Typed:
+    def boolean(self, node: exp.Expr, what_for: str) -> Typed:
+        """The bound form of a node that has to be a condition."""
         return need(self.bind(node), Kind.BOOLEAN, what_for)
 
     def _paren(self, node: exp.Expr) -> Typed:
@@ -205,121 +194,6 @@ class Binder:
             return f"{name} is an output; {self.clause} sees the columns: repeat its expression"
         return ""
 
-    def _connective(self, node: exp.Expr) -> Typed:
-        op, word = (Op.AND, "AND") if isinstance(node, exp.And) else (Op.OR, "OR")
-        args = tuple(self._boolean(part, word).node for part in chain(node, type(node)))
-        return Typed(call(op, args, BOOLEAN), node_span(node))
-
-    def _not(self, node: exp.Expr) -> Typed:
-        consume(node, "this")
-        return _negated(self._boolean(node.this, "NOT"))
-
-    def _compare(self, node: exp.Expr) -> Typed:
-        consume(node, "this", "expression")
-        if type(node.this) in _COMPARISONS or type(node.args["expression"]) in _COMPARISONS:
-            raise SyntaxProblem(
-                "comparisons can't be chained", node_span(node), hint="use AND, or parentheses"
-            )
-        check_age(node, self.scope)
-        op = _COMPARISONS[type(node)]
-        quantified = _quantified(node.args["expression"])
-        if quantified is not None and op in _NEGATIONS:
-            return self._compare_all(node, op, *quantified)
-        return compare(
-            op, self.bind(node.this), self.bind(node.args["expression"]), node_span(node)
-        )
-
-    def _is_not_distinct(self, node: exp.Expr) -> Typed:
-        consume(node, "this", "expression")
-        left, right = self.bind(node.this), self.bind(node.args["expression"])
-        return _negated(compare(Op.IS_DISTINCT, left, right, node_span(node)))
-
-    def _is(self, node: exp.Expr) -> Typed:
-        consume(node, "this", "expression")
-        span, test = node_span(node), node.args["expression"]
-        if isinstance(test, exp.Null):
-            return Typed(call(Op.IS_NULL, (self.bind(node.this).node,), BOOLEAN), span)
-        if not isinstance(test, exp.Boolean):
-            raise SyntaxProblem(
-                "IS takes NULL, TRUE, FALSE or DISTINCT FROM", span, hint="= compares values"
-            )
-        value = self._boolean(node.this, "IS")
-        if not test.this:
-            value = _negated(value)
-        return Typed(call(Op.COALESCE, (value.node, FALSE), BOOLEAN), span)
-
-    def _between(self, node: exp.Expr) -> Typed:
-        consume(node, "this", "low", "high")
-        span, value = node_span(node), self.bind(node.this)
-        low = compare(Op.GE, value, self.bind(node.args["low"]), span)
-        high = compare(Op.LE, value, self.bind(node.args["high"]), span)
-        return Typed(call(Op.AND, (low.node, high.node), BOOLEAN), span)
-
-    def _in(self, node: exp.Expr) -> Typed:
-        consume(node, "this", "expressions", "query")
-        if (query := node.args.get("query")) is not None:
-            asked = Asked(SubQueryKind.ANY, node, query, self.bind(node.this), Op.EQ)
-            return self._asked(asked)
-        span, value = node_span(node), self.bind(node.this)
-        items = [self.bind(item) for item in node.expressions]
-        if not items:
-            raise SyntaxProblem("IN needs at least one value", span)
-        if value.open:
-            value = settle(value, next((i.type for i in items if not i.open), TEXT))
-        constants: list[Typed] = []
-        equal: list[Typed] = []
-        for item in items:
-            test = compare(Op.EQ, value, item, item.span)
-            item = settle(item, value.type)
-            plain = isinstance(item.node, Literal | Parameter) and _one_kind(item.type, value.type)
-            (constants if plain else equal).append(item if plain else test)
-        tests = [test.node for test in equal]
-        if constants:
-            tests.append(call(Op.IN, (value.node, *(c.node for c in constants)), BOOLEAN))
-        return Typed(call(Op.OR, tuple(tests), BOOLEAN), span)
-
-    def _escape(self, node: exp.Expr) -> Typed:
-        consume(node, "this", "expression")
-        escape = node.args["expression"]
-        if not isinstance(node.this, exp.Like) or not isinstance(escape, exp.Literal):
-            raise SyntaxProblem("ESCAPE follows LIKE and takes one character", node_span(node))
-        return self._like(node.this, str(escape.this))
-
-    def _like(self, node: exp.Expr, escape: str = "\\") -> Typed:
-        consume(node, "this", "expression", "negate")
-        span = node_span(node)
-        text = need(self.bind(node.this), Kind.TEXT, "LIKE")
-        pattern = need(self.bind(node.args["expression"]), Kind.TEXT, "LIKE")
-        if len(escape) != 1:
-            raise SyntaxProblem("ESCAPE takes one character", span)
-        if isinstance(pattern.node, Literal) and isinstance(pattern.node.value, str):
-            canonical = like_pattern(pattern.node.value, escape, pattern.span)
-            pattern = Typed(Literal(canonical, TEXT), pattern.span)
-        elif not isinstance(pattern.node, Literal | Parameter) or escape != "\\":
-            raise TypeProblem("LIKE needs a constant pattern", pattern.span)
-        matched = Typed(call(Op.LIKE, (text.node, pattern.node), BOOLEAN), span)
-        return _negated(matched) if node.args.get("negate") else matched
-
-    def _case(self, node: exp.Expr) -> Typed:
-        consume(node, "this", "ifs", "default")
-        span, default = node_span(node), node.args.get("default")
-        subject = self.bind(node.this) if node.this else None
-        conditions, values = [], []
-        for branch in node.args["ifs"]:
-            consume(branch, "this", "true")
-            conditions.append(self._when(subject, branch.this))
-            values.append(self.bind(branch.args["true"]))
-        values.append(self.bind(default) if default else null(span))
-        unified, type_ = unify(values, span)
-        pairs = zip(conditions, unified, strict=False)
-        nodes = [part.node for pair in pairs for part in pair]
-        return Typed(call(Op.CASE, (*nodes, unified[-1].node), type_), span)
-
-    def _when(self, subject: Typed | None, node: exp.Expr) -> Typed:
-        if subject is None:
-            return self._boolean(node, "WHEN")
-        return compare(Op.EQ, subject, self.bind(node), node_span(node))
-
     def _cast(self, node: exp.Expr) -> Typed:
         consume(node, "this", "to")
         to = node.args["to"]
@@ -350,7 +224,7 @@ class Binder:
             return self._aggregate(node)
         if node.expressions and isinstance(node.expressions[0], exp.Subquery):
             if name.lower() == "exists":
-                return self._asked(Asked(SubQueryKind.EXISTS, node, node.expressions[0]))
+                return self.asked(Asked(SubQueryKind.EXISTS, node, node.expressions[0]))
             if name.lower() == "some":
                 return self._alone(node)
         check_function(name.lower(), span)
@@ -363,11 +237,11 @@ class Binder:
     # ---- queries inside expressions
 
     def _subquery(self, node: exp.Expr) -> Typed:
-        return self._asked(Asked(SubQueryKind.SCALAR, node, node))
+        return self.asked(Asked(SubQueryKind.SCALAR, node, node))
 
     def _exists(self, node: exp.Expr) -> Typed:
         consume(node, "this")
-        return self._asked(Asked(SubQueryKind.EXISTS, node, node.this))
+        return self.asked(Asked(SubQueryKind.EXISTS, node, node.this))
 
     def _alone(self, node: exp.Expr) -> Typed:
         raise SyntaxProblem(
@@ -376,13 +250,8 @@ class Binder:
             hint="write value >= ALL (SELECT …)",
         )
 
-    def _compare_all(self, node: exp.Expr, op: Op, query: exp.Expr, every: bool) -> Typed:
-        """A comparison with ANY row of a query, or with all: then none may be otherwise."""
-        op = _NEGATIONS[op] if every else op
-        value = self._asked(Asked(SubQueryKind.ANY, node, query, self.bind(node.this), op))
-        return _negated(value) if every else value
-
-    def _asked(self, asked: Asked) -> Typed:
+    def asked(self, asked: Asked) -> Typed:
+        """The value of a query inside an expression."""
         if self.asking is None:
             raise NotYet(
                 f"a query in {self.clause}",
@@ -396,28 +265,9 @@ class Binder:
 OUTER = "^"
 
 
-def _quantified(node: exp.Expr) -> tuple[exp.Expr, bool] | None:
-    """The query in ALL, ANY or SOME (query), and whether all its rows are meant; else None."""
-    if isinstance(node, exp.Any | exp.All):
-        consume(node, "this")
-        return node.this, isinstance(node, exp.All)
-    some = isinstance(node, exp.Anonymous) and str(node.this).lower() == "some"
-    if some and node.expressions and isinstance(node.expressions[0], exp.Subquery):
-        return node.expressions[0], False
-    return None
-
-
 def identifier(node: exp.Expr) -> str:
     consume(node, "this", "quoted")
     return read_name(str(node.this), node_span(node), bool(node.args.get("quoted")))
-
-
-def _negated(value: Typed) -> Typed:
-    return Typed(call(Op.NOT, (value.node,), BOOLEAN), value.span)
-
-
-def _one_kind(left: Type, right: Type) -> bool:
-    return left.kind is right.kind or (left.is_numeric and right.is_numeric)
 
 
 def _unsupported(node: exp.Expr) -> SyntaxProblem:
@@ -432,23 +282,6 @@ _HINTS: dict[type[exp.Expr], str] = {
     exp.Star: "* stands alone in the SELECT list",
     exp.AtTimeZone: "instants are UTC; give literals an offset",
 }
-_COMPARISONS: dict[type[exp.Expr], Op] = {
-    exp.EQ: Op.EQ,
-    exp.NEQ: Op.NE,
-    exp.LT: Op.LT,
-    exp.LTE: Op.LE,
-    exp.GT: Op.GT,
-    exp.GTE: Op.GE,
-    exp.NullSafeNEQ: Op.IS_DISTINCT,
-}
-_NEGATIONS = {
-    Op.EQ: Op.NE,
-    Op.NE: Op.EQ,
-    Op.LT: Op.GE,
-    Op.GE: Op.LT,
-    Op.GT: Op.LE,
-    Op.LE: Op.GT,
-}
 _ARITHMETIC: dict[type[exp.Expr], Op] = {
     exp.Add: Op.ADD,
     exp.Sub: Op.SUB,
@@ -458,11 +291,8 @@ _ARITHMETIC: dict[type[exp.Expr], Op] = {
     exp.Mod: Op.MOD,
 }
 _HANDLERS: dict[type[exp.Expr], Callable[[Binder, exp.Expr], Typed]] = {
-    **dict.fromkeys(_COMPARISONS, Binder._compare),
+    **CONDITIONS,
     **dict.fromkeys(_ARITHMETIC, Binder._arithmetic),
-    exp.And: Binder._connective,
-    exp.Or: Binder._connective,
-    exp.Not: Binder._not,
     exp.Paren: Binder._paren,
     exp.Literal: Binder._literal,
     exp.Interval: Binder._interval,
@@ -470,13 +300,6 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Binder, exp.Expr], Typed]] = {
     exp.Null: Binder._null,
     exp.Placeholder: Binder._placeholder,
     exp.Column: Binder._column,
-    exp.NullSafeEQ: Binder._is_not_distinct,
-    exp.Is: Binder._is,
-    exp.Between: Binder._between,
-    exp.In: Binder._in,
-    exp.Like: Binder._like,
-    exp.Escape: Binder._escape,
-    exp.Case: Binder._case,
     exp.Cast: Binder._cast,
     exp.Neg: Binder._neg,
     exp.Anonymous: Binder._function,

@@ -16,12 +16,12 @@ from querystem.language.clauses import (
     bind_count,
     bind_order,
     check_distinct,
-    group_binder,
     read_items,
 )
 from querystem.language.coerce import need_type
 from querystem.language.drafts import limited, unordered
 from querystem.language.errors import RefreshProblem, SyntaxProblem
+from querystem.language.groups import group_binder
 from querystem.language.literals import Typed
 from querystem.language.references import Place, TextBinding, item_name, references
 from querystem.language.refreshes import ParsedRefresh
@@ -30,7 +30,7 @@ from querystem.language.scope import Scope, stream_item
 from querystem.language.sets import BoundBlock, Branch, combined, in_order_of_values, operator_of
 from querystem.language.sources import CLAUSES, Sources, check_bracketed
 from querystem.language.subqueries import SubQueries, is_correlated, of_groups, over_groups
-from querystem.language.tree import consume, is_query, node_span
+from querystem.language.tree import consume, is_query, node_span, outside_queries
 from querystem.query import From, Output, Query, SetOperator, Source
 from querystem.refresh import RefreshOn
 from querystem.views import ViewDefinition
@@ -59,7 +59,7 @@ class QueryBinder:
             return self._rows_of_view(view, rows)
         stream = self._text.stream(table)
         binder = self._text.binder(Scope((stream_item(item_name(table), stream),)))
-        where = bind_condition(rows.args.get("where"), replace(binder, clause="REFRESH ON"))
+        where = bind_condition(rows.args.get("where"), "REFRESH ON", binder)
         return RefreshOn(stream.name, where), stream
 
     def _rows_of_view(self, view: ViewDefinition, rows: exp.Expr) -> tuple[RefreshOn, StreamSchema]:
@@ -161,9 +161,9 @@ class QueryBinder:
         if not branch:
             values = [need_type(value) for value in values]
         outputs = tuple(map(_output, items, values))
-        where = bind_condition(select.args.get("where"), replace(base, clause="WHERE"))
-        having = bind_condition(select.args.get("having"), replace(binder, clause="HAVING"))
-        order_by = bind_order(order, items, replace(binder, clause="ORDER BY"))
+        where = bind_condition(select.args.get("where"), "WHERE", base)
+        having = bind_condition(select.args.get("having"), "HAVING", binder)
+        order_by = bind_order(order, items, binder)
         distinct = _distinct(select)
         if distinct:
             check_distinct(order, order_by, outputs)
@@ -177,8 +177,8 @@ class QueryBinder:
     def _limited(self, node: exp.Expr, query: Query) -> Query:
         """The query with the LIMIT and OFFSET of a node."""
         base = self._text.binder(Scope(()))
-        limit = bind_count(node.args.get("limit"), "LIMIT", replace(base, clause="LIMIT"))
-        offset = bind_count(node.args.get("offset"), "OFFSET", replace(base, clause="OFFSET"))
+        limit = bind_count(node.args.get("limit"), "LIMIT", base)
+        offset = bind_count(node.args.get("offset"), "OFFSET", base)
         return limited(query, limit, offset)
 
     # ---- set operations
@@ -189,7 +189,7 @@ class QueryBinder:
         operator = operator_of(node)
         assert operator is not None
         block, item, outputs = combined(operator, list(self._branches(node, place, operator)), node)
-        binder = replace(self._text.binder(Scope((item,))), clause="ORDER BY")
+        binder = self._text.binder(Scope((item,)))
         order_by = bind_order(node.args.get("order"), outputs, binder)
         query = replace(block.query, order_by=order_by)
         if operator is not SetOperator.UNION_ALL:
@@ -220,7 +220,7 @@ def _asks(select: exp.Expr) -> bool:
     """Whether a SELECT has queries inside expressions."""
     clauses = [select.args.get(name) for name in ("where", "group", "having", "order")]
     parts = [*select.expressions, *filter(None, clauses)]
-    return any(is_query(node) for part in parts for node in part.walk(prune=is_query))
+    return any(is_query(node) for part in parts for node in outside_queries(part))
 
 
 def _uncut(node: exp.Expr) -> bool:

@@ -1,16 +1,15 @@
-"""The clauses of a SELECT, bound: the outputs, GROUP BY with aggregates, ORDER BY, LIMIT."""
+"""The clauses of a SELECT, bound: the outputs, conditions, ORDER BY, LIMIT."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from datastem.types import Kind
-from querystem.expressions import TRUE, ColumnRef, Expression, Literal, Parameter
-from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
-from querystem.language.bind import Asking, Binder, identifier
+from querystem.expressions import TRUE, Expression, Literal, Parameter
+from querystem.language.bind import Binder, identifier
 from querystem.language.coerce import need, need_type
 from querystem.language.errors import (
     BindProblem,
@@ -19,20 +18,19 @@ from querystem.language.errors import (
     TypeProblem,
     UnknownColumn,
 )
-from querystem.language.functions import bind_aggregate, is_aggregate
+from querystem.language.functions import is_aggregate
 from querystem.language.literals import Typed
-from querystem.language.names import write_name
-from querystem.language.normal import sort_key
 from querystem.language.scope import Scope
-from querystem.language.tree import consume, is_query, node_span
+from querystem.language.tree import consume, node_span
 from querystem.query import Output, SortKey
 
 
-def bind_condition(clause: exp.Expr | None, binder: Binder) -> Expression:
+def bind_condition(clause: exp.Expr | None, word: str, binder: Binder) -> Expression:
+    """The condition after WHERE, or another word; TRUE without one."""
     if clause is None:
         return TRUE
     consume(clause, "this")
-    return binder.condition(clause.this).node
+    return replace(binder, clause=word).condition(clause.this).node
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,140 +146,6 @@ def _column_name(node: exp.Expr) -> str:
     return name if node.this.args.get("quoted") else name.lower()
 
 
-@dataclass
-class GroupBinder(Binder):
-    """Binds the expressions of SELECT, HAVING and ORDER BY over groups: keys, and aggregates of
-    rows.
-
-    `rows` binds over rows; `keys` numbers the normal forms of the keys; `mixed` has the ids of the
-    nodes that hold an aggregate or a query. Aggregates are collected as they are met, equal ones
-    once.
-    """
-
-    rows: Binder = field(kw_only=True)
-    keys: Mapping[str, Expression] = field(kw_only=True)
-    mixed: Collection[int] = field(kw_only=True)
-    aggregates: dict[Aggregate, int] = field(default_factory=dict)
-
-    @property
-    def grouping(self) -> Grouping:
-        return Grouping(tuple(self.keys.values()), tuple(self.aggregates))
-
-    def bind(self, node: exp.Expr) -> Typed:
-        if self.keys and id(node) not in self.mixed:
-            bound = self.rows.bind(node)
-            number = None if is_constant(node, bound) else self._key(bound.node)
-            if number is not None:
-                return Typed(ColumnRef(key_name(number), bound.type), bound.span)
-        bound = super().bind(node)
-        if isinstance(node, exp.Column):
-            raise _not_grouped(node, bound.span)
-        return bound
-
-    def _key(self, expression: Expression) -> int | None:
-        form = sort_key(expression)
-        return next((number for number, key in enumerate(self.keys) if key == form), None)
-
-    def _aggregate(self, node: exp.Expr) -> Typed:
-        aggregate = bind_aggregate(node, replace(self.rows, clause="an aggregate").bind)
-        number = self.aggregates.setdefault(aggregate, len(self.aggregates))
-        return Typed(ColumnRef(aggregate_name(number), aggregate.type), node_span(node))
-
-
-def _not_grouped(column: exp.Expr, span: Span) -> BindProblem:
-    parts = [column.args.get("table"), column.this]
-    name = ".".join(write_name(identifier(part)) for part in parts if part is not None)
-    return BindProblem(
-        f"{name} is neither grouped nor inside an aggregate",
-        span,
-        hint=f"add it to GROUP BY, or write an aggregate such as last({name})",
-        reason="NOT_GROUPED",
-    )
-
-
-@dataclass
-class _RowBinder(Binder):
-    """A binder that binds each node once, however often it is asked."""
-
-    done: dict[int, Typed] = field(default_factory=dict)
-
-    def bind(self, node: exp.Expr) -> Typed:
-        if id(node) not in self.done:
-            self.done[id(node)] = super().bind(node)
-        return self.done[id(node)]
-
-
-def group_binder(
-    select: exp.Expr, items: Sequence[OutputItem], base: Binder, asking: Asking | None
-) -> GroupBinder | None:
-    """The binder of a query that groups or aggregates; None for a query that answers rows. Queries
-    inside its expressions over groups are bound by `asking`."""
-    mixed = _holding(select, is_aggregate)
-    if not mixed and not select.args.get("group") and not select.args.get("having"):
-        return None
-    rows = _RowBinder(base.scope, base.parameters, "GROUP BY", base.outputs, base.used)
-    rows.outer = base.outer
-    keys = _keys(select.args.get("group"), items, rows)
-    rows.asking = base.asking
-    return GroupBinder(
-        base.scope,
-        base.parameters,
-        outputs=base.outputs,
-        used=base.used,
-        asking=asking,
-        outer=base.outer,
-        rows=rows,
-        keys=keys,
-        mixed=mixed | _holding(select, is_query),
-    )
-
-
-def _holding(select: exp.Expr, what: Callable[[exp.Expr], bool]) -> frozenset[int]:
-    """The ids of the nodes that are something, outside inner queries, or hold such a node."""
-    found: set[int] = set()
-    for clause in ("expressions", "having", "order"):
-        part = select.args.get(clause) or []
-        for root in part if isinstance(part, list) else [part]:
-            for node in filter(what, root.walk(prune=is_query)):
-                found.update(_with_parents(node))
-    return frozenset(found)
-
-
-def _with_parents(node: exp.Expr) -> list[int]:
-    ids = []
-    above: exp.Expr | None = node
-    while above is not None and not isinstance(above, exp.Select):
-        ids.append(id(above))
-        above = above.parent
-    return ids
-
-
-def _keys(
-    group: exp.Expr | None, items: Sequence[OutputItem], rows: Binder
-) -> Mapping[str, Expression]:
-    if group is None:
-        return {}
-    consume(group, "expressions")
-    keys: dict[str, Expression] = {}
-    for node in group.expressions:
-        expression = _key(node, items, rows)
-        keys.setdefault(sort_key(expression), expression)
-    return keys
-
-
-def _key(node: exp.Expr, items: Sequence[OutputItem], rows: Binder) -> Expression:
-    """A column of that name comes before an output of that name."""
-    output = at_position(node, items, "GROUP BY")
-    if output is None and not _is_column(node, rows):
-        output = by_name(node, items)
-    if output is not None:
-        return need_type(rows.bind(output)).node
-    value = rows.bind(node)
-    key = need_varying(node, value, "GROUP BY")
-    need_type(value)
-    return key
-
-
 def is_constant(node: exp.Expr, value: Typed) -> bool:
     """Whether `node`, bound as `value`, is written as a constant.
 
@@ -305,10 +169,6 @@ def need_varying(node: exp.Expr, value: Typed, clause: str) -> Expression:
     return value.node
 
 
-def _is_column(node: exp.Expr, rows: Binder) -> bool:
-    return isinstance(node.unnest(), exp.Column) and rows.scope.has(node.unnest().name.lower())
-
-
 def bind_order(
     order: exp.Expr | None, items: Sequence[OutputItem], binder: Binder
 ) -> tuple[SortKey, ...]:
@@ -317,6 +177,7 @@ def bind_order(
     if order is None:
         return ()
     consume(order, "expressions")
+    binder = replace(binder, clause="ORDER BY")
     return tuple(_sort_key(node, items, binder) for node in order.expressions)
 
 
@@ -343,7 +204,8 @@ def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Typed | No
     consume(clause, "expression")
     if (column := clause.find(exp.Column)) is not None:
         raise TypeProblem(f"{word} takes a number or a parameter", node_span(column))
-    value = need(binder.bind(clause.args["expression"]), Kind.BIGINT, word)
+    number = replace(binder, clause=word).bind(clause.args["expression"])
+    value = need(number, Kind.BIGINT, word)
     if isinstance(value.node, Literal):
         count_of(value.node, word, value.span)
     if not isinstance(value.node, Literal | Parameter):

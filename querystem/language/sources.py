@@ -232,7 +232,7 @@ class Sources:
         binder = self._text.binder(scope)
         items = read_items(select, scope)
         outputs = {item.name: need_type(binder.bind(item.node)).node for item in items}
-        where = bind_condition(select.args.get("where"), replace(binder, clause="WHERE"))
+        where = bind_condition(select.args.get("where"), "WHERE", binder)
         self._conditions.append(self.resolved(where, span))
         types = {output: bound.type for output, bound in outputs.items()}
         added = self._items[start:]

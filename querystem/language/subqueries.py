@@ -15,8 +15,9 @@ from sqlglot import exp
 
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op, columns_of, references_of
 from querystem.grouping import Grouping, aggregate_name, key_name
-from querystem.language.bind import OUTER, Asked, Binder
+from querystem.language.bind import OUTER, Binder
 from querystem.language.coerce import cast, comparable
+from querystem.language.conditions import Asked
 from querystem.language.drafts import is_limited
 from querystem.language.errors import BindProblem, NotYet, Span, TypeProblem
 from querystem.language.literals import Typed

@@ -39,8 +39,13 @@ def _extent(node: exp.Expr) -> tuple[int, int] | None:
 
 
 def _parts(node: exp.Expr) -> list[exp.Expr]:
-    values = [value if type(value) is list else (value,) for value in node.args.values()]
-    return [one for inner in values for one in inner if isinstance(one, exp.Expr)]
+    parts: list[exp.Expr] = []
+    for value in node.args.values():
+        if isinstance(value, exp.Expr):
+            parts.append(value)
+        elif type(value) is list:
+            parts += [one for one in value if isinstance(one, exp.Expr)]
+    return parts
 
 
 def consume(node: exp.Expr, *understood: str) -> None:
@@ -58,6 +63,17 @@ def consume(node: exp.Expr, *understood: str) -> None:
 def is_query(node: exp.Expr) -> bool:
     """Tells whether a node is a query inside an expression."""
     return isinstance(node, exp.Query)
+
+
+def outside_queries(root: exp.Expr) -> list[exp.Expr]:
+    """All nodes of an expression, of queries inside it only their roots."""
+    found, unread = [], [root]
+    while unread:
+        node = unread.pop()
+        found.append(node)
+        if not is_query(node):
+            unread += _parts(node)
+    return found
 
 
 def what(node: exp.Expr) -> str:
