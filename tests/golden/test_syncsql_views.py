@@ -142,8 +142,8 @@ def test_example_7_a_view_whose_rows_refresh(client: Client) -> None:
         expected = [("bus", 1), ("car", 1), ("police", 1)] if second >= 5 else []
         assert values(client.invoke(handle).rows) == expected
         assert client.ask(plain).rows == client.ask(through).rows
-    (trigger,) = {client.register(text).handle for text in (plain,)}
-    assert client.explain(trigger).trigger_id == client.explain(handle).trigger_id
+    other = client.register(plain).handle
+    assert client.explain(other).trigger_id == client.explain(handle).trigger_id
     narrowed = "SELECT count(*) AS n FROM s2 REFRESH ON policesync WHERE ts < '1970-01-01 00:00:03'"
     assert client.ask(narrowed).refreshed_at is None
 
@@ -166,10 +166,8 @@ def test_example_8_a_copy_of_a_view_changes_at_its_points(client: Client) -> Non
 def test_example_9_a_join_of_views_refreshed_every_2_and_every_3(client: Client) -> None:
     for name in ("s2", "s3"):
         stream(client, name, "id BIGINT, v TEXT")
-        period = name[1]
-        client.define(
-            f"CREATE VIEW r{period} AS SELECT * FROM {name} REFRESH EVERY {period} SECONDS"
-        )
+        every = f"REFRESH EVERY {name[1]} SECONDS"
+        client.define(f"CREATE VIEW r{name[1]} AS SELECT * FROM {name} {every}")
     through = "SELECT a.id, a.v, b.v AS w FROM r2 AS a, r3 AS b WHERE a.id = b.id"
     inside = (
         "SELECT a.id, a.v, b.v AS w FROM s2 WINDOW(UNBOUNDED REFRESH EVERY 2 SECONDS) AS a,"
