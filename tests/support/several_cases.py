@@ -53,7 +53,7 @@ def drawn_case(chance: Chance) -> Case:
 
 def check(case: Case, duck: duckdb.DuckDBPyConnection) -> None:
     """Oracle, vectorised parts and DuckDB agree; what is refused is refused for its clocks."""
-    if _is_mixed(case):
+    if is_mixed(case):
         with pytest.raises(QueryError):
             bind_query(case.sql, case.schemas.get)
         return
@@ -68,7 +68,8 @@ def check(case: Case, duck: duckdb.DuckDBPyConnection) -> None:
             assert not problem, f"DuckDB: {problem}\n{case}"
 
 
-def _is_mixed(case: Case) -> bool:
+def is_mixed(case: Case) -> bool:
+    """Tells whether event time and arrival time can't go together in a case."""
     try:
         clocks([one.awaited for one in placed(case.whole)], case.world.streams, case.world.clock)
     except MixedClocks:
