@@ -35,7 +35,7 @@ from querystem.expressions import (
     weight_of,
 )
 from querystem.grouping import Function, Grouping, grouping_to_json
-from querystem.refresh import Refresh, RefreshEvery, RefreshOn
+from querystem.refresh import Refresh, RefreshOn, periodic, triggers_of
 from results.window import Window, depends_on_now
 
 
@@ -365,8 +365,8 @@ class Query:
     @property
     def triggers(self) -> tuple[RefreshOn, ...]:
         """The rows that refresh the query or parts of it."""
-        found = (part.refresh for part in self.refreshed_parts)
-        return tuple(refresh for refresh in found if isinstance(refresh, RefreshOn))
+        found = (triggers_of(part.refresh) for part in self.refreshed_parts)
+        return tuple(refresh for several in found for refresh in several)
 
     @property
     def period(self) -> int | None:
@@ -378,8 +378,8 @@ class Query:
     def period_of(self, leg: int) -> int | None:
         """The period that sets a leg's window back as much as every REFRESH EVERY around it
         together; None without any."""
-        around = (part.refresh for part in self.refreshed_parts if leg in part.legs)
-        periods = [one.period for one in around if isinstance(one, RefreshEvery)]
+        around = [periodic(part.refresh) for part in self.refreshed_parts if leg in part.legs]
+        periods = [min(one.period for one in several) for several in around if several]
         return sum(periods) - len(periods) + 1 if periods else None
 
     @cached_property

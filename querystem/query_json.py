@@ -99,7 +99,7 @@ def _leg_refresh_json(refresh: Refresh | None) -> dict[str, Any]:
     match refresh:
         case None:
             return {}
-        case RefreshEvery(period):
+        case RefreshEvery(period, 0):
             return {"leg_period": period}
         case _:
             return {"leg_refresh": refresh_to_json(refresh)}

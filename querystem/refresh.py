@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from querystem.expressions import Expression, from_json, predicate_key, to_json
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshEvery:
-    """The answer changes at the multiples of `period`, counted from 1970-01-01 UTC in the query's
-    NOW."""
+    """The answer changes at the multiples of `period`, counted in the query's NOW from `offset`,
+    which is less than the period, after 1970-01-01 UTC."""
 
     period: int
+    offset: int = 0
 
     def point(self, now: int) -> int:
         """The last refresh point at `now`."""
-        return now - now % self.period
+        return now - (now - self.offset) % self.period
 
     def following(self, now: int) -> int:
         """The first refresh point after `now`."""
@@ -37,25 +39,71 @@ class RefreshOn:
         return predicate_key(self.where)
 
 
-Refresh = RefreshEvery | RefreshOn
+@dataclass(frozen=True, slots=True)
+class RefreshAny:
+    """The answer changes at the points of all its parts: the latest of their last points counts."""
+
+    parts: tuple[RefreshEvery | RefreshOn, ...]
+
+
+Refresh: TypeAlias = RefreshEvery | RefreshOn | RefreshAny
+
+
+def points_of(refresh: Refresh | None) -> tuple[RefreshEvery | RefreshOn, ...]:
+    """The parts of a REFRESH, or itself."""
+    if refresh is None:
+        return ()
+    return refresh.parts if isinstance(refresh, RefreshAny) else (refresh,)
+
+
+def periodic(refresh: Refresh | None) -> tuple[RefreshEvery, ...]:
+    """Each REFRESH EVERY of a REFRESH."""
+    return tuple(one for one in points_of(refresh) if isinstance(one, RefreshEvery))
+
+
+def triggers_of(refresh: Refresh | None) -> tuple[RefreshOn, ...]:
+    """Each REFRESH ON of a REFRESH."""
+    return tuple(one for one in points_of(refresh) if isinstance(one, RefreshOn))
+
+
+def common_points(several: Iterable[RefreshEvery]) -> RefreshEvery | None:
+    """The instants that are points of all; None where there are none."""
+    period, offset = 1, 0
+    for one in several:
+        gap = math.gcd(period, one.period)
+        if (one.offset - offset) % gap:
+            return None
+        # How many periods lie between the offset so far and one that both have.
+        steps = (one.offset - offset) // gap * pow(period // gap, -1, one.period // gap)
+        offset += period * (steps % (one.period // gap))
+        period = math.lcm(period, one.period)
+    return RefreshEvery(period, offset % period)
 
 
 def refresh_to_json(refresh: Refresh | None) -> dict[str, Any] | None:
     match refresh:
         case None:
             return None
-        case RefreshEvery(period):
-            return {"kind": "every", "period": period}
+        case RefreshEvery(period, offset):
+            return {"kind": "every", "period": period} | ({"offset": offset} if offset else {})
         case RefreshOn(stream, where):
             return {"kind": "on", "stream": stream, "where": to_json(where)}
+        case RefreshAny(parts):
+            return {"kind": "any", "parts": [refresh_to_json(part) for part in parts]}
 
 
 def refresh_from_json(form: Mapping[str, Any] | None) -> Refresh | None:
     if form is None:
         return None
+    if form["kind"] == "any":
+        return RefreshAny(tuple(_points_from_json(part) for part in form["parts"]))
+    return _points_from_json(form)
+
+
+def _points_from_json(form: Mapping[str, Any]) -> RefreshEvery | RefreshOn:
     match form["kind"]:
         case "every":
-            return RefreshEvery(form["period"])
+            return RefreshEvery(form["period"], form.get("offset", 0))
         case "on":
             return RefreshOn(form["stream"], from_json(form["where"]))
         case kind:

@@ -56,7 +56,7 @@ class UnsettledPart:
     by the events that took streams to the `instant` of the point, once that is known."""
 
     part: RefreshedPart
-    triggers: Triggers | None
+    triggers: tuple[Triggers, ...]
     instant: int | None = None
 
 

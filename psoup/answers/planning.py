@@ -17,7 +17,7 @@ from psoup.lookup import find_registration
 from psoup.store import Hole, StreamState
 from querystem.identity import base_query, slides
 from querystem.query import Leg, Query
-from querystem.refresh import RefreshOn
+from querystem.refresh import RefreshOn, triggers_of
 from results.region import time_region
 from results.window import UNBOUNDED, TimeWindow
 
@@ -205,9 +205,10 @@ def _refreshing(plan: Plan, view: View, source: QuerySource) -> Plan:
         return plan
     triggers = iter(source.triggers)
     unsettled = [
-        UnsettledPart(part, _triggers(view, part.refresh, next(triggers)))
-        if isinstance(part.refresh, RefreshOn)
-        else UnsettledPart(part, None)
+        UnsettledPart(
+            part,
+            tuple(_triggers(view, one, next(triggers)) for one in triggers_of(part.refresh)),
+        )
         for part in parts
     ]
     return settled(replace(plan, unsettled=tuple(unsettled), crossings=_crossings(plan, view)))
@@ -264,8 +265,8 @@ def _spoils(plan: Plan, hole: Hole, ahead: bool) -> bool:
 
 def _spoils_points(unsettled: UnsettledPart, plan: Plan, hole: Hole) -> bool:
     """Tells whether rows of the hole may decide as of when a part is, or what it then shows."""
-    triggers, instant = unsettled.triggers, unsettled.instant
-    if triggers is not None and triggers.stream_id == hole.stream_id:
+    instant = unsettled.instant
+    if any(triggers.stream_id == hole.stream_id for triggers in unsettled.triggers):
         return True
     if all(plan.legs[number].stream_id != hole.stream_id for number in unsettled.part.legs):
         return False

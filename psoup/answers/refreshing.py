@@ -9,12 +9,12 @@ event that took the last of them to the instant.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from datastem.instants import MIN_INSTANT, format_instant
+from datastem.stem import StemView
 from psoup.answers.crossings import Crossing
 from psoup.answers.matching import Matcher
 from psoup.answers.plan import (
@@ -30,7 +30,7 @@ from psoup.answers.plan import (
 from psoup.answers.present import is_apart, is_by_clock
 from psoup.answers.triggers import TriggerRow, latest_row, newest_row
 from querystem.query import PartKind, RefreshedPart
-from querystem.refresh import RefreshEvery, RefreshOn
+from querystem.refresh import RefreshEvery, common_points, periodic
 
 _NOT_YET = "nothing has refreshed this answer yet: it is the one over no rows"
 _NOT_YET_INSIDE = "nothing has refreshed a part of this query yet: it has no rows"
@@ -109,11 +109,24 @@ class _Scope:
         """The plan one step further; None where that takes a finder."""
         if self.around is None:
             return self.at(None)
-        if isinstance(self.part.refresh, RefreshEvery):
-            return self._every(self.part.refresh, unsettled, finder)
-        if finder is None or unsettled.triggers is None:
-            return None
-        return self.at(self._by_rows(unsettled.triggers, finder.matcher(unsettled.triggers)))
+        if unsettled.instant is not None:
+            return self._every(unsettled.instant, unsettled, finder)
+        row = None
+        if unsettled.triggers:
+            if finder is None:
+                return None
+            row = self._last_row(unsettled.triggers, finder)
+        found = [self._last_instant(one) for one in periodic(self.part.refresh)]
+        instant = max((one for one in found if one is not None), default=None)
+        if instant is None or (row is not None and _when(row) >= (instant, instant)):
+            return self.at(row)
+        return self._every(instant, unsettled, finder)
+
+    def _last_row(self, triggers: Sequence[Triggers], finder: PointFinder) -> Point | None:
+        """The last point that a row makes, of any of some streams."""
+        points = [self._by_rows(one, finder.matcher(one)) for one in triggers]
+        found = [point for point in points if point is not None]
+        return max(found, key=lambda point: (_when(point), point.limits), default=None)
 
     def at(self, point: Point | None) -> Plan:
         """The plan with the part as of a point, or over no rows where there is none yet."""
@@ -138,15 +151,10 @@ class _Scope:
     # ---- REFRESH EVERY
 
     def _every(
-        self, refresh: RefreshEvery, unsettled: UnsettledPart, finder: PointFinder | None
+        self, instant: int, unsettled: UnsettledPart, finder: PointFinder | None
     ) -> Plan | None:
-        """The plan at the part's last point; where events tell which rows were known, first at its
-        NOW alone."""
-        instant = self._last_instant(refresh)
-        if unsettled.instant is not None:
-            instant = unsettled.instant
-        if instant is None:
-            return self.at(None)
+        """The plan at the point of an instant; where events tell which rows were known, first at
+        its NOW alone."""
         limits = self._known_at(instant)
         if limits is not None:
             return self.at(Point(instant, limits, instant))
@@ -197,11 +205,8 @@ class _Scope:
     def _needs_position(self) -> bool:
         """Tells whether rows of another stream, which refresh a part inside, must be known as of
         the point too."""
-        inside = (one.part for one in self.plan.unsettled[1:])
-        return any(
-            isinstance(part.refresh, RefreshOn) and part.legs[0] in self.part.legs
-            for part in inside
-        )
+        others = self.plan.unsettled[1:]
+        return any(one.triggers and one.part.legs[0] in self.part.legs for one in others)
 
     # ---- REFRESH ON
 
@@ -236,6 +241,11 @@ class _Scope:
                 return None
             least = min(least, present, reached)
         return least
+
+
+def _when(point: Point) -> tuple[int, int]:
+    """The instant of a point and its NOW, by which the later of two is found."""
+    return point.instant, MIN_INSTANT if point.now is None else point.now
 
 
 def _is_last(leg: LegPlan, instant: int | None) -> bool:
@@ -308,18 +318,25 @@ def _full_at(plan: Plan) -> int | None:
     instants = [one.instant for one in plan.points if one.instant is not None]
     if len(instants) < len(plan.points):
         return None
-    last = min(instants)
-    periods = [
-        one.part.refresh.period for one in plan.points if isinstance(one.part.refresh, RefreshEvery)
-    ]
-    if len(periods) < len(plan.points):
-        return last if len(set(instants)) == 1 else None
-    full = last - last % math.lcm(*periods)
+    refreshes = [one.part.refresh for one in plan.points]
+    every = [one for one in refreshes if isinstance(one, RefreshEvery)]
+    if len(every) < len(refreshes):
+        return instants[0] if len(set(instants)) == 1 else None
+    common = common_points(every)
+    if common is None:
+        return None
+    full = common.point(min(instants))
     inside = {
         number
         for one in plan.points
         for number in one.part.legs
         if one.part.kind is not PartKind.WHOLE
     }
-    begun = [plan.legs[number].stem.earliest() for number in inside]
-    return full if any(ts is not None and ts <= full for ts in begun) else None
+    stems = [plan.legs[number].stem for number in inside]
+    return full if any(_has_begun(stem, full) for stem in stems) else None
+
+
+def _has_begun(stem: StemView, instant: int) -> bool:
+    """Tells whether a stream has, or had and deleted, a row of an instant or before it."""
+    earliest = stem.earliest()
+    return (earliest is not None and earliest <= instant) or not stem.is_whole(0)

@@ -25,7 +25,7 @@ from querystem.query import (
     Source,
     SubQuery,
 )
-from querystem.refresh import Refresh, RefreshOn
+from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
 
 _T = TypeVar("_T")
 # A part of a query, compiled to a function of the constants in the place of its parameters.
@@ -177,7 +177,17 @@ def _aggregate_filler(aggregate: Aggregate) -> Filler[Aggregate]:
 
 
 def _refresh_filler(refresh: Refresh | None) -> Filler[Refresh | None]:
-    if not isinstance(refresh, RefreshOn):
-        return lambda _: refresh
-    where = expression_filler(refresh.where)
-    return lambda literals: replace(refresh, where=where(literals))
+    if isinstance(refresh, RefreshAny):
+        parts = _tuple_filler(refresh.parts, _points_filler)
+        return lambda literals: RefreshAny(parts(literals))
+    if refresh is None:
+        return lambda _: None
+    points = _points_filler(refresh)
+    return lambda literals: points(literals)
+
+
+def _points_filler(points: RefreshEvery | RefreshOn) -> Filler[RefreshEvery | RefreshOn]:
+    if isinstance(points, RefreshEvery):
+        return lambda _: points
+    where = expression_filler(points.where)
+    return lambda literals: replace(points, where=where(literals))

@@ -27,12 +27,12 @@ from querystem.language.inlining import stream_of_view
 from querystem.language.lookups import bind_lookup
 from querystem.language.names import nearest
 from querystem.language.parse import parse_query
-from querystem.language.refreshes import ParsedRefresh
+from querystem.language.refreshes import ParsedPoints, ParsedRefresh
 from querystem.language.scope import Scope
 from querystem.language.tails import RefreshText, WindowText
 from querystem.language.tree import consume, node_span
 from querystem.query import Leg
-from querystem.refresh import Refresh, RefreshOn
+from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
 from querystem.views import MAX_VIEWS_DEEP, ViewDefinition
 
 MAX_REFERENCES = 8
@@ -115,10 +115,14 @@ class TextBinding:
     def refresh(self, parsed: ParsedRefresh) -> Refresh:
         """The REFRESH of a query or of a reference, whose period is read when parameters have
         values; raises QueryError."""
-        text = RefreshText(self.view or parsed.span, parsed.end, parsed.period)
+        parts = [self._points(part, self.view or parsed.span) for part in parsed.parts]
+        return parts[0] if len(parts) == 1 else RefreshAny(tuple(parts))
+
+    def _points(self, parsed: ParsedPoints, span: Span) -> RefreshEvery | RefreshOn:
+        text = RefreshText(span, parsed.end, parsed.period)
         if parsed.rows is None:
             self.refreshes.append(text)
-            return DraftEvery(0, len(self.refreshes) - 1)
+            return DraftEvery(0, number=len(self.refreshes) - 1)
         assert self.bind_rows is not None, "a binder of queries is there"
         found, trigger = self.bind_rows(parsed.rows)
         self.refreshes.append(replace(text, trigger=trigger))

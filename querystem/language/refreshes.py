@@ -30,6 +30,7 @@ AFTER_FROM = frozenset(
 
 _NEWEST = "ROWS 5 PARTITION BY column at the end of the query is the newest five of each"
 _KINDS = "write REFRESH EVERY 5 MINUTES or REFRESH ON stream WHERE condition"
+_POINTS = (TokenType.NUMBER, TokenType.COLON, TokenType.INTERVAL)
 _LAST = "REFRESH stands last, after the window"
 
 
@@ -42,14 +43,21 @@ def refuse_later(tokens: Sequence[Token]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedRefresh:
-    """A REFRESH clause: `period` has the tokens after EVERY, or `rows` the stream and condition
-    after ON, as a query of their own. The text around it goes on, or ends, at `end`."""
+class ParsedPoints:
+    """A part of a REFRESH: `period` has the tokens after EVERY, or `rows` the stream and condition
+    after ON, as a query of their own. The text goes on, or ends, at `end`."""
 
-    span: Span
     end: int
     period: Sequence[Token]
     rows: exp.Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRefresh:
+    """A REFRESH clause: its parts, between which OR stands."""
+
+    span: Span
+    parts: Sequence[ParsedPoints]
 
 
 def parse_refresh(
@@ -57,17 +65,48 @@ def parse_refresh(
 ) -> ParsedRefresh:
     """The REFRESH clause that `tokens` are; `parse` parses a SELECT. Raises SyntaxProblem,
     NotYet."""
-    reader = TokenReader(tokens, end)
-    reader.need("REFRESH")
     span = span_of(tokens[0]).to(span_of(tokens[-1]))
+    starts = [0, *_further_parts(tokens)]
+    ends = [*(tokens[start].start for start in starts[1:]), end]
+    stops = [*starts[1:], len(tokens)]
+    return ParsedRefresh(
+        span,
+        [
+            _points(tokens[start:stop], last, parse)
+            for start, stop, last in zip(starts, stops, ends, strict=True)
+        ],
+    )
+
+
+def _further_parts(tokens: Sequence[Token]) -> list[int]:
+    """The places of OR before a further EVERY or ON; any other OR belongs to a condition."""
+    found, depth = [], 0
+    for at, token in enumerate(tokens):
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+        if depth or token.token_type != TokenType.OR:
+            continue
+        words = [one.text.upper() for one in tokens[at + 1 : at + 2]]
+        follows = [one.token_type for one in tokens[at + 2 : at + 3]]
+        if words == ["ON"] or (words == ["EVERY"] and (not follows or follows[0] in _POINTS)):
+            found.append(at)
+    return found
+
+
+def _points(
+    tokens: Sequence[Token], end: int, parse: Callable[[list[Token]], exp.Expr]
+) -> ParsedPoints:
+    """A part of a REFRESH, of which REFRESH or OR is the first token."""
+    reader = TokenReader(tokens, end)
+    if not reader.take("OR"):
+        reader.need("REFRESH")
     if reader.take("EVERY"):
         if reader.token is None:
             reader.fail("expected a duration", hint=_KINDS)
-        return ParsedRefresh(span, end, tokens[2:], None)
+        return ParsedPoints(end, tokens[2:], None)
     if reader.take("ON"):
         if reader.token is None:
             reader.fail("expected a stream", hint=_KINDS)
-        return ParsedRefresh(span, end, (), _rows(tokens, parse))
+        return ParsedPoints(end, (), _rows(tokens, parse))
     near = nearest(reader.token.text.upper(), ("EVERY", "ON")) if reader.token else None
     reader.fail("expected EVERY or ON after REFRESH", f"did you mean {near}?" if near else _KINDS)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,14 @@ from querystem.language.window_checks import (
 )
 from querystem.language.windows import read_window
 from querystem.query import Leg, PartKind, Query
-from querystem.refresh import Refresh, RefreshEvery, RefreshOn
+from querystem.refresh import (
+    Refresh,
+    RefreshAny,
+    RefreshEvery,
+    RefreshOn,
+    points_of,
+    triggers_of,
+)
 from results.window import UNBOUNDED, Window
 
 
@@ -66,19 +74,21 @@ class WindowText:
 
 @dataclass(frozen=True, slots=True)
 class RefreshText:
-    """A REFRESH at a place, in a text that goes on, or ends, at `end`: the tokens of its `period`,
-    or the stream whose rows are its `trigger`."""
+    """A part of a REFRESH at a place, in a text that goes on, or ends, at `end`: the tokens of its
+    `period`, or the stream whose rows are its `trigger`."""
 
     span: Span
     end: int
     period: Sequence[Token] = ()
     trigger: StreamSchema | None = None
 
-    def read(self, draft: Refresh, literals: Mapping[str, Literal]) -> Refresh:
-        """The REFRESH that a draft will be; raises QueryError."""
+    def read(
+        self, draft: RefreshEvery | RefreshOn, literals: Mapping[str, Literal]
+    ) -> RefreshEvery | RefreshOn:
+        """The part of a REFRESH that a draft will be; raises QueryError."""
         if isinstance(draft, RefreshOn):
             return RefreshOn(draft.stream, draft.where)
-        return RefreshEvery(read_period(_filled(self.period, literals), self.end))
+        return read_every(_filled(self.period, literals), self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +115,9 @@ class Tail:
         QueryError."""
 
         def read(refresh: Refresh) -> Refresh:
-            return self._text(refresh).read(refresh, literals)
+            drafts = points_of(refresh)
+            parts = tuple(self._text(one).read(one, literals) for one in drafts)
+            return RefreshAny(parts) if isinstance(refresh, RefreshAny) else parts[0]
 
         windows = [text.read(self.end, literals) for text in self.windows]
         query = with_tails(draft, lambda window: windows[_number(window)], read)
@@ -137,23 +149,23 @@ class Tail:
     def _check_triggers(self, draft: Query, query: Query, schemas: Sequence[StreamSchema]) -> None:
         """Refuses rows with arrival time that refresh what goes by event time."""
         for written, part in zip(draft.refreshed_parts, query.refreshed_parts, strict=True):
-            text = self._text(written.refresh)
-            if text.trigger is None:
-                continue
+            texts = [self._text(one) for one in triggers_of(written.refresh)]
             inside = [schemas[number] for number in part.legs]
             timed = [
                 (moving, schema)
                 for moving, schema in zip(part.moving, inside, strict=True)
                 if schema.ordered_by is not None
             ]
-            for moving, schema in timed:
-                if moving or len(timed) == len(inside):
-                    check_trigger(schema, text.trigger, text.span)
+            counting = [schema for moves, schema in timed if moves or len(timed) == len(inside)]
+            for schema, text in itertools.product(counting, texts):
+                assert text.trigger is not None
+                check_trigger(schema, text.trigger, text.span)
 
     def _span(self, text: WindowText, leg: int, draft: Query) -> Span | None:
         """The place of a leg's window with each REFRESH that sets it back."""
         around = [part for part in draft.refreshed_parts if leg in part.legs]
-        spans = [self._text(part.refresh).span for part in around if part.kind is not PartKind.LEG]
+        outside = [part for part in around if part.kind is not PartKind.LEG]
+        spans = [self._text(points_of(part.refresh)[0]).span for part in outside]
         spans = sorted([*text.spans, *spans], key=lambda span: span.start)
         return spans[0].to(spans[-1]) if spans else None
 
@@ -237,14 +249,15 @@ def _unfit(colon: Token, name: Token, literal: Literal, hint: str) -> TypeProble
 _LAST = "REFRESH stands last, after the window"
 
 
-def read_period(tokens: Sequence[Token], end: int) -> int:
-    """The period of REFRESH EVERY, in microseconds."""
+def read_every(tokens: Sequence[Token], end: int) -> RefreshEvery:
+    """The REFRESH EVERY of the tokens after these words: a period, and where its points begin."""
     reader = TokenReader(tokens, end)
     span = reader.span
     period = read_duration(reader)
+    offset = read_duration(reader) if reader.take("OFFSET") else 0
     reader.finish(hint=_LAST)
     if period == 0:
         raise RefreshProblem(
             "REFRESH EVERY 0 has no points", span, hint="without REFRESH the answer is always fresh"
         )
-    return period
+    return RefreshEvery(period, offset % period)

@@ -14,7 +14,7 @@ from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.language.durations import UNITS, write_duration, write_interval
 from querystem.language.names import write_name
 from querystem.query import Leg
-from querystem.refresh import Refresh, RefreshEvery, RefreshOn
+from querystem.refresh import Refresh, RefreshEvery, RefreshOn, points_of
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
 
 _WEAKEST_FIRST = (
@@ -172,8 +172,15 @@ def refresh_text(refresh: Refresh | None) -> str:
     match refresh:
         case None:
             return ""
-        case RefreshEvery(period):
-            return f"REFRESH EVERY {write_duration(period)}"
+        case _:
+            return f"REFRESH {' OR '.join(map(_points_text, points_of(refresh)))}"
+
+
+def _points_text(points: RefreshEvery | RefreshOn) -> str:
+    match points:
+        case RefreshEvery(period, offset):
+            begin = f" OFFSET {write_duration(offset)}" if offset else ""
+            return f"EVERY {write_duration(period)}{begin}"
         case RefreshOn(stream, where):
             condition = "" if where == TRUE else f" WHERE {expression_text(where)}"
-            return f"REFRESH ON {write_name(stream)}{condition}"
+            return f"ON {write_name(stream)}{condition}"

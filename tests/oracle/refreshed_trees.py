@@ -14,7 +14,7 @@ from typing import TypeAlias
 from datastem.schema import StreamSchema
 from querystem.expressions import Scalar
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
-from querystem.refresh import Refresh, RefreshEvery, RefreshOn
+from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
 from tests.oracle.clocks import Clocks, Known, clocks, references
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.refresh import Event
@@ -136,12 +136,7 @@ class TreeHistory:
         point = _Pointing(self, around, by_clock, holding, whole)
         if point.now is None:
             return _Moment(_NEVER, (), None)
-        match part.refresh:
-            case RefreshEvery():
-                return point.every(part.refresh)
-            case RefreshOn():
-                return point.on(part.refresh)
-        raise AssertionError("the part has points")
+        return point.last(part.refresh)
 
     def around(self, stream: str, place: int) -> int | None:
         """NOW of a stream before its first row after an event, and no later than the present."""
@@ -195,6 +190,18 @@ class _Pointing:
             return replace(times, now=now, arrival=now)
         return Clocks(now, now, times.arrival)
 
+    def last(self, refresh: Refresh | None) -> _Moment:
+        """The latest of the points of all parts: a row counts as later than a like instant."""
+        match refresh:
+            case RefreshEvery():
+                return self.every(refresh)
+            case RefreshOn():
+                return self.on(refresh)
+            case RefreshAny(parts):
+                found = [(self.last(one), isinstance(one, RefreshOn)) for one in parts]
+                return max(found, key=_rank)[0]
+        raise AssertionError("the part has points")
+
     def every(self, refresh: RefreshEvery) -> _Moment:
         history, now, events = self.history, self.now, self.moment.events
         if history.as_of is None and not self.by_clock:
@@ -203,7 +210,7 @@ class _Pointing:
             now = self._least(reached if self.whole else [*reached, now])
         if now is None:
             return _Moment(_NEVER, (), None)
-        instant = now // refresh.period * refresh.period
+        instant = (now - refresh.offset) // refresh.period * refresh.period + refresh.offset
         return _Moment(self._at(instant), self._until(instant), instant)
 
     def _until(self, instant: int) -> Sequence[Event]:
@@ -255,10 +262,21 @@ def _full(points: Sequence[tuple[Refresh | None, int | None]]) -> int | None:
     instants = [instant for _, instant in points if instant is not None]
     if len(instants) < len(points):
         return None
-    periods = [one.period for one, _ in points if isinstance(one, RefreshEvery)]
-    if len(periods) < len(points):
+    every = [one for one, _ in points if isinstance(one, RefreshEvery)]
+    if len(every) < len(points):
         return instants[0] if len(set(instants)) == 1 else None
-    return min(instants) // math.lcm(*periods) * math.lcm(*periods)
+    step, last = every[0].period, every[0].offset
+    begun = min(instants) - (min(instants) - last) % step
+    seconds = range(begun, begun - math.lcm(*(one.period for one in every)), -step)
+    full = (at for at in seconds if all((at - one.offset) % one.period == 0 for one in every))
+    return next(full, None)
+
+
+def _rank(found: tuple[_Moment, bool]) -> tuple[int, int, bool, int]:
+    moment, by_row = found
+    now, instant = moment.times.now, moment.instant
+    ranked = -(1 << 62) if instant is None else instant
+    return ranked, -(1 << 62) if now is None else now, by_row, len(moment.events)
 
 
 def inside(source: Source | Item) -> Sequence[Source | Item]:

@@ -108,8 +108,10 @@ def _bound(sql: str, parameters: Mapping[str, Scalar], schema: StreamSchema) -> 
 
 def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
     """Gives the window, where later base rows tell its rows at the last refresh point."""
-    if not isinstance(query.refresh, RefreshEvery):
+    if query.triggers:
         raise _refused("rows refresh this answer; which of them came when, base rows don't say")
+    if not isinstance(query.refresh, RefreshEvery):
+        raise _refused("several REFRESH EVERY make its points, and base rows are synced for one")
     if schema.ordered_by is not None:
         raise _refused(
             f"{schema.name} has event time: which rows came before a refresh point, base rows "

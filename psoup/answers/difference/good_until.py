@@ -15,7 +15,7 @@ from psoup.answers.difference.job import Mark, enters_by_time
 from psoup.answers.folds import Fold
 from psoup.answers.plan import LegPlan, Plan
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
-from querystem.refresh import RefreshEvery
+from querystem.refresh import periodic
 from results.region import Region, entered, leaving, visible
 from results.window import TimeWindow
 
@@ -51,9 +51,9 @@ def _next_points(plan: Plan, mark: Mark) -> Iterator[int]:
     """The next point of each part whose points are told by the clock."""
     for part in plan.query.refreshed_parts:
         arrival = [n for n in part.legs if plan.legs[n].schema.ordered_by is None]
-        if isinstance(part.refresh, RefreshEvery) and arrival:
+        for every in periodic(part.refresh) if arrival else ():
             clock = mark.legs[arrival[0]].current
-            yield part.refresh.following(clock or mark.horizon or 0)
+            yield every.following(clock or mark.horizon or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from psoup.store import Position
 from querystem.combine.parts import is_selection
 from querystem.identity import slides
 from querystem.query import Leg
-from querystem.refresh import RefreshOn
+from querystem.refresh import triggers_of
 from results.checksum import DIGEST_BYTES
 from results.window import TimeWindow, Window
 
@@ -248,7 +248,7 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
     NOW their retention counts from, which a refresh point may lie before.
     """
     if plan.query.stays:
-        by_rows_of = isinstance(plan.query.refresh, RefreshOn)
+        by_rows_of = bool(triggers_of(plan.query.refresh))
         if copy is not None and not by_rows_of and (plan.now or 0) < _now(copy):
             return replace(copy, position=plan.position)
         horizon = _latest(*(leg.current for leg in plan.legs))

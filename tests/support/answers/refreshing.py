@@ -13,7 +13,7 @@ from psoup.server.calls.publish import publish
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op
 from querystem.query import From, Item, Leg, Output, Query, SetOperation, SortKey, item_column
-from querystem.refresh import Refresh, RefreshEvery, RefreshOn
+from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
 from results.window import Bound, TimeWindow
 from tests.oracle.refresh import Event
 from tests.oracle.refreshed_trees import RefreshedTree, TreeHistory
@@ -190,6 +190,12 @@ class RefreshMaker:
         return replace(item, queries=tuple(queries))
 
     def _refresh(self, part: Query | Leg) -> Refresh:
+        if self.chance.random() < 0.25:
+            parts = [self._points(part) for _ in range(self.chance.choice((2, 2, 3)))]
+            return RefreshAny(tuple(parts))
+        return self._points(part)
+
+    def _points(self, part: Query | Leg) -> RefreshEvery | RefreshOn:
         if not self.rows or self.chance.random() < 0.5:
             return self._every()
         legs = (part,) if isinstance(part, Leg) else part.legs
@@ -199,7 +205,9 @@ class RefreshMaker:
         return RefreshOn(stream, self.chance.choice((where, TRUE)))
 
     def _every(self) -> RefreshEvery:
-        return RefreshEvery(self.chance.choice(_PERIODS) * SECOND)
+        period = self.chance.choice(_PERIODS)
+        offset = self.chance.randrange(period) if self.chance.random() < 0.4 else 0
+        return RefreshEvery(period * SECOND, offset * SECOND)
 
     def _leg(self, leg: Leg) -> Leg:
         return leg if self.chance.random() < 0.3 else replace(leg, refresh=self._refresh(leg))
