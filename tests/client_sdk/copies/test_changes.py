@@ -447,6 +447,31 @@ def test_other_columns_reset(store: InsideStore, copies: Copies) -> None:
     assert read(copies, "all") == []
 
 
+def test_a_text_that_was_replaced_resets(store: InsideStore, copies: Copies) -> None:
+    """By whoever registered it: the copy only has the handle. Nothing of before is told."""
+    store.client.define(ROOMS)
+    handle = store.client.register(HOT, key="hot")
+    copies.keep("hot", handle=handle, changes=True)
+    measure(store, copies, "a", 99)
+    measure(store, copies, "a", 95)
+    store.client.register("SELECT room, temp FROM rooms WHERE temp < 50", key="hot", replace=True)
+    measure(store, copies, "b", 20)
+    with copies.changes("hot") as batch:
+        assert (batch.reset, list(batch)) == ("REPLACED", [])
+        assert batch.answer == ({"room": "b", "temp": 20},)
+    measure(store, copies, "a", 10)
+    assert short(read(copies, "hot")) == ["+a 10"]
+
+
+def test_another_text_of_one_s_own_resets(store: InsideStore, rooms: Copies) -> None:
+    measure(store, rooms, "a", 99)
+    rooms.keep("hot", "SELECT room, temp FROM rooms WHERE temp < 50", changes=True)
+    assert read(rooms, "hot") == []
+    measure(store, rooms, "b", 20)
+    with rooms.changes("hot") as batch:
+        assert (batch.reset, list(batch)) == ("REPLACED", [])
+
+
 def test_all_copies_at_one_position(store: InsideStore, rooms: Copies) -> None:
     """Changes are told when the copies are seen, and not before."""
     rooms.keep("counts", "SELECT count(*) AS n FROM rooms", changes=True)

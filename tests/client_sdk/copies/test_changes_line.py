@@ -166,23 +166,33 @@ def test_a_reason_that_is_not_known(copies: Copies) -> None:
     assert copies.sync(client)["c"].reason == f"REASON_{UNKNOWN_REASON}"
 
 
-@pytest.mark.parametrize("reason", sorted(RESETS))
-@pytest.mark.parametrize("one_position", [False, True])
-def test_an_answer_that_replaces_another(
-    copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, one_position: bool
-) -> None:
-    """Nothing is compared, what was not read is dropped, and nothing of before is in the file."""
-    named = {UNKNOWN_REASON: reason}
+@pytest.fixture(params=sorted(RESETS))
+def reason(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """No server withdraws permissions yet, so that reason has a number of its own."""
+    named = {UNKNOWN_REASON: "PERMISSION"}
     usual = transfer.reason_name
     for module in ("transfer", "items"):
         monkeypatch.setattr(
             f"client_sdk.copies._sync.{module}.reason_name",
             lambda number: named.get(number) or usual(number),
         )
+    found: str = request.param
+    return found
+
+
+def number_of(reason: str) -> int:
+    return pb.SYNC_REASON_REPLACED if reason == "REPLACED" else UNKNOWN_REASON
+
+
+@pytest.mark.parametrize("one_position", [False, True])
+def test_an_answer_that_replaces_another(
+    copies: Copies, tmp_path: Path, reason: str, one_position: bool
+) -> None:
+    """Nothing is compared, what was not read is dropped, and nothing of before is in the file."""
     client, _ = connect(
         [whole(), rows(row(1, "a secret", 7)), end(1)],
         [CHANGES, rows(row(2, "another secret", 8)), end(1, 2)],
-        [whole(reason=UNKNOWN_REASON), rows(row(2, "open", 7)), end(2, token=b"new")],
+        [whole(reason=number_of(reason)), rows(row(2, "open", 7)), end(2, token=b"new")],
         [CHANGES, rows(row(3, "later", 9)), end(2, 3)],
     )
     copies.sync(client)
@@ -198,6 +208,21 @@ def test_an_answer_that_replaces_another(
         assert batch.reset == reason and [one.tag for one in batch] == ["+"]
         assert batch.answer == ({"t": "open"}, {"t": "later"})
     assert tags(copies) == []
+
+
+def test_an_answer_that_replaces_another_and_is_cut(copies: Copies, reason: str) -> None:
+    """What was staged is gone from the store meanwhile: it is another answer all the same."""
+    client, _ = connect(
+        [whole(), rows(row(1, "a", 7)), end(1)],
+        [whole(reason=number_of(reason)), rows(row(1, "b", 7)), pb.SyncPart(resume=b"r")],
+        [whole(reason=pb.SYNC_REASON_TARGET_GONE), rows(row(1, "c", 7)), end(1)],
+    )
+    copies.sync(client)
+    copies.sync(client, byte_budget=1)
+    assert tags(copies) == []
+    copies.sync(client)
+    with copies.changes("c") as batch:
+        assert (batch.reset, list(batch), batch.answer) == (reason, [], ({"t": "c"},))
 
 
 def _content(folder: Path) -> bytes:
