@@ -45,9 +45,7 @@ def mend(ledger: Ledger, name: str) -> None:
         return restart_coverage(ledger)
     if file is None:
         raise CorruptStore(f"{name} is damaged, and can't be made anew; put it back", name)
-    if table.startswith(JOINS) or (
-        table.startswith(STEM) and stream_of(table) in ledger.composites
-    ):
+    if table.startswith((STEM, JOINS)) and stream_of(table) not in ledger.state.streams:
         log.error("%s is damaged; the combinations are found again", name)
         _combine_again(ledger, table, file)
         ledger.publish("mend")

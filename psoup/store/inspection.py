@@ -41,6 +41,10 @@ def damage(store: Store) -> Iterator[Damage]:
     for stream_id in epoch.streams:
         snapshot = store.stem_snapshot(epoch, stream_id)
         yield from _damaged_files(store.stem(stream_id), snapshot, stream_id)
+    for composite_id in epoch.composites:
+        stem, joins = store.stem(composite_id), store.joins(composite_id)
+        yield from _damaged_files(stem, store.stem_snapshot(epoch, composite_id), None)
+        yield from _damaged_files(joins, store.joins_snapshot(epoch, composite_id), None)
     yield from _damaged_events(store, epoch)
 
 
@@ -72,8 +76,10 @@ def accept(store: Store, rows: Iterable[Lost]) -> Position:
 
 
 def _folders(store: Store, epoch: Epoch) -> list[DeltaFolder]:
-    stems = [store.stem(stream_id) for stream_id in epoch.streams]
-    return [store.log.folder, store.epochs.folder, *map(store.table, ENGINE_TABLES), *stems]
+    stems = [store.stem(number) for number in (*epoch.streams, *epoch.composites)]
+    joins = [store.joins(composite_id) for composite_id in epoch.composites]
+    tables = map(store.table, ENGINE_TABLES)
+    return [store.log.folder, store.epochs.folder, *tables, *stems, *joins]
 
 
 def _damaged_commits(folder: DeltaFolder) -> Iterator[Damage]:

@@ -29,6 +29,7 @@ from psoup.store.presence import NOTE_NAME
 from psoup.store.state.leases import outages_until
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
+from tests.support.engine.composites import assert_boxes, combinations
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import stem_rows
 from tests.support.server.machines import (
@@ -48,6 +49,7 @@ pytestmark = pytest.mark.spark
 
 EAGER = EngineSettings(housekeeping=0.0, grace=0.0, trim_commits=2, merge_files=3)
 KEYED = StreamSchema("k", (Column("a", BIGINT), Column("b", BIGINT)), retain=2 * HOUR, key=("a",))
+JOIN = "SELECT x.a FROM s x, s y WHERE x.a = y.a RANGE 1 HOUR"
 ALWAYS: Callable[[int], bool] = lambda last: True  # noqa: E731
 
 
@@ -69,6 +71,7 @@ async def _spoil(world: Machines, spark: SparkSession) -> tuple[list[bytes], Cop
         lease = Duration(seconds=7200)
         request = pb.RegisterRequest(sql="SELECT a FROM s", lease=lease)
         handles = (await register(right, request))[0].handles
+        handles += (await register(right, pb.RegisterRequest(sql=JOIN, lease=lease)))[0].handles
         for number in (1, 2):
             await put(right, number)
             await _put_keyed(right, 1, number)
@@ -126,9 +129,15 @@ async def test_all_that_was_hidden_is_there_again(tmp_path: Path, spark: SparkSe
     assert repair_clock(world.path, world.time, ALWAYS)
     assert last_stamp(store) == world.time
     await _check(world, *spoilt)
+    # What was found of joins is found again: parts have other times now.
+    (mark,) = store.epochs.latest()[1].composites.values()
+    assert mark.since is None and mark.high > 0
     # The engine goes on from there, and every table says the same as before.
     pump = Pump(store, spark, EAGER)
     pump.run()
+    (composite_id,) = store.epochs.latest()[1].composites
+    assert set(combinations(store, composite_id).values()) == {(n, n) for n in range(7)}
+    assert_boxes(store)
     assert [row["a"] for row in stem_rows(store, 1)] == [1, 2, 3, 4, 5, 6, 7]
     for stream in (1, 2, 3):
         rows = stem_rows(store, stream)
