@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,7 +74,8 @@ async def fill(core: Core, chance: random.Random, number: int) -> None:
         else:
             columns["price"] = [float(chance.randrange(6)) for _ in range(count)]
         if stream == "asks":
-            columns["item"] = pa.array(columns["item"], pa.int64()).cast(pa.decimal128(6, 1))
+            columns["item"] = [Decimal(chance.randrange(8)) / 2 for _ in range(count)]
+            columns["item"] = pa.array(columns["item"], pa.decimal128(6, 1))
         await publish(core, pb.PublishRequest(stream=stream, arrow=ipc(pa.table(columns))))
 
 
@@ -81,17 +83,17 @@ def grow(engine: HandMadeEngine, chance: random.Random) -> None:
     """Stores more combinations of some composites: larger boxes, more predicates admitted."""
     state = engine.state
     for composite in list(state.composites.values()):
-        if chance.random() < 0.3:
-            continue
         mark = engine.composites.get(composite.id)
         tops = [state.streams[stream_id].high for stream_id in composite.legs]
+        if chance.random() < 0.3 or 0 in tops:
+            continue
         old = mark.highs if mark else (0,) * len(tops)
         highs = [chance.randint(*each) for each in zip(old, tops, strict=True)]
         since = chance.randint(0, highs[0] if mark is None or mark.since is None else mark.since)
         local = [_local_predicates(engine, composite.id, leg) for leg in range(len(tops))]
         before = mark.admitted if mark else ((),) * len(tops)
         admitted = [
-            {*known, *chance.sample(sorted(ids), chance.randint(0, len(ids)))}
+            {*known, *(one for one in ids if chance.random() < 0.8)}
             for known, ids in zip(before, local, strict=True)
         ]
         engine.compose(composite.id, since, highs, admitted, chance)
