@@ -18,7 +18,18 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import Type, decimal_type
 from querystem.expressions import Scalar
 from querystem.kernel import evaluate
-from querystem.language import CreateStream, QueryError, bind_query, bind_window, parse_statement
+from querystem.language import (
+    CreateStream,
+    CreateView,
+    DropStream,
+    DropView,
+    QueryError,
+    bind_query,
+    bind_view,
+    bind_window,
+    parse_statement,
+)
+from querystem.views import ViewDefinition
 from tests.oracle.refresh import Event, History
 from tests.support.docs.markdown import ROOT, blocks, code, read, table
 from tests.support.docs.refreshes import batches_of, refreshes
@@ -29,22 +40,31 @@ VALUES: dict[str, Scalar] = {"symbol": "IBM", "least": 184.5, "since": "2026-11-
 
 
 class Catalog:
-    """The streams a page has created so far."""
+    """The streams and views a page has created so far."""
 
     def __init__(self) -> None:
         self.schemas: dict[str, StreamSchema] = {}
+        self.views: dict[str, ViewDefinition] = {}
+
+    def lookup(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.schemas.get(name) or self.views.get(name)
 
     def run(self, text: str) -> None:
         """Binds one statement; a definition holds for those after it."""
         if re.match(r"\s*(--[^\n]*\s+)*(SELECT|WITH)\b", text, re.IGNORECASE):
             names = set(re.findall(r":([a-z]+)", text))
-            bind_query(text, self.schemas.get, {name: VALUES[name] for name in sorted(names)})
+            bind_query(text, self.lookup, {name: VALUES[name] for name in sorted(names)})
             return
         statement = parse_statement(text)
-        if isinstance(statement, CreateStream):
-            self.schemas[statement.schema.name] = statement.schema
-        else:
-            del self.schemas[statement.name]
+        match statement:
+            case CreateStream(schema):
+                self.schemas[schema.name] = schema
+            case CreateView():
+                self.views[statement.name] = bind_view(text, statement, self.lookup)
+            case DropStream(name):
+                del self.schemas[name]
+            case DropView(name):
+                del self.views[name]
 
 
 def statements(text: str) -> list[str]:
