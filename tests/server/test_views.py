@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from client_sdk import (
+    AsyncClient,
     Client,
     Conflict,
     Copies,
@@ -18,6 +19,13 @@ from client_sdk import (
     PsoupError,
     QueryProblem,
 )
+from psoup.answers import Question
+from psoup.answers.question import BoundText
+from psoup.server.wire.copies import CopySubject
+from psoup.store import Position
+from querystem.language import bring_window
+from tests.querystem.language.support import STREAMS as STREAMS_OF_VIEWS
+from tests.querystem.language.test_views import CATALOG
 from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
@@ -108,6 +116,34 @@ def test_windows_of_a_query_and_those_that_are_brought_bound_a_view(client: Clie
         with pytest.raises(PsoupError) as caught:
             client.invoke(handle, window="ROWS 1")
         assert reason(caught) == "NOT_YET"
+
+
+def test_a_copy_with_another_window_over_a_view_is_another_copy() -> None:
+    """Windows over a view are no windows of its legs."""
+    query = CATALOG.bind("SELECT symbol FROM recent")
+    schemas = [STREAMS_OF_VIEWS[leg.stream] for leg in query.legs]
+    subjects = {
+        CopySubject.of(b"", Position(1, 0), Question(BoundText((1,)), bound))
+        for text in ("RANGE 5 MINUTES", "RANGE 6 MINUTES")
+        for bound in (query, bring_window(text, query, schemas, None))
+    }
+    assert len(subjects) == 3
+
+
+def test_another_query_goes_through_other_views(client: Client) -> None:
+    first = client.register("SELECT symbol FROM dear", key="mine")
+    again = client.register("SELECT symbol FROM named", key="mine", replace=True)
+    assert again.handle == first.handle
+    assert [one.views for one in client.registrations()] == [("named", "big")]
+    client.define("DROP VIEW dear")
+    assert client.invoke(first).rows == [{"symbol": "IBM"}]
+
+
+async def test_views_for_programs_that_wait_for_others(
+    client: Client, server: ServerProcess
+) -> None:
+    async with AsyncClient(server.address, tenant=server.tenant) as other:
+        assert await other.views() == client.views()
 
 
 def test_many_are_registered_through_a_view(client: Client) -> None:

@@ -88,6 +88,9 @@ class CopySubject:
         shape: list[Any] = [windows[0] if len(windows) == 1 else windows, question.base_rows]
         if question.changes:
             shape.append("changes")
+        # Windows over views, which a caller may have brought.
+        if opened := [one.over for one in question.query.opened]:
+            shape.append([None if over is None else window_to_json(over) for over in opened])
         return cls(handle, text, json.dumps(shape, separators=(",", ":")))
 
     def marks(self, version: int) -> tuple[bytes, bytes]:
