@@ -84,12 +84,29 @@ class ExplainedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ImpliedBy:
+    """A predicate that is implied: in the place of all `rows` those were looked at that it
+    matches."""
+
+    predicate_id: int
+    condition: str
+    looked_at_rows: int
+    rows: int
+
+    @classmethod
+    def from_wire(cls, message: pb.ImpliedBy) -> ImpliedBy:
+        counts = message.looked_at_rows, message.rows
+        return cls(message.predicate_id, message.condition, *counts)
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainedLeg:
     """A reference of the query to a stream: its predicate, what is stored of it, and its rows.
 
     `considered_rows` were looked at by the predicate; `row_count` of them are in the window and
     match, None where kept summaries made counting needless. `current_rows` are those of a keyed
-    stream. The other fields are as in Explanation.
+    stream. `implied_by` is the predicate among whose matches the server has looked, None where it
+    has not. The other fields are as in Explanation.
     """
 
     stream: str
@@ -105,9 +122,11 @@ class ExplainedLeg:
     considered_rows: int
     row_count: int | None
     current_rows: int | None
+    implied_by: ImpliedBy | None = None
 
     @classmethod
     def from_wire(cls, message: pb.ExplainedLeg) -> ExplainedLeg:
+        implied = ImpliedBy.from_wire(message.implied_by)
         return cls(
             stream=message.stream,
             window=message.window,
@@ -122,6 +141,7 @@ class ExplainedLeg:
             considered_rows=message.considered_rows,
             row_count=message.row_count if message.HasField("row_count") else None,
             current_rows=message.current_rows if message.HasField("current_rows") else None,
+            implied_by=implied if message.HasField("implied_by") else None,
         )
 
 

@@ -8,6 +8,7 @@ from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.crossings import CrossingFinder
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
+from psoup.answers.implied import ImpliedFinder
 from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
 from psoup.answers.plan import LegPlan, Plan
@@ -44,6 +45,7 @@ class AnswerMaker:
         self.stored = MatchFileCache(root, memory // 8, is_newest)
         self.memo: Memo = Memo(memory // 16, _MEMO_BYTES)
         self.unregistered = UnregisteredIds()
+        self.implied = ImpliedFinder()
         self._heartbeats = store.table("reached").root
 
     @property
@@ -59,7 +61,7 @@ class AnswerMaker:
 
     def plan(self, view: View, question: Question) -> Plan:
         """Raises what `make_plan` raises."""
-        return make_plan(view, question, self.unregistered)
+        return self.implied.prepared(make_plan(view, question, self.unregistered), view.state)
 
     def work(self, *, wait_for_engine: bool = False) -> Work:
         """The bound on what one answer may compute."""
@@ -102,4 +104,5 @@ class PlanMatchers:
 
     def of(self, leg: LegPlan) -> Matcher:
         subject = leg.predicate_id, leg.stream_id, leg.leg.where
-        return Matcher(*subject, self.epoch, self.maker.known, self.maker.stored, self.work)
+        maker = self.maker
+        return Matcher(*subject, self.epoch, maker.known, maker.stored, self.work, leg.neighbours)
