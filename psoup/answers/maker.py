@@ -10,9 +10,10 @@ from psoup.answers.composites import CombinationMatcher
 from psoup.answers.crossings import Crossing, CrossingFinder
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
+from psoup.answers.implied import ImpliedFinder
 from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import CompositePlan, LegPlan, Plan, Triggers
+from psoup.answers.plan import CompositePlan, LegPlan, Neighbours, Plan, Triggers
 from psoup.answers.planning import make_plan
 from psoup.answers.question import Question
 from psoup.answers.refreshing import settled
@@ -47,6 +48,7 @@ class AnswerMaker:
         self.stored = MatchFileCache(root, memory // 8, is_newest)
         self.memo: Memo = Memo(memory // 16, _MEMO_BYTES)
         self.unregistered = UnregisteredIds()
+        self.implied = ImpliedFinder()
         self._heartbeats = store.table("reached").root
 
     @property
@@ -62,7 +64,7 @@ class AnswerMaker:
 
     def plan(self, view: View, question: Question) -> Plan:
         """Raises what `make_plan` raises."""
-        return make_plan(view, question, self.unregistered)
+        return self.implied.prepared(make_plan(view, question, self.unregistered), view.state)
 
     def work(self, *, wait_for_engine: bool = False) -> Work:
         """The bound on what one answer may compute."""
@@ -98,20 +100,26 @@ class PlanMatchers:
     work: Work
 
     def of(self, leg: LegPlan) -> Matcher:
-        return self._matcher(leg.predicate_id, leg.stream_id, leg.leg.where)
+        return self._matcher(leg.predicate_id, leg.stream_id, leg.leg.where, leg.neighbours)
 
     def of_triggers(self, triggers: Triggers) -> Matcher:
         return self._matcher(triggers.predicate_id, triggers.stream_id, triggers.where)
 
-    def _matcher(self, predicate_id: int, stream_id: int, where: Expression) -> Matcher:
-        subject = predicate_id, stream_id, where
-        return Matcher(*subject, self.epoch, self.maker.known, self.maker.stored, self.work)
+    def _matcher(
+        self,
+        predicate_id: int,
+        stream_id: int,
+        where: Expression,
+        neighbours: Neighbours | None = None,
+    ) -> Matcher:
+        caches = self.epoch, self.maker.known, self.maker.stored
+        return Matcher(predicate_id, stream_id, where, *caches, self.work, neighbours)
 
     def of_combinations(self, plan: Plan, composite: CompositePlan) -> CombinationMatcher:
         subject = composite.predicate_id, composite.composite_id, composite.where
         legs = [plan.legs[place] for place in composite.places]
-        known, stored = self.maker.known, self.maker.stored
-        return CombinationMatcher(*subject, self.epoch, known, stored, self.work, legs)
+        caches = self.epoch, self.maker.known, self.maker.stored
+        return CombinationMatcher(*subject, *caches, self.work, legs=legs)
 
 
 @dataclass(frozen=True, slots=True)
