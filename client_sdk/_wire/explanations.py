@@ -240,6 +240,7 @@ class Explanation(ExplainedPredicate):
     legs: tuple[ExplainedLeg, ...] = ()
     operator: ExplainedOperator | None = None
     views: tuple[str, ...] = ()
+    composite: str = ""
 
     @classmethod
     def from_wire(cls, message: pb.Explanation) -> Explanation:
@@ -253,4 +254,5 @@ class Explanation(ExplainedPredicate):
             legs=tuple(map(ExplainedLeg.from_wire, message.legs)),
             operator=ExplainedOperator.from_wire(message.operator) if has_operator else None,
             views=tuple(message.views),
+            composite=message.composite,
         )

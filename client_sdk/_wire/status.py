@@ -131,7 +131,9 @@ class StoreStatus:
     """The state of a store. While `epoch` is 0 no engine has ever run; answers are complete all the
     same.
 
-    `clock` and `engine` are None where the server is of a version that does not tell them.
+    `clock` and `engine` are None where the server is of a version that does not tell them. The
+    engine finds the combinations of `composite_count` joins ahead of time, but for
+    `suspended_count` of them, which have too many.
     """
 
     store_id: str
@@ -153,6 +155,8 @@ class StoreStatus:
     limits: StoreLimits = StoreLimits()
     engine: EngineStatus | None = None
     holes: tuple[LostRows, ...] = ()
+    composite_count: int = 0
+    suspended_count: int = 0
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -176,4 +180,6 @@ class StoreStatus:
             limits=StoreLimits.from_wire(message.limits),
             engine=EngineStatus.from_wire(message.engine) if message.HasField("engine") else None,
             holes=tuple(map(LostRows.from_wire, message.holes)),
+            composite_count=message.composite_count,
+            suspended_count=message.suspended_count,
         )

@@ -14,6 +14,7 @@ from psoup.answers.plan import CompositePlan, Plan
 from psoup.answers.view import View
 from psoup.store import CompositeMark
 from querystem.composites import SPANS, ComposedStream, Composition, NotComposed, compose
+from querystem.language.durations import write_duration
 from querystem.query import From
 
 
@@ -40,6 +41,30 @@ def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds) -> Pla
         found = CompositePlan(id_, predicate, composition.places, composition.where, mark, stem)
         return replace(plan, composite=found)
     return replace(plan, composing=composing)
+
+
+def told_of(plan: Plan, view: View) -> str:
+    """A sentence about what the engine finds ahead of a query's join; empty for one stream."""
+    if not isinstance(plan.query.source, From):
+        return ""
+    composition = composition_of(plan)
+    if isinstance(composition, NotComposed):
+        return f"computed at invoke: {composition.reason}"
+    ids = _composites(view, composition)
+    if plan.composite is None:
+        marks = view.epoch.epoch.composites
+        suspended = any(id_ in marks and marks[id_].suspended for id_ in ids)
+        if suspended and not plan.composing:
+            return "computed at invoke: too many combinations for each new row, so the engine rests"
+        return "computed at invoke until the engine has found the combinations"
+    used, shared = plan.composite, view.state.composites[plan.composite.composite_id]
+    within = "" if shared.span is None else f" within {write_duration(shared.span)}"
+    queries = "1 query" if shared.registrations == 1 else f"{shared.registrations:,} queries"
+    first = plan.legs[used.places[0]].leg.stream
+    return (
+        f"composite {shared.id} of {queries}: {used.mark.high:,} combinations of rows{within}, "
+        f"found ahead for rows of {first} from {used.mark.since:,} on"
+    )
 
 
 def composition_of(plan: Plan) -> Composition | NotComposed:

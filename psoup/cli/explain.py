@@ -101,9 +101,11 @@ def _engine(found: Explanation) -> str:
 
 
 def _invoke(run: ExplainedRun) -> str:
+    stored = f"{run.stored_combinations:,} combinations taken, " if run.stored_combinations else ""
+    pairs = f"{run.joined_pairs:,} pairs joined, " if run.joined_pairs else ""
     return (
         f"{run.considered_rows:,} rows considered, {run.computed_rows:,} computed on the spot, "
-        f"{run.answer_rows:,} in the answer ({run.answer_bytes:,} bytes)"
+        f"{stored}{pairs}{run.answer_rows:,} in the answer ({run.answer_bytes:,} bytes)"
     )
 
 
@@ -160,6 +162,8 @@ _METHODS = {
 def _show_several(found: Explanation) -> None:
     """The tree of operators, then each reference to a stream."""
     pairs = [("refresh", _refresh(found)), *_views(found), ("engine", _engine(found))]
+    if found.composite:
+        pairs.append(("join", found.composite))
     pair_table("several streams", [*pairs, ("one invoke", _invoke(found.run))])
     click.echo()
     if found.operator is not None:

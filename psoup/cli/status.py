@@ -41,10 +41,19 @@ def _pairs(found: StoreStatus) -> list[tuple[str, str]]:
         ("now", str(found.now)),
         ("streams", f"{found.stream_count:,}"),
         ("registrations", f"{found.registration_count:,} ({found.predicate_count:,} predicates)"),
+        *_joins(found),
         ("engine", _engine(found)),
         ("back-fill", f"{found.backfill_rows:,} rows to match" if found.backfill_rows else "done"),
         ("cache", f"{_mebibytes(found.cache_bytes)} of {_mebibytes(found.cache_limit_bytes)}"),
     ]
+
+
+def _joins(found: StoreStatus) -> list[tuple[str, str]]:
+    """A line about joins that are found ahead of time, where there are any."""
+    if not found.composite_count:
+        return []
+    suspended = f", {found.suspended_count:,} suspended" if found.suspended_count else ""
+    return [("joins", f"{found.composite_count:,} found ahead of time{suspended}")]
 
 
 def _hole(hole: LostRows) -> str:

@@ -729,7 +729,7 @@ class ExplainRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run", "refresh", "trigger_id", "legs", "operator", "views")
+    __slots__ = ("predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run", "refresh", "trigger_id", "legs", "operator", "views", "composite")
     PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     FACTORS_FIELD_NUMBER: _ClassVar[int]
@@ -745,6 +745,7 @@ class Explanation(_message.Message):
     LEGS_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
+    COMPOSITE_FIELD_NUMBER: _ClassVar[int]
     predicate_id: int
     registration_count: int
     factors: _containers.RepeatedCompositeFieldContainer[Factor]
@@ -760,7 +761,8 @@ class Explanation(_message.Message):
     legs: _containers.RepeatedCompositeFieldContainer[ExplainedLeg]
     operator: ExplainedOperator
     views: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., legs: _Optional[_Iterable[_Union[ExplainedLeg, _Mapping]]] = ..., operator: _Optional[_Union[ExplainedOperator, _Mapping]] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
+    composite: str
+    def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., legs: _Optional[_Iterable[_Union[ExplainedLeg, _Mapping]]] = ..., operator: _Optional[_Union[ExplainedOperator, _Mapping]] = ..., views: _Optional[_Iterable[str]] = ..., composite: _Optional[str] = ...) -> None: ...
 
 class ExplainedLeg(_message.Message):
     __slots__ = ("stream", "window", "predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "considered_rows", "row_count", "current_rows", "implied_by")
@@ -901,7 +903,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "engine", "clock", "holes")
+    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "engine", "clock", "holes", "composite_count", "suspended_count")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -921,6 +923,8 @@ class StatusResponse(_message.Message):
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     HOLES_FIELD_NUMBER: _ClassVar[int]
+    COMPOSITE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SUSPENDED_COUNT_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     version: str
     position: bytes
@@ -940,7 +944,9 @@ class StatusResponse(_message.Message):
     engine: EngineStatus
     clock: ClockState
     holes: _containers.RepeatedCompositeFieldContainer[Hole]
-    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ...) -> None: ...
+    composite_count: int
+    suspended_count: int
+    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., composite_count: _Optional[int] = ..., suspended_count: _Optional[int] = ...) -> None: ...
 
 class Hole(_message.Message):
     __slots__ = ("tenant", "stream", "first_row_id", "row_count", "begin", "end", "file", "accepted")

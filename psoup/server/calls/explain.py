@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from datastem.arrays import UInt16s
 from psoup.answers import Plan, Question
+from psoup.answers.composing import told_of
 from psoup.answers.implied import ImpliedUse
 from psoup.answers.plan import LegPlan
 from psoup.answers.planning import TextReplaced, find_source
@@ -65,6 +66,7 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
         _leg(core, plan, leg, one.stream) for leg, one in zip(plan.legs, source.legs, strict=True)
     ]
     message = pb.Explanation(
+        composite=told_of(plan, view),
         epoch=plan.epoch.number,
         refresh=refresh_text(question.query.refresh),
         trigger_id=source.triggers[0].predicate_id if source.triggers else 0,

@@ -185,6 +185,8 @@ def status_message(core: Core) -> pb.StatusResponse:
         clock=clock_message(core.guard, state),
         engine=_engine(core.follower.pulse, now),
         holes=[_hole(view, hole) for hole in view.losses.holes],
+        composite_count=len(state.composites),
+        suspended_count=sum(mark.suspended for mark in epoch.composites.values()),
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
