@@ -149,6 +149,8 @@ def _unfit(source: From) -> str | None:
     for item in source.items:
         if isinstance(item, LeftJoin):
             return "a LEFT JOIN also has rows without a partner"
+        if not isinstance(item, Leg) and len(source.items) == 1:
+            return "joins of queries inside the query are not found ahead of time"
         if not isinstance(item, Leg):
             return "it joins rows of a query, not of a stream"
         if item.as_of is not None:

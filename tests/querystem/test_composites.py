@@ -296,6 +296,8 @@ def test_a_keyed_leg_without_a_window_has_no_span() -> None:
          "a LEFT JOIN also has rows without a partner"),
         ("SELECT s.a FROM s, (SELECT DISTINCT a FROM r) AS q WHERE s.a = q.a RANGE 1 MINUTE",
          "it joins rows of a query, not of a stream"),
+        ("SELECT s.a FROM s, r WHERE s.a = r.a UNION SELECT r.a FROM r RANGE 1 MINUTE",
+         "joins of queries inside the query are not found ahead of time"),
         ("SELECT s.a FROM s WINDOW(RANGE 1 MINUTE), k AS OF s.ts WHERE s.a = k.a",
          "rows of k are looked up as of others"),
         ("SELECT s.a FROM s WINDOW(RANGE 1 MINUTE REFRESH EVERY 5 SECONDS), r WINDOW(RANGE 1 HOUR)"

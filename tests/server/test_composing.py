@@ -11,6 +11,7 @@ from psoup.write import composing
 from psoup.write.registrations import Prepared, RegisterAll
 from querystem.language import bind_query
 from tests.server.test_epochs import define, running
+from tests.store.test_upgrade import sample
 
 JOIN = "SELECT x.a FROM s x, s y WHERE x.a = y.a AND x.a > {} RANGE 1 HOUR"
 CROSS = "SELECT x.a FROM s x, s y WHERE x.a < y.a RANGE 1 HOUR"
@@ -71,3 +72,12 @@ async def test_joins_of_before_get_composites(tmp_path: Path, monkeypatch) -> No
         assert composites(other, handles) == composites(core, handles)
         assert await other.composer.compose_all() == await core.composer.compose_all() == 0
         assert core.follower.state.composites[before].registrations == 5
+
+
+async def test_joins_of_an_earlier_format_get_composites(tmp_path: Path) -> None:
+    path = sample(3, tmp_path)
+    async with running(path) as core:
+        assert not core.follower.state.composites
+        assert await core.composer.compose_all() == 1
+        (one,) = [one for one in core.follower.state.registrations.values() if one.composite]
+        assert "FROM trips t JOIN places p ON t.lane = p.free" in one.text
