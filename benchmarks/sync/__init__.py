@@ -2,7 +2,7 @@
 
 `changes` by the rows that changed, `away` after days on real rows, `storage` what a log per client
 costs meanwhile, `thousand` many clients at once, `work` the processor time of the server, `copy`
-that of a client that keeps its answer.
+that of a client that keeps its answer, `kept_changes` what it costs to keep changes too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.report import Report
-from benchmarks.sync import away, changes, copy, storage, thousand, work
+from benchmarks.sync import away, changes, copy, kept_changes, storage, thousand, work
 
 
 def run(folder: Path, quick: bool) -> Report:
@@ -22,5 +22,6 @@ def run(folder: Path, quick: bool) -> Report:
         report.setting += "; without the rows of a week away, which are not here"
     work.measure(report, folder / "work", quick)
     copy.measure(report, folder / "copy", quick)
+    kept_changes.measure(report, folder / "kept", quick)
     thousand.measure(report, folder / "thousand", quick)
     return report

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from client_sdk.copies._changes.tagging import TaggedRow
@@ -26,7 +26,7 @@ class Entry:
 
 
 def append(connection: sqlite3.Connection, copy_id: int, changes: Sequence[TaggedRow]) -> None:
-    _insert(connection, copy_id, [asdict(change) for change in changes])
+    _insert(connection, copy_id, map(_content, changes))
 
 
 def drop(connection: sqlite3.Connection, copy_id: int, last: int | None = None) -> None:
@@ -66,8 +66,18 @@ def _entry(number: int, sealed: Any) -> Entry | None:
     return Entry(number, "", TaggedRow(**content))
 
 
+def _content(change: TaggedRow) -> dict[str, Any]:
+    return {
+        "tag": change.tag,
+        "why": change.why,
+        "at": change.at,
+        "row": change.row,
+        "old": change.old,
+    }
+
+
 def _insert(
-    connection: sqlite3.Connection, copy_id: int, contents: Sequence[dict[str, Any]]
+    connection: sqlite3.Connection, copy_id: int, contents: Iterable[dict[str, Any]]
 ) -> None:
     connection.executemany(
         "INSERT INTO _psoup_changes (copy_id, content) VALUES (?, ?)",

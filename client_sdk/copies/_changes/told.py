@@ -115,6 +115,17 @@ def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
     _forget_ended(connection, copy_id)
 
 
+def _between(one: int | None, other: int | None) -> str:
+    """Gives a condition on rows that is true for those that enter or leave between two NOWs, in two
+    comparisons of most rows.
+    """
+    if one is None or other is None:
+        return f"({visible(one)}) <> ({visible(other)})"
+    low, high = sorted((one, other))
+    left = f"visible_until <= {high} AND visible_until > {low}"
+    return f"({left}) OR (visible_from > {low} AND visible_from <= {high})"
+
+
 class _Following:
     """One move of one copy, from what was told."""
 
@@ -138,7 +149,7 @@ class _Following:
         sums = Checksums(self._told.shape.stored)
         if sums.wrong(old):
             return False
-        if sums.wrong(new):
+        if sums.wrong(self._unchecked(new, waiting)):
             raise WrongRows
         if old or new:
             self._connection.execute(f"DELETE FROM {self._mirror} WHERE {marked}")
@@ -164,14 +175,19 @@ class _Following:
         )
         if move.now == self._told.now:
             return ()
-        entered = f"{visible(move.now)} AND NOT ({visible(self._told.now)})"
-        self._mark_all(f"SELECT row_id FROM {self._mirror} WHERE NOT ({visible(move.now)})")
-        self._mark_all(f"SELECT row_id FROM {self._table} WHERE {entered}")
+        # Rows that left and are no longer there were touched, when they expired.
+        self._mark_all(
+            f"SELECT row_id FROM {self._table} WHERE {_between(self._told.now, move.now)}"
+        )
         marked = {row_id for (row_id,) in execute(f"SELECT row_id FROM {_MARKED}")}
         return marked.difference(move.touched)
 
     def _mark_all(self, ids: str) -> None:
         self._connection.execute(f"INSERT OR IGNORE INTO {_MARKED} {ids}")
+
+    def _unchecked(self, new: list[StoredRow], waiting: Collection[int]) -> list[StoredRow]:
+        """Gives the rows that were in the file; those that a sync has just brought were checked."""
+        return new if self._move.touched is None else [row for row in new if row[0] in waiting]
 
     def _rows(self, select: str) -> list[StoredRow]:
         return tables.read(self._connection, select)
