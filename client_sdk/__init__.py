@@ -58,6 +58,7 @@ from client_sdk._wire.explanations import (
     ExplainedStep,
     Explanation,
     Factor,
+    ImpliedBy,
     StoredMatches,
 )
 from client_sdk._wire.models import (
@@ -152,6 +153,7 @@ __all__ = [
     "ForeignAnswer",
     "Hook",
     "HookFailed",
+    "ImpliedBy",
     "Incomplete",
     "InvalidRequest",
     "Knowledge",

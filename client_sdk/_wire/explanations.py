@@ -90,6 +90,22 @@ class ExplainedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ImpliedBy:
+    """A predicate that is implied: in the place of all `rows` those were looked at that it
+    matches."""
+
+    predicate_id: int
+    condition: str
+    looked_at_rows: int
+    rows: int
+
+    @classmethod
+    def from_wire(cls, message: pb.ImpliedBy) -> ImpliedBy:
+        counts = message.looked_at_rows, message.rows
+        return cls(message.predicate_id, message.condition, *counts)
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainedPredicate:
     """The predicate of a reference to a stream: who shares it, and what is stored of it.
 
@@ -127,7 +143,8 @@ class ExplainedLeg(ExplainedPredicate):
 
     `considered_rows` were looked at by the predicate; `row_count` of them are in the window and
     match, None where kept summaries made counting needless. `current_rows` are those of a keyed
-    stream.
+    stream. `implied_by` is the predicate among whose matches the server has looked, None where it
+    has not.
     """
 
     stream: str
@@ -135,9 +152,11 @@ class ExplainedLeg(ExplainedPredicate):
     considered_rows: int
     row_count: int | None
     current_rows: int | None
+    implied_by: ImpliedBy | None = None
 
     @classmethod
     def from_wire(cls, message: pb.ExplainedLeg) -> ExplainedLeg:
+        implied = ImpliedBy.from_wire(message.implied_by)
         return cls(
             stream=message.stream,
             window=message.window,
@@ -145,6 +164,7 @@ class ExplainedLeg(ExplainedPredicate):
             considered_rows=message.considered_rows,
             row_count=message.row_count if message.HasField("row_count") else None,
             current_rows=message.current_rows if message.HasField("current_rows") else None,
+            implied_by=implied if message.HasField("implied_by") else None,
         )
 
 

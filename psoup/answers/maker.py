@@ -10,6 +10,7 @@ from psoup.answers.composites import CombinationMatcher
 from psoup.answers.crossings import Crossing, CrossingFinder
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
+from psoup.answers.implied import ImpliedFinder
 from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
 from psoup.answers.plan import CompositePlan, LegPlan, Plan, Triggers
@@ -47,6 +48,7 @@ class AnswerMaker:
         self.stored = MatchFileCache(root, memory // 8, is_newest)
         self.memo: Memo = Memo(memory // 16, _MEMO_BYTES)
         self.unregistered = UnregisteredIds()
+        self.implied = ImpliedFinder()
         self._heartbeats = store.table("reached").root
 
     @property
@@ -62,7 +64,7 @@ class AnswerMaker:
 
     def plan(self, view: View, question: Question) -> Plan:
         """Raises what `make_plan` raises."""
-        return make_plan(view, question, self.unregistered)
+        return self.implied.prepared(make_plan(view, question, self.unregistered), view.state)
 
     def work(self, *, wait_for_engine: bool = False) -> Work:
         """The bound on what one answer may compute."""
@@ -98,7 +100,9 @@ class PlanMatchers:
     work: Work
 
     def of(self, leg: LegPlan) -> Matcher:
-        return self._matcher(leg.predicate_id, leg.stream_id, leg.leg.where)
+        matcher = self._matcher(leg.predicate_id, leg.stream_id, leg.leg.where)
+        matcher.neighbours = leg.neighbours
+        return matcher
 
     def of_triggers(self, triggers: Triggers) -> Matcher:
         return self._matcher(triggers.predicate_id, triggers.stream_id, triggers.where)

@@ -15,16 +15,19 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from datastem.arrays import Int64s, UInt16s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part
 from datastem.caches import LruCache
 from datastem.codec import are_rows, query_view
+from datastem.schema import OP
 from psoup.answers.epoch_files import EpochView, group_range, one_batch
+from psoup.answers.plan import Neighbours
 from psoup.errors import TooMuchWork
 from psoup.store import CorruptStore, DataFile
 from psoup.store.delta.reading import reader
-from querystem.expressions import TRUE, Expression, weight_of
+from querystem.expressions import TRUE, Expression, columns_of, weight_of
 from querystem.kernel import matches
 from querystem.pace import spending
 from results.id_sets import Range, intersect, size
@@ -39,6 +42,12 @@ _USUAL_WEIGHT = 64
 # What is computed of a block at a time: rows times weight, but some rows at least.
 _STEP_WEIGHT, _LEAST_STEP = 1 << 26, 4096
 
+
+# Rows are looked at one by one where at most one in so many has to be.
+_WORTH_TAKING = 4
+# Fewer rows of a block are computed as fast as matches of others are looked up; and a predicate of
+# less weight as fast as they are read.
+WORTH_LOOKING, _HEAVY = 4096, 8
 
 # Units (`querystem.pace`) of a look at a part, whatever is found.
 _PART_UNITS = 20_000
@@ -210,7 +219,10 @@ class MatchSource(Protocol):
 
 @dataclass
 class Matcher:
-    """Matches one predicate over the rows of one stream, for one answer."""
+    """Matches one predicate over the rows of one stream, for one answer.
+
+    Where it implies one of its neighbours, only rows that `wider` has are looked at.
+    """
 
     predicate: int
     stream_id: int
@@ -219,6 +231,8 @@ class Matcher:
     known: MatchCache
     stored: MatchFileCache
     work: Work
+    neighbours: Neighbours | None = field(default=None, kw_only=True)
+    wider: WiderMatches | None = field(default=None, kw_only=True)
 
     @cached_property
     def covered(self) -> list[Range]:
@@ -242,16 +256,71 @@ class Matcher:
         piece = self._without_rows(block, lo, hi)
         while missing := piece.missing(lo, hi):
             # Some rows at a time, so that their matches are remembered where the rest is too much.
-            allowed = _first_of(
-                missing, self.work.take(min(size(missing), self._step), self._weight)
-            )
-            lows = np.concatenate([self._computed(part, *gap) for gap in allowed])
-            piece = self.known.insert(self.predicate, block, allowed, lows)
+            ranges, lows = self._narrowed(part, block, missing) or self._taken(part, missing)
+            piece = self.known.insert(self.predicate, block, ranges, lows)
         return piece.between(lo, hi)
+
+    def _taken(self, part: Part, missing: list[Range]) -> tuple[list[Range], UInt16s]:
+        """The next ranges of what is missing, and the matches in them."""
+        count = self.work.take(min(size(missing), self._step), self._weight)
+        allowed = _first_of(missing, count)
+        return allowed, np.concatenate([self._computed(part, *gap) for gap in allowed])
+
+    def _narrowed(
+        self, part: Part, block: int, missing: list[Range]
+    ) -> tuple[list[Range], UInt16s] | None:
+        """The next ranges of what is missing, and the matches in them, found among the matches of a
+        predicate that this one implies; None where there is none, or too little to gain."""
+        wider = self._wider(block, missing)
+        candidates = None if wider is None else wider.candidates(block, missing, self._is_heavy)
+        if wider is None or candidates is None:
+            return None
+        ranges, ids = candidates
+        if not ranges or len(ids) * _WORTH_TAKING > size(ranges):
+            return None
+        if len(ids):
+            count = self.work.take(min(len(ids), self._step), self._weight)
+            if count < len(ids):
+                ranges, ids = _below(ranges, int(ids[count])), ids[:count]
+        assert self.neighbours is not None
+        self.neighbours.note(self.predicate, wider.predicate, size(ranges), len(ids))
+        return ranges, self._computed_at(part, part.find(ids))
+
+    def _wider(self, block: int, missing: list[Range]) -> WiderMatches | None:
+        """The matches of the predicate that this one implies: of several, the one with the fewest
+        in the first block that is asked for."""
+        if self.wider is None and self._implied and size(missing) >= WORTH_LOOKING:
+            found = {
+                one.predicate: one.candidates(block, missing, self._is_heavy)
+                for one in self._implied
+            }
+            counts = {
+                id_: (-size(one[0]), len(one[1])) for id_, one in found.items() if one and one[0]
+            }
+            if counts:
+                best = min(counts, key=counts.__getitem__)
+                self.wider = next(one for one in self._implied if one.predicate == best)
+        return self.wider
+
+    @cached_property
+    def _implied(self) -> list[WiderMatches]:
+        if self.neighbours is None:
+            return []
+        sources = self.epoch, self.known, self.stored, self.work
+        return [
+            WiderMatches(Matcher(id_, self.stream_id, where, *sources))
+            for id_, where in self.neighbours.implied(self.predicate, self.where)
+        ]
 
     @cached_property
     def _weight(self) -> int:
         return weight_of(self.where)
+
+    @property
+    def _is_heavy(self) -> bool:
+        """True where to compute a block takes longer than to read the matches of another predicate
+        from a file."""
+        return self._weight >= _HEAVY
 
     @property
     def _step(self) -> int:
@@ -292,11 +361,54 @@ class Matcher:
             return None
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint16)
 
+    def stored_in(self, block: int, lo: int, hi: int, read: bool) -> Int64s | None:
+        """The matching ids in `[lo, hi)` of a block that the engine has matched; None where they
+        are lost, or unless `read` where they are not remembered."""
+        known = self.known.probe(self.predicate, block)
+        piece = self._without_rows(block, lo, hi) if read else known
+        return None if piece.missing(lo, hi) else piece.between(lo, hi)
+
+    def _computed_at(self, part: Part, places: Int64s) -> UInt16s:
+        """The matches among the rows of some places."""
+        read = {*columns_of(self.where), "_ts", "_row_id", OP}
+        names = [name for name in part.rows.schema.names if name in read]
+        rows = part.rows.select(names).take(pa.array(places))
+        found = matches(self.where, query_view(rows)) & are_rows(rows)
+        return (part.ids[places][found] & BLOCK_MASK).astype(np.uint16)
+
     def _computed(self, part: Part, lo: int, hi: int) -> UInt16s:
         first, last = np.searchsorted(part.ids, [lo, hi])
         rows = part.rows.slice(first, last - first)
         found = matches(self.where, query_view(rows)) & are_rows(rows)
         return (part.ids[first:last][found] & BLOCK_MASK).astype(np.uint16)
+
+
+@dataclass(frozen=True, slots=True)
+class WiderMatches:
+    """The stored matches of a predicate that another one implies: no other row can match that."""
+
+    matcher: Matcher
+
+    @property
+    def predicate(self) -> int:
+        return self.matcher.predicate
+
+    def candidates(
+        self, block: int, missing: list[Range], read: bool
+    ) -> tuple[list[Range], Int64s] | None:
+        """The parts of some ranges of a block that the engine has matched, and the ids that match
+        there; None where they are lost, or unless `read` where a file would have to be read."""
+        ranges = [one for gap in missing for one in intersect(*gap, self.matcher.covered)]
+        found = [self.matcher.stored_in(block, *gap, read) for gap in ranges]
+        ids = [one for one in found if one is not None]
+        if len(ids) < len(found):
+            return None
+        return ranges, np.concatenate([np.empty(0, np.int64), *ids])
+
+
+def _below(ranges: list[Range], stop: int) -> list[Range]:
+    """The part of ascending ranges below an id."""
+    return [(lo, min(hi, stop)) for lo, hi in ranges if lo < stop]
 
 
 def _first_of(gaps: list[Range], count: int) -> list[Range]:

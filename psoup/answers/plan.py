@@ -6,9 +6,10 @@ on, so that any thread can compute the answer, of exactly one position.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Protocol
 
 from datastem.schema import StreamSchema
 from datastem.stem import StemView, SystemColumn
@@ -70,6 +71,16 @@ class SettledPart:
     now: int | None
 
 
+class Neighbours(Protocol):
+    """The predicates of a stream among which one may be that another predicate implies."""
+
+    def implied(self, predicate: int, where: Expression) -> Sequence[tuple[int, Expression]]:
+        """A few live predicates that `where`, which has the id `predicate`, implies."""
+
+    def note(self, predicate: int, implied: int, rows: int, looked_at: int) -> None:
+        """Notes that of some rows only those were looked at that the implied predicate matches."""
+
+
 @dataclass(frozen=True, slots=True)
 class LegPlan:
     """A leg of a query at one moment of its stream.
@@ -77,7 +88,8 @@ class LegPlan:
     `now` is the NOW its window is applied at; None where there is none yet, so that the leg has no
     rows. Rows with a ts below `oldest` are not retained, or where the stream is `keyed` rows with
     an end below it; the retention counts from `current`, the stream's NOW whatever instant is asked
-    about. Only rows within all `limits` are known.
+    about. Only rows within all `limits` are known. `neighbours` are there where the engine has yet
+    to match the predicate.
     """
 
     leg: Leg
@@ -90,6 +102,7 @@ class LegPlan:
     oldest: int | None
     limits: tuple[Limit, ...]
     current: int | None = None
+    neighbours: Neighbours | None = None
 
     @property
     def window(self) -> Window:

@@ -75,6 +75,7 @@ def _pairs(found: Explanation) -> list[tuple[str, str]]:
         ("refresh", _refresh(found)),
         *_views(found),
         ("engine", _engine(found)),
+        *_implied(found.legs),
         *_keyed(found.run.current_rows),
         ("one invoke", _invoke(found.run)),
     ]
@@ -121,6 +122,19 @@ def _keyed(current_rows: int | None) -> list[tuple[str, str]]:
     return [("keyed stream", f"{current_rows:,} current rows in the window, one a key")]
 
 
+def _implied(legs: Sequence[ExplainedLeg]) -> list[tuple[str, str]]:
+    """The lines about predicates that those of the legs imply."""
+    return [
+        (
+            "implied by",
+            f"predicate {one.predicate_id} ({one.condition}), {one.looked_at_rows:,} of "
+            f"{one.rows:,} rows looked at",
+        )
+        for one in (leg.implied_by for leg in legs)
+        if one is not None
+    ]
+
+
 def _others(found: Explanation | ExplainedLeg) -> str:
     if found.compared_predicates == found.other_predicates:
         return f"{found.other_predicates:,} over the stream"
@@ -154,7 +168,8 @@ def _show_several(found: Explanation) -> None:
     for number, leg in enumerate(found.legs, 1):
         click.echo()
         title = f"{number}  {leg.stream} · {leg.window} · predicate {leg.predicate_id}"
-        pair_table(title, [*_predicate_pairs(leg), *_keyed(leg.current_rows), _counted(leg)])
+        more = [*_implied([leg]), *_keyed(leg.current_rows), _counted(leg)]
+        pair_table(title, [*_predicate_pairs(leg), *more])
         if leg.factors:
             click.echo()
             grid(_FACTORS, [_line(each) for each in leg.factors])

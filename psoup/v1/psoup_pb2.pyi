@@ -763,7 +763,7 @@ class Explanation(_message.Message):
     def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., legs: _Optional[_Iterable[_Union[ExplainedLeg, _Mapping]]] = ..., operator: _Optional[_Union[ExplainedOperator, _Mapping]] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExplainedLeg(_message.Message):
-    __slots__ = ("stream", "window", "predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "considered_rows", "row_count", "current_rows")
+    __slots__ = ("stream", "window", "predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "considered_rows", "row_count", "current_rows", "implied_by")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -777,6 +777,7 @@ class ExplainedLeg(_message.Message):
     CONSIDERED_ROWS_FIELD_NUMBER: _ClassVar[int]
     ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
     CURRENT_ROWS_FIELD_NUMBER: _ClassVar[int]
+    IMPLIED_BY_FIELD_NUMBER: _ClassVar[int]
     stream: str
     window: str
     predicate_id: int
@@ -790,7 +791,20 @@ class ExplainedLeg(_message.Message):
     considered_rows: int
     row_count: int
     current_rows: int
-    def __init__(self, stream: _Optional[str] = ..., window: _Optional[str] = ..., predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., considered_rows: _Optional[int] = ..., row_count: _Optional[int] = ..., current_rows: _Optional[int] = ...) -> None: ...
+    implied_by: ImpliedBy
+    def __init__(self, stream: _Optional[str] = ..., window: _Optional[str] = ..., predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., considered_rows: _Optional[int] = ..., row_count: _Optional[int] = ..., current_rows: _Optional[int] = ..., implied_by: _Optional[_Union[ImpliedBy, _Mapping]] = ...) -> None: ...
+
+class ImpliedBy(_message.Message):
+    __slots__ = ("predicate_id", "condition", "looked_at_rows", "rows")
+    PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_AT_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    predicate_id: int
+    condition: str
+    looked_at_rows: int
+    rows: int
+    def __init__(self, predicate_id: _Optional[int] = ..., condition: _Optional[str] = ..., looked_at_rows: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class ExplainedOperator(_message.Message):
     __slots__ = ("name", "detail", "pattern", "inputs", "leg", "first_input", "steps")

@@ -125,8 +125,8 @@ class Drawing:
     def _constant(self, type_: Type) -> Literal:
         if type_ in (BIGINT, DOUBLE, MONEY):
             return Literal(*self._chance.choice(NUMBERS))
-        choices: Any = {TEXT: TEXTS, TIMESTAMP: MOMENTS, DATE: DAYS}[type_]
-        return Literal(self._chance.choice(choices), type_)
+        choices: dict[Type, list[Any]] = {TEXT: TEXTS, TIMESTAMP: MOMENTS, DATE: DAYS}
+        return Literal(self._chance.choice(choices[type_]), type_)
 
 
 def check_pairs(count: int, seed: int) -> int:

@@ -35,10 +35,19 @@ from querystem.query import Query
 from tests.oracle.answers import naive_answer
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc, received
+from tests.support.server.sync_world import look_at_any
 
 START = 1_700_000_000 * SECOND
 SQL = "CREATE STREAM s (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS"
-CONDITIONS = ("a > 3", "a % 3 = 1 OR b = 'x'", "b IS NULL", "NOT (a <= 5 AND b LIKE 'y%')", "TRUE")
+CONDITIONS = (
+    "a > 3",
+    "a > 5",
+    "a = 7 AND b = 'x'",
+    "a % 3 = 1 OR b = 'x'",
+    "b IS NULL",
+    "NOT (a <= 5 AND b LIKE 'y%')",
+    "TRUE",
+)
 SELECTS = (
     "SELECT a, b, row_id FROM s WHERE {}",
     "SELECT count(*) AS n, sum(a) AS total, max(b) AS most, last(a) AS newest FROM s WHERE {}",
@@ -86,8 +95,10 @@ class Soup(RuleBasedStateMachine):
         self.rows: list[dict[str, Any]] = []
         self.clock = 0
         self.keys = 0
+        look_at_any(True)
 
     def teardown(self) -> None:
+        look_at_any(False)
         if hasattr(self, "loop"):
             for core in self.cores:
                 self._run(core.stop())

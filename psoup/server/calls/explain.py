@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from datastem.arrays import UInt16s
 from psoup.answers import Plan, Question
+from psoup.answers.implied import ImpliedUse
 from psoup.answers.plan import LegPlan
 from psoup.answers.planning import TextReplaced, find_source
 from psoup.answers.question import RegisteredQuery, texts_of
@@ -113,6 +114,8 @@ def _complete(
             leg.message.row_count = rows.matched
         if rows.current is not None:
             leg.message.current_rows = rows.current
+        if (use := core.maker.implied.used(leg.plan.predicate_id)) is not None:
+            leg.message.implied_by.CopyFrom(_implied_by(use))
         leg.message.factors.extend(_factors(leg.plan.leg.where, leg.others.to_pylist()))
         leg.message.stored.CopyFrom(_stored(core, plan, leg.plan))
     message.legs.extend(leg.message for leg in legs)
@@ -120,6 +123,15 @@ def _complete(
     operators = operators_of(plan.query, plan.schema_of)
     message.operator.CopyFrom(_operator(operators, run.joins))
     _tell_of_first(message)
+
+
+def _implied_by(use: ImpliedUse) -> pb.ImpliedBy:
+    return pb.ImpliedBy(
+        predicate_id=use.implied,
+        condition=expression_text(use.where),
+        looked_at_rows=use.looked_at,
+        rows=use.rows,
+    )
 
 
 def _tell_of_first(message: pb.Explanation) -> None:
