@@ -143,7 +143,8 @@ class ExplainedLeg(ExplainedPredicate):
 
     `considered_rows` were looked at by the predicate; `row_count` of them are in the window and
     match, None where kept summaries made counting needless. `current_rows` are those of a keyed
-    stream.
+    stream. `implied_by` is the predicate among whose matches the server has looked, None where it
+    has not.
     """
 
     stream: str

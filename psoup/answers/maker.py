@@ -113,7 +113,7 @@ class PlanMatchers:
         neighbours: Neighbours | None = None,
     ) -> Matcher:
         caches = self.epoch, self.maker.known, self.maker.stored
-        return Matcher(predicate_id, stream_id, where, *caches, self.work, neighbours)
+        return Matcher(predicate_id, stream_id, where, *caches, self.work, neighbours=neighbours)
 
     def of_combinations(self, plan: Plan, composite: CompositePlan) -> CombinationMatcher:
         subject = composite.predicate_id, composite.composite_id, composite.where

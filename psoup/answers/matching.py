@@ -231,8 +231,8 @@ class Matcher:
     known: MatchCache
     stored: MatchFileCache
     work: Work
-    neighbours: Neighbours | None = None
-    wider: WiderMatches | None = None
+    neighbours: Neighbours | None = field(default=None, kw_only=True)
+    wider: WiderMatches | None = field(default=None, kw_only=True)
 
     @cached_property
     def covered(self) -> list[Range]:
