@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from datastem.instants import SECOND
 from datastem.schema import StreamSchema
 from datastem.types import BIGINT, TIMESTAMP, Type
 from tests.oracle.several.chance import Chance
@@ -19,15 +18,11 @@ from tests.oracle.several.texts import (
     Shown,
     Sorted,
     Whole,
-    placed,
 )
-from tests.oracle.several.windows import any_window, range_window
+from tests.oracle.several.windows import any_window, every, range_window
 from tests.oracle.written import WrittenWindow
 
 _MOST_REFERENCES = 6
-# In seconds. A window is set back by its own REFRESH and by that of the whole.
-_LONGEST_PERIOD = 5
-_SET_BACK = 2 * _LONGEST_PERIOD * SECOND
 _SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 _BY_VALUE = (
     "UNION",
@@ -43,43 +38,12 @@ _BY_VALUE = (
 
 def written(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) -> Whole:
     """A query over some streams, whose rows are at `origin` and somewhat later."""
-    return _Writer(chance, schemas, origin).whole()
+    return Writer(chance, schemas, origin).whole()
 
 
-def written_refreshed(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) -> Whole:
-    """A query of which some have REFRESH: of the whole, of references, or both."""
-    if not chance.one_in(3):
-        return written(chance, schemas, origin)
-    narrow = [
-        stream if stream.retain is None else replace(stream, retain=stream.retain - _SET_BACK)
-        for stream in schemas
-    ]
-    inside = chance.one_in(2)
-    whole = _Writer(chance, narrow, origin, refreshed=inside).whole()
-    if inside and chance.one_in(2):
-        return whole
-    return replace(whole, refresh=_refresh(chance, whole, narrow))
+class Writer:
+    """Draws a query; with `refreshed` some of its references have REFRESH in their WINDOW()."""
 
-
-def _refresh(chance: Chance, whole: Whole, schemas: Sequence[StreamSchema]) -> str:
-    """REFRESH of a whole query. Rows of event time are refreshed by such."""
-    timed = any(one.reference.stream.ordered_by is not None for one in placed(whole))
-    triggers = [one for one in schemas if not timed or one.ordered_by is not None]
-    if chance.one_in(2):
-        return _every(chance)
-    trigger = chance.pick(triggers)
-    condition = Expressions(chance, origin=0).local(
-        {name: type_ for name, type_ in trigger.types.items() if type_ != TIMESTAMP}
-    )
-    where = f" WHERE {condition}" if chance.one_in(2) else ""
-    return f"REFRESH ON {trigger.name}{where}"
-
-
-def _every(chance: Chance) -> str:
-    return f"REFRESH EVERY {chance.number(1, _LONGEST_PERIOD)} SECONDS"
-
-
-class _Writer:
     def __init__(
         self,
         chance: Chance,
@@ -269,7 +233,7 @@ class _Writer:
             return Inner(query, self._alias(), self._over() if query.timed else None)
         self._references += 1
         schema = self._chance.pick(self._schemas)
-        refresh = _every(self._chance) if self._refreshed and self._chance.one_in(2) else ""
+        refresh = every(self._chance) if self._refreshed and self._chance.one_in(2) else ""
         windowed = self._chance.one_in(2) or refresh
         window = any_window(self._chance, schema, self._origin) if windowed else None
         alias_first = self._chance.one_in(2)

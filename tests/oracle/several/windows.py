@@ -9,6 +9,13 @@ from tests.oracle.several.chance import Chance
 from tests.oracle.several.worlds import LAST
 from tests.oracle.written import WrittenWindow
 
+# In seconds: the longest period of a REFRESH EVERY.
+LONGEST_PERIOD = 5
+
+
+def every(chance: Chance) -> str:
+    return f"REFRESH EVERY {chance.number(1, LONGEST_PERIOD)} SECONDS"
+
 
 def any_window(chance: Chance, schema: StreamSchema, origin: int) -> WrittenWindow:
     """One that the stream does not refuse: not past its retention, no SLIDE of rows with a key.

@@ -22,7 +22,7 @@ from tests.oracle.comparing import Values, difference
 from tests.oracle.refresh import Event
 from tests.oracle.refreshed_trees import TreeHistory
 from tests.oracle.several.chance import Chance, Seeded
-from tests.oracle.several.drawing import written_refreshed
+from tests.oracle.several.refreshes import written_refreshed
 from tests.oracle.several.texts import our_text, placed
 from tests.support.server.sync_world import NAMES, START
 from tests.support.server.sync_world import World as SyncWorld

@@ -16,7 +16,7 @@ from tests.oracle.comparing import Values, difference
 from tests.oracle.refresh import Event
 from tests.oracle.refreshed_trees import TreeHistory, high
 from tests.oracle.several.chance import Seeded
-from tests.oracle.several.drawing import written_refreshed
+from tests.oracle.several.refreshes import written_refreshed
 from tests.oracle.several.texts import our_text
 from tests.oracle.several.worlds import random_row, random_schema
 from tests.support.system.fleet import Fleet

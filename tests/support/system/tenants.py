@@ -32,11 +32,11 @@ class Tenant:
 
     @property
     def actions(self) -> Mapping[Action, float]:
-        """What may happen, and how often that is."""
+        """The actions that chance chooses from, and how often each is chosen."""
         raise NotImplementedError
 
     def acted(self) -> None:
-        """Called after each action."""
+        """It is called after each action."""
 
     def run(self, steps: int) -> None:
         """Raises AssertionError with the story where an answer is wrong."""
