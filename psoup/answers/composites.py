@@ -18,13 +18,17 @@ import pyarrow as pa
 from datastem.arrays import Int64s, Mask, UInt16s
 from datastem.blocks import BLOCK_MASK, Part, Picked
 from datastem.codec import columns_shown
+from psoup.answers.caches import Memo
+from psoup.answers.folds import Fold
 from psoup.answers.leg_rows import LegRows, PickedRows, gathered
 from psoup.answers.matching import Matcher, MatchSource
 from psoup.answers.plan import CompositePlan, LegPlan
 from psoup.answers.windows import Choice, parts_of
+from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, ItemRows, LegItem, side_reads
+from querystem.expressions import TRUE
 from querystem.kernel import matches
-from querystem.query import From, item_column
+from querystem.query import From, Query, item_column
 from results.region import Region
 
 
@@ -112,15 +116,57 @@ class StoredJoin:
 
     def combinations(self, names: frozenset[str]) -> ItemRows:
         """The combinations with the columns of these names. Raises what a join raises."""
-        found = [self._stored(names)]
+        found = [self._beside(self._stored_ids(), names), *self._joined(names)]
+        return ItemRows.joined([one for one in found if len(one)] or found[:1])
+
+    def _joined(self, names: frozenset[str]) -> Iterator[ItemRows]:
+        """The combinations that are not stored."""
         for box in self._boxes():
             inputs = [
                 PickedRows(rows, picked, self._reads(number, names))
                 for number, (rows, picked) in enumerate(box)
             ]
             self.combining.room.take(sum(rows.nbytes for rows in inputs))
-            found.append(self.combining.combinations(self.source, names, iter(inputs)))
-        return ItemRows.joined([one for one in found if len(one)] or found[:1])
+            yield self.combining.combinations(self.source, names, iter(inputs))
+
+    def folded(self, query: Query, memo: Memo) -> pa.RecordBatch | None:
+        """The groups of a query, from summaries of stored combinations that are kept; None where
+        the combinations themselves are needed."""
+        grouping = query.grouping
+        plain = not self.source.subqueries and self.source.where == TRUE
+        if grouping is None or not plain or "row_id" in query.reads or not self._all_known:
+            return None
+        names = query.reads
+
+        def of(part: Part, among: Int64s) -> Partial:
+            chosen = part.find(self.matcher.match(part, part.first, part.stop))
+            if len(among) < len(part.ids):
+                chosen = np.intersect1d(chosen, among, assume_unique=True)
+            chosen = chosen[self._held(part, chosen, self._composed)]
+            ids = [part_ids(part, number)[chosen] for number in range(len(self.legs))]
+            return partial(grouping, self._beside(ids, names).whole())
+
+        subject = ("groups", self.plan.predicate_id, self.plan.places, query.grouping_key)
+        region = replace(self._composed[0].choice.region, lo=0, hi=self.plan.mark.high)
+        folded = Fold(memo, subject, self.plan.stem, region, of, merge, "_until").values()
+        rest = [partial(grouping, one.whole()) for one in self._joined(names)]
+        nothing = [np.empty(0, np.int64)] * len(self.legs)
+        found = [*folded, *rest] or [partial(grouping, self._beside(nothing, names).whole())]
+        return finish(grouping, merge(found))
+
+    @property
+    def _all_known(self) -> bool:
+        """Whether one interval of time tells which stored combinations count."""
+        pairs = zip(self._composed, self.plan.mark.highs, strict=True)
+        known = all(
+            rows.choice.region.lo == 0 and rows.choice.region.hi >= high for rows, high in pairs
+        )
+        return known and self._one_window
+
+    @cached_property
+    def _composed(self) -> list[LegRows]:
+        """The legs in the order of the composite."""
+        return [self.legs[place] for place in self.plan.places]
 
     def _reads(self, number: int, names: frozenset[str]) -> frozenset[str]:
         return side_reads(number, self.source.on, wanted=names) | {"ts", "row_id"}
@@ -132,21 +178,23 @@ class StoredJoin:
 
     # ---- what is stored
 
-    def _stored(self, names: frozenset[str]) -> ItemRows:
-        ids = self._stored_ids()
+    def _beside(self, composed: Sequence[Int64s], names: frozenset[str]) -> ItemRows:
+        """The combinations of rows with these ids, which are in the order of the composite."""
         items, places = list[LegItem](), list[Int64s]()
-        for number, chosen in enumerate(ids):
+        for number in range(len(self.legs)):
+            chosen = composed[self.plan.places.index(number)]
             rows = PartRows.of(self.legs[number].leg, chosen)
             reads = self._reads(number, names)
             items.append(LegItem(PickedRows(self.legs[number], rows.picked, reads), reads))
             places.append(rows.places(chosen))
         there = np.minimum.reduce(places) >= 0
-        self.taken = int(there.sum())
+        self.taken += int(there.sum())
         return self.combining.beside(items, [one[there] for one in places], names)
 
     def _stored_ids(self) -> list[Int64s]:
-        """The row ids of each leg, in the order of the query, of the combinations that count."""
-        legs = [self.legs[place] for place in self.plan.places]
+        """The row ids of each leg, in the order of the composite, of the combinations that the
+        windows hold."""
+        legs = self._composed
         regions = [rows.choice.region for rows in legs]
         found = [[np.empty(0, np.int64)] for _ in legs]
         if not any(region.empty for region in regions):
@@ -158,8 +206,7 @@ class StoredJoin:
                 places = places[self._held(part, places, legs)]
                 for number in range(len(legs)):
                     found[number].append(part_ids(part, number)[places])
-        joined = [np.concatenate(one) for one in found]
-        return [joined[self.plan.places.index(number)] for number in range(len(legs))]
+        return [np.concatenate(one) for one in found]
 
     def _held(self, part: Part, places: Int64s, legs: Sequence[LegRows]) -> Mask:
         """Tells of some combinations of a part whether each leg's window holds its row."""

@@ -66,10 +66,15 @@ def evaluate(plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits) 
     if isinstance(plan.query.source, Leg):
         batches = Selection(plan.query, legs[0], memo).answer()
     else:
-        found = combined(plan, legs, matchers, limits)
-        batches = [answer_of(plan.query, [found.rows])]
+        found = combined(plan, legs, matchers, limits, memo=memo)
+        shaped = arrange if found.grouped else _whole_answer
+        batches = [shaped(plan.query, found.rows)]
         return Answer(batches, plan.known, matchers.work.rows, found.pairs)
     return Answer(batches, plan.known, matchers.work.rows)
+
+
+def _whole_answer(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
+    return answer_of(query, [rows])
 
 
 def evaluate_at_once(plan: Plan, matchers: LegMatchers, memo: Memo) -> Answer | None:
@@ -152,12 +157,16 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class Combined:
     """The combinations of a plan's legs, and how they were found: the rows of each leg, None where
-    they were not counted; how they were joined; and how many combinations were `stored`."""
+    they were not counted; how they were joined; and how many combinations were `stored`.
+
+    Where they are `grouped`, the rows are the groups of the query.
+    """
 
     rows: pa.RecordBatch
     leg_counts: tuple[int | None, ...]
     runs: Sequence[JoinRun]
     stored: int = 0
+    grouped: bool = False
 
     @property
     def pairs(self) -> int:
@@ -171,14 +180,16 @@ def combined(
     matchers: LegMatchers,
     limits: JoinLimits,
     parts: bool = False,
+    memo: Memo | None = None,
 ) -> Combined:
     """The rows of a query's source, as `arrange` takes them, from the rows of its legs.
 
-    With `parts` they have the row ids of the legs. Raises TooMuchWork past the limits; Uncovered
+    With `parts` they have the row ids of the legs. With `memo` they may be grouped already, from
+    summaries that it keeps. Raises TooMuchWork past the limits; Uncovered
     where somebody waits for the engine, which has combinations yet to find.
     """
     if plan.composite is not None:
-        return _with_stored(plan, plan.composite, legs, matchers, limits, parts)
+        return _with_stored(plan, plan.composite, legs, matchers, limits, parts, memo)
     if plan.composing and matchers.work.limit is None:
         raise Uncovered
     return joined(plan, leg_inputs(plan, legs), limits, parts)
@@ -203,6 +214,7 @@ def _with_stored(
     matchers: LegMatchers,
     limits: JoinLimits,
     parts: bool,
+    memo: Memo | None,
 ) -> Combined:
     """The combinations of a plan whose FROM the engine has joined, for the most part."""
     source = plan.query.source
@@ -214,9 +226,14 @@ def _with_stored(
         stored = StoredJoin(composite, source, legs[:count], matcher, combining)
         if matchers.work.limit is None and not stored.is_complete:
             raise Uncovered
-        others = leg_inputs(plan, legs)[count:] if len(legs) > count else []
-        found = combining.source_rows(plan.query, others, parts, stored.combinations)
-    return Combined(found, (None,) * len(legs), combining.runs, stored.taken)
+        groups = None if memo is None else stored.folded(plan.query, memo)
+        if groups is None:
+            others = leg_inputs(plan, legs)[count:] if len(legs) > count else []
+            found = combining.source_rows(plan.query, others, parts, stored.combinations)
+        else:
+            found = groups
+    counts = (None,) * len(legs)
+    return Combined(found, counts, combining.runs, stored.taken, groups is not None)
 
 
 def _combining(plan: Plan, limits: JoinLimits, room: JoinRoom) -> Combining:

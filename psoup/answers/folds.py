@@ -59,7 +59,8 @@ class Fold(Generic[T]):
 
     `of` summarises the rows at some ascending places of a part, as far as they are in the region;
     `merge` makes one summary of several. `subject` names the two: under one subject, equal rows
-    have equal summaries. Summaries of runs are kept in `memo`.
+    have equal summaries. Summaries of runs are kept in `memo`. `last` is the column with the latest
+    instant of a row, which differs from its ts where the row is a combination of others.
     """
 
     memo: Memo
@@ -68,6 +69,7 @@ class Fold(Generic[T]):
     region: Region
     of: Callable[[Part, Int64s], T]
     merge: Callable[[Sequence[T]], T]
+    last: str = "_ts"
 
     def values(self) -> list[T]:
         """Summaries of disjoint runs that together are the region's rows."""
@@ -114,14 +116,21 @@ class Fold(Generic[T]):
         parts = self.stem.parts(number, self.region.hi)
         stop = _stop(1, number)
         if parts and stop <= self.region.hi and all(self._contains(part) for part in parts):
-            low, high = min(p.bounds[0] for p in parts), max(p.bounds[1] for p in parts)
+            bounds = [self._bounds(part) for part in parts]
+            low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
             values = [self._of(part, _all(part)) for part in parts]
             entry = self._keep((1, number), (stop - BLOCK_ROWS, stop), values, low, high)
             return [entry.value], entry
         return [value for part in parts for value in self._part(part)], None
 
     def _contains(self, part: Part) -> bool:
-        return self.region.contains(*part.bounds, part.first, part.stop)
+        return self.region.contains(*self._bounds(part), part.first, part.stop)
+
+    def _bounds(self, part: Part) -> tuple[int, int]:
+        """The least and the greatest instant of a part's rows."""
+        if self.last == "_ts":
+            return part.bounds
+        return part.bounds[0], int(part.numbers(self.last).max())
 
     def _part(self, part: Part) -> Iterator[T]:
         if part.stop <= self.region.lo or not part.overlaps(self.region.begin, self.region.end):
@@ -140,8 +149,9 @@ class Fold(Generic[T]):
         if held is None:
             places = chunk()
             value = self._of(part, places)
-            ts = part.ts[places]
-            ids, bounds = _ends(part.ids[places]), (int(ts.min()), int(ts.max()))
+            last = part.ts if self.last == "_ts" else part.numbers(self.last)
+            bounds = int(part.ts[places].min()), int(last[places].max())
+            ids = _ends(part.ids[places])
             if not self.region.contains(*bounds, *ids):
                 return value
             held = self._keep(place, ids, [value], *bounds)
