@@ -27,6 +27,7 @@ from psoup.store import (
     Unregister,
 )
 from psoup.store.log.events import from_table, to_table
+from psoup.store.state import registrations as registrations_columns
 from psoup.write.composing import Composable, ComposeSome, composition_of
 from psoup.write.draft import CommitDraft, Moment, Proposal, RecentBatches
 from psoup.write.registrations import Prepared, RegisterAll
@@ -298,8 +299,11 @@ def test_a_registration_that_changed_meanwhile_gets_no_composite() -> None:
     assert world.state.composites[4].registrations == 2
 
 
-def test_pages_of_joins_without_a_composite() -> None:
+@pytest.mark.parametrize("chunk", [1, 2, 3, 1 << 16])
+def test_pages_of_joins_without_a_composite(monkeypatch, chunk: int) -> None:
+    monkeypatch.setattr(registrations_columns, "_CHUNK", chunk)
     world = World()
+    world.register([JOIN] * 3, older=False)
     single = JOIN._replace(parts=JOIN.parts[:1])
     handles = world.register([JOIN, single, JOIN, JOIN], older=True)
     registrations, _ = world.state.columns

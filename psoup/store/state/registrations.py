@@ -216,12 +216,19 @@ class Registrations(ColumnMapping[bytes, Registration]):
 
     def joins_without_composite(self, after: tuple[int, bytes], limit: int) -> list[Registration]:
         """The next registrations of several legs after (packed position, handle) that have no
-        composite, at most `limit`."""
-        rows = np.unique(self._more_legs.streams[0])
-        rows = rows[np.searchsorted(rows, self._first_after(*after)) :]
-        rows = rows[self._alive.values[rows]]
-        composed, _ = self._composites.others
-        return [self._value_at(row) for row in np.setdiff1d(rows, composed)[:limit].tolist()]
+        composite, at most `limit`. It costs what is looked at."""
+        (legs, _), (composed, _) = self._more_legs.streams, self._composites.others
+        found: list[int] = []
+        begin = int(np.searchsorted(legs, self._first_after(*after)))
+        while begin < len(legs) and len(found) < limit:
+            # Legs of one row are neighbours, and none is left for the next look.
+            end = int(np.searchsorted(legs, legs[min(begin + _CHUNK, len(legs)) - 1], "right"))
+            rows = np.unique(legs[begin:end])
+            low, high = np.searchsorted(composed, [rows[0], rows[-1] + 1])
+            rows = np.setdiff1d(rows[self._alive.values[rows]], composed[low:high])
+            found += rows[: limit - len(found)].tolist()
+            begin = end
+        return [self._value_at(row) for row in found]
 
     def page(
         self, tenant: str, owner: str, after: tuple[int, bytes], limit: int
