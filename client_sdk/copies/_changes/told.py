@@ -71,8 +71,8 @@ def follow(connection: sqlite3.Connection, record: Record, move: Move) -> None:
         told = _Following(connection, record, record.told, move).tell()
         reason = "" if told else DAMAGED
     if reason:
-        log.reset(connection, record.copy_id, reason)
         _begin(connection, record, move)
+        log.reset(connection, record.copy_id, reason)
 
 
 def _reset_by(connection: sqlite3.Connection, record: Record, move: Move) -> str:
@@ -97,9 +97,11 @@ def _is_sound(connection: sqlite3.Connection, copy_id: int, told: Told) -> bool:
 
 
 def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
-    """Takes the version for told, whatever was told before."""
+    """Takes the version for told, whatever was told before. Raises WrongRows."""
     copy_id, version, table = record.copy_id, move.version, tables.told_table(record.copy_id)
     columns = version.shape.stored
+    if not move.whole and tables.damaged(connection, version.table, columns):
+        raise WrongRows
     connection.execute(f"DROP TABLE IF EXISTS {table}")
     tables.make(connection, table, columns)
     connection.execute(

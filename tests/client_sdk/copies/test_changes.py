@@ -12,6 +12,7 @@ import pytest
 from client_sdk import AnswerChange, Copies, UnknownCopy
 from tests.client_sdk.copies.trades import DEAR, TRADES, trade
 from tests.support.client_sdk.change_reader import ChangeReader
+from tests.support.client_sdk.damage import rows_table
 from tests.support.client_sdk.inside import InsideStore
 
 ROOMS = "CREATE STREAM rooms (room TEXT, temp BIGINT) KEY (room) RETAIN 1 DAY"
@@ -539,3 +540,18 @@ def test_values_of_all_types(store: InsideStore, copies: Copies) -> None:
         store.client.publish("many", [row])
         copies.sync(store.client)
         reader.read(copies, syncs=1)
+
+
+def test_what_was_told_and_rows_are_damaged(store: InsideStore, rooms: Copies) -> None:
+    """Nothing is told before a sync has put the rows right."""
+    for room in ("a", "b", "c", "d"):
+        measure(store, rooms, room, 99)
+    table = rows_table(rooms, "hot")
+    with rooms._file.writing() as connection:
+        connection.execute("UPDATE _psoup_copies SET told = 'x'")
+        connection.execute(f"UPDATE {table} SET c1 = 12 WHERE row_id = 1")
+    assert read(rooms, "hot") == []
+    rooms.sync(store.client)
+    with rooms.changes("hot") as batch:
+        assert (batch.reset, list(batch)) == ("DAMAGED", [])
+        assert batch.answer is not None and {row["temp"] for row in batch.answer} == {99}
