@@ -33,6 +33,7 @@ from psoup.engine.jobs import CompositeOutcome, Outcome, Written, by_table, job_
 from psoup.engine.ledger import Ledger, joins_name, stem_name, stream_of
 from psoup.engine.settings import EngineSettings
 from psoup.store.composite_marks import CompositeMark
+from psoup.store.delta.files import DataFile
 from psoup.store.state.composites import CompositeState
 from querystem.composites import Shape
 
@@ -118,6 +119,28 @@ class CompositeBox:
             CompositeLeg(stream, tuple(self.ledger.files(stem_name(stream))))
             for stream in self.composite.legs
         )
+        return self._work(legs)
+
+    @property
+    def step_work(self) -> CompositeWork:
+        """What units over the rows of a step have in common. Every row that was in the box before
+        is known to them, and with it the ends that it has caused."""
+        legs = tuple(
+            CompositeLeg(stream, tuple(self.ledger.files(stem_name(stream))), *self._ends(number))
+            for number, stream in enumerate(self.composite.legs)
+        )
+        return self._work(legs)
+
+    def _ends(self, leg: int) -> tuple[tuple[DataFile, ...], int]:
+        """The files with the ends of a leg's rows, and the row id up to which they count."""
+        stream = self.composite.legs[leg]
+        if not self.ledger.state.streams[stream].schema.key:
+            return (), 0
+        files = self.ledger.files("closures")
+        own = (file for file in files if file.partition["stream_id"] == str(stream))
+        return tuple(own), self.mark.highs[leg]
+
+    def _work(self, legs: tuple[CompositeLeg, ...]) -> CompositeWork:
         orders = self.measured.orders or best_orders(self.edges)
         plan = JoinPlan(len(legs), self.edges, self.composite.span, orders)
         joins = tuple(self.ledger.files(joins_name(self.id)))
@@ -132,14 +155,17 @@ class CompositeBox:
         files = piece_files(self.ledger.files("matches"), stream, predicates, low, high)
         return Arrival(low, high, tuple(predicates), files, again)
 
-    def combining(self, arrivals: Sequence[Arrival], tasks: int) -> list[CombineUnit]:
-        """The units of rows that arrive at the legs, as many as `tasks`. A single one knows the id
-        of its first combination."""
-        first = self.mark.high if tasks == 1 else None
-        work, own = self.work, [_cut(one.lo, one.hi, tasks) for one in arrivals]
+    def combining(
+        self, work: CompositeWork, arrivals: Sequence[Arrival], count: int
+    ) -> list[CombineUnit]:
+        """The rows that arrive at the legs as so many units: a key that many rows have is shared by
+        all of them.
+        A single one knows the id of its first combination."""
+        first = self.mark.high if count == 1 else None
+        own = [_cut(one.lo, one.hi, count) for one in arrivals]
         return [
-            CombineUnit(work, tuple(arrivals), tuple(ranges[task] for ranges in own), first)
-            for task in range(tasks)
+            CombineUnit(work, tuple(arrivals), tuple(ranges[number] for ranges in own), first)
+            for number in range(count)
         ]
 
 

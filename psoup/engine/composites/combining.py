@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
+from datastem.instants import FOR_EVER
 from psoup.engine.composites.keys import KeyEdge
 from psoup.engine.composites.runs import KeyRun, LegBatch, Sought, pieces_of
 from querystem.expressions import Expression
@@ -21,6 +22,8 @@ from querystem.join.sides import PAIRS_AT_ONCE, Side, true_pairs
 
 # Rows of a leg with ascending ids: those that are still there, and their columns.
 Fetch = Callable[[int, Int64s], tuple[Int64s, pa.RecordBatch]]
+# The ends of a keyed leg's rows with ascending ids, as far as they are known.
+Ends = Callable[[Int64s], Int64s]
 # The runs of a leg that may have rows with some hashes.
 Runs = Callable[[Int64s], Iterable[KeyRun]]
 
@@ -96,14 +99,17 @@ Fanouts = dict[int, tuple[int, int]]
 class LegTurn:
     """The turn of one leg whose rows have come: they are combined with all other legs.
 
-    `runs[k]` gives the rows of leg k that they meet. Raises TooManyCombinations where more than
-    `most` candidates would be looked at.
+    `runs[k]` gives the rows of leg k that they meet. Where a leg has `ends`, rows that had ended
+    before another part came to be are left out: no answer ever has both.
+
+    Raises TooManyCombinations where more than `most` candidates would be looked at.
     """
 
     plan: JoinPlan
     runs: Sequence[Runs]
     fetch: Fetch
     most: int
+    ends: Mapping[int, Ends] = field(default_factory=dict)
     looked_at: int = 0
     fanouts: Fanouts = field(default_factory=dict)
 
@@ -112,7 +118,12 @@ class LegTurn:
         if not len(rows.ids):
             return
         whole = _Partial(
-            Side.of_item(leg, rows.columns), {leg: rows.ids}, rows.ts, rows.ts, rows.positions
+            Side.of_item(leg, rows.columns),
+            {leg: rows.ids},
+            rows.ts,
+            rows.ts,
+            np.full(len(rows.ids), FOR_EVER),
+            rows.positions,
         )
         for found in self._extended(whole, self.plan.orders[leg]):
             parts = tuple(found.ids[number] for number in range(self.plan.legs))
@@ -189,7 +200,8 @@ class LegTurn:
         rows = LegBatch(there, ts[firsts], positions[firsts], columns)
         item = Side.of_item(leg, columns)
         mine, places = true_pairs(partial.side, item, (mine, places), condition)
-        return partial.chosen(mine).with_leg(leg, rows, places).within(self.plan.span)
+        ends = self.ends[leg](rows.ids)[places] if leg in self.ends else None
+        return partial.chosen(mine).with_leg(leg, rows, places, ends).within(self.plan.span)
 
 
 def _batches(runs: Iterable[KeyRun]) -> Iterator[list[KeyRun]]:
@@ -217,6 +229,7 @@ class _Partial:
     ids: Mapping[int, Int64s]
     first: Int64s
     last: Int64s
+    end: Int64s
     positions: Int64s
 
     @property
@@ -225,11 +238,12 @@ class _Partial:
 
     def chosen(self, places: Int64s) -> _Partial:
         ids = {leg: own[places] for leg, own in self.ids.items()}
-        arrays = (each[places] for each in (self.first, self.last, self.positions))
+        arrays = (each[places] for each in (self.first, self.last, self.end, self.positions))
         return _Partial(self.side.chosen(places), ids, *arrays)
 
-    def with_leg(self, leg: int, rows: LegBatch, places: Int64s) -> _Partial:
-        """These combinations, each with the row of one more leg at the place beside it."""
+    def with_leg(self, leg: int, rows: LegBatch, places: Int64s, ends: Int64s | None) -> _Partial:
+        """These combinations, each with the row of one more leg at the place beside it, which may
+        have an end."""
         items = {**self.side.items, leg: rows.columns}
         side = Side(items, {**self.side.places, leg: places}, len(places))
         ts, positions = rows.ts[places], rows.positions[places]
@@ -238,12 +252,13 @@ class _Partial:
             {**self.ids, leg: rows.ids[places]},
             np.minimum(self.first, ts),
             np.maximum(self.last, ts),
+            self.end if ends is None else np.minimum(self.end, ends),
             np.maximum(self.positions, positions),
         )
 
     def within(self, span: int | None) -> _Partial:
-        """The combinations whose parts are no further apart than `span`."""
-        if span is None:
-            return self
-        near = np.flatnonzero(self.last - self.first <= span)
-        return self if len(near) == self.length else self.chosen(near)
+        """The combinations whose parts are no further apart than `span`, and are there together."""
+        left = self.last < self.end
+        if span is not None:
+            left &= self.last - self.first <= span
+        return self if left.all() else self.chosen(np.flatnonzero(left))

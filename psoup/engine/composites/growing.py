@@ -221,7 +221,7 @@ class Growing:
         """Combines the rows of a slice. False where there are too many candidates: the next slice
         is smaller then, or the composite is suspended."""
         tasks = min(self._parallelism, 1 + rows // _TASK_ROWS)
-        units = box.combining(arrivals, tasks)
+        units = box.combining(box.work, arrivals, tasks)
         found = find_combinations(box.ledger, self.spark, {box.id: box}, units)[box.id]
         if found.too_many:
             if rows <= _LEAST_ROWS:

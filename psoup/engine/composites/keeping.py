@@ -15,8 +15,9 @@ from psoup.engine.composites.worker import CombineUnit
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
 
-# Rows of a step that are worth a task of their own.
-_TASK_ROWS = 1 << 15
+# Rows of a step that are combined together: so few that a unit with too many candidates for one
+# task has too many for each row.
+_UNIT_ROWS = 1 << 15
 
 
 def keep_up(ledger: Ledger, spark: SparkSession, settings: EngineSettings) -> None:
@@ -28,13 +29,12 @@ def keep_up(ledger: Ledger, spark: SparkSession, settings: EngineSettings) -> No
     if not ledger.composites:
         return
     wanted = wanted_predicates(ledger)
-    parallelism = spark.sparkContext.defaultParallelism
     boxes: dict[int, CompositeBox] = {}
     units: list[CombineUnit] = []
     for composite in ledger.state.composites.values():
         box = CompositeBox(ledger, composite, settings)
         _let_go(box, wanted[composite.id])
-        if arrived := _arrived(box, parallelism):
+        if arrived := _arrived(box):
             boxes[box.id] = box
             units += arrived
     if units:
@@ -53,7 +53,7 @@ def _let_go(box: CompositeBox, wanted: LegPredicates) -> None:
         box.change(admitted=admitted)
 
 
-def _arrived(box: CompositeBox, parallelism: int) -> list[CombineUnit]:
+def _arrived(box: CompositeBox) -> list[CombineUnit]:
     """The units of the rows that are past the box; none where there are none, or no box."""
     mark = box.mark
     news = sum(box.high(leg) - mark.highs[leg] for leg in _legs(box))
@@ -62,7 +62,7 @@ def _arrived(box: CompositeBox, parallelism: int) -> list[CombineUnit]:
     arrivals = [
         box.arrival(leg, mark.highs[leg], box.high(leg), mark.admitted[leg]) for leg in _legs(box)
     ]
-    return box.combining(arrivals, min(parallelism, 1 + news // _TASK_ROWS))
+    return box.combining(box.step_work, arrivals, 1 + news // _UNIT_ROWS)
 
 
 def _note(box: CompositeBox, highs: tuple[int, ...], found: Found) -> None:

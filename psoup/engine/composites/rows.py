@@ -1,5 +1,5 @@
 """What a worker reads of a composite's legs and keeps under a budget: columns of stems by row
-group, and runs of `joins/<id>` by row group.
+group, runs of `joins/<id>` by row group, ends of keyed rows.
 
 Files never change, so that what was read stays true for as long as a process lives.
 """
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.caches import LruCache
+from datastem.instants import FOR_EVER
 from psoup.engine.composites.keys import buckets
 from psoup.engine.composites.runs import KeyRun
 from psoup.store.delta.files import DataFile
@@ -146,6 +147,43 @@ class JoinState:
         """The ids, ascending, of the rows that a side has."""
         found = [run.sides[side].ids for run in self.runs() if side in run.sides]
         return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+
+
+class RowEnds:
+    """The ends of rows of a keyed stream that rows with ids below `before` have caused, from files
+    of the closures table."""
+
+    def __init__(
+        self, root: Path, files: Iterable[DataFile], before: int, cache: ReadCache
+    ) -> None:
+        self._root = root
+        self._files = [file for file in files if file.low]
+        self._before = before
+        self._cache = cache
+
+    def ends(self, ids: Int64s) -> Int64s:
+        """The end of each of the rows with these ascending ids; FOR_EVER where none is known."""
+        found = np.full(len(ids), FOR_EVER)
+        for file in self._files:
+            low, high = np.searchsorted(ids, [file.low["row_id"], file.high["row_id"] + 1])
+            if low < high:
+                rows, ends, by = self._read(file)
+                first, last = np.searchsorted(rows, [ids[low], ids[high - 1] + 1])
+                part = slice(first, last)
+                places = np.minimum(np.searchsorted(ids, rows[part]), len(ids) - 1)
+                known = (ids[places] == rows[part]) & (by[part] < self._before)
+                np.minimum.at(found, places[known], ends[part][known])
+        return found
+
+    def _read(self, file: DataFile) -> tuple[Int64s, Int64s, Int64s]:
+        columns: tuple[Int64s, Int64s, Int64s] = self._cache.find(
+            (file.path,), lambda: self._columns(file), lambda each: 3 * each[0].nbytes
+        )
+        return columns
+
+    def _columns(self, file: DataFile) -> tuple[Int64s, ...]:
+        table = reader(self._root, file).read(["row_id", "end", "by"])
+        return tuple(column.cast(pa.int64()).to_numpy() for column in table.columns)
 
 
 def _bounds(metadata: Any, column: str) -> list[tuple[int, int]]:

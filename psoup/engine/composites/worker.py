@@ -23,13 +23,14 @@ from psoup.engine import pieces
 from psoup.engine.composites.admitting import matching_ids
 from psoup.engine.composites.combining import (
     CombinationRows,
+    Ends,
     JoinPlan,
     LegTurn,
     Runs,
     TooManyCombinations,
 )
 from psoup.engine.composites.keys import leg_columns, sides_of
-from psoup.engine.composites.rows import JoinState, StemRows, read_cache
+from psoup.engine.composites.rows import JoinState, RowEnds, StemRows, read_cache
 from psoup.engine.composites.runs import KeyRun, LegBatch, bucket_edges, key_rows
 from psoup.engine.jobs import CompositeOutcome, Outcome, SparkJob, Written
 from psoup.engine.ledger import stem_name
@@ -51,10 +52,13 @@ _SYSTEM = {"ts": "_ts", "row_id": "_row_id"}
 
 @dataclass(frozen=True, slots=True)
 class CompositeLeg:
-    """The stream of a leg, and the files of its stem."""
+    """The stream of a leg, and the files of its stem. Where `closures` are given, the ends count
+    that were caused by rows with ids below `closed_by`."""
 
     stream_id: int
     files: tuple[DataFile, ...]
+    closures: tuple[DataFile, ...] = ()
+    closed_by: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ def combine(job: SparkJob, unit: CombineUnit) -> list[Outcome]:
     came = [reading.arrived(leg, arrival) for leg, arrival in enumerate(unit.arrivals)]
     keyed = [key_rows(work.plan.edges, leg, rows) for leg, rows in enumerate(came)]
     own = [_between(rows, *unit.own[leg]) for leg, rows in enumerate(came)]
-    turn = LegTurn(work.plan, [], reading.key_columns, work.most)
+    turn = LegTurn(work.plan, [], reading.key_columns, work.most, reading.ends)
     found: list[CombinationRows] = []
     try:
         for leg, rows in enumerate(own):
@@ -244,6 +248,16 @@ class LegReading:
         """The rows by key that there are, and those that came."""
         more = [] if came is None or not came.num_rows else [KeyRun.of(came)]
         return lambda hashes: (*self._state.runs(hashes), *more)
+
+    @property
+    def ends(self) -> dict[int, Ends]:
+        """The ends of rows of keyed legs."""
+        root, cache = self._root / "closures", read_cache(self.work.budget)
+        return {
+            number: RowEnds(root, leg.closures, leg.closed_by, cache).ends
+            for number, leg in enumerate(self.work.legs)
+            if leg.closures
+        }
 
     def key_columns(self, leg: int, ids: Int64s) -> tuple[Int64s, pa.RecordBatch]:
         """The columns of a leg's keys, for the rows with some ascending ids that are there."""

@@ -8,11 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from datastem.schema import StreamSchema
+from datastem.types import BOOLEAN, DOUBLE
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable
-from querystem.expressions import TRUE
+from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op
 from tests.engine.test_crash import Killed, Killer, copy
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.composites import (
@@ -47,7 +48,9 @@ def write_log(store: Store) -> tuple[list[int], list[Joined]]:
     author.publish(left, readings([1, 2, 1, 2], [1.0, 2.0, 3.0, 4.0]))
     author.publish(right, readings([1, 2, 3, 1], [1.0, 2.0, 3.0, 4.0]))
     ends = [author.state.position.version]
-    stays = register_join(author, [(left, above(1.5)), (right, TRUE)], [equal(0, 1)])
+    where = Call(Op.GT, (ColumnRef("0.value", DOUBLE), Literal(1.5, DOUBLE)), BOOLEAN)
+    legs = [(left, above(1.5)), (right, TRUE)]
+    stays = register_join(author, legs, [equal(0, 1)], where=where)
     author.publish(left, readings([1, 1], [0.0, 5.0]))
     ends.append(author.state.position.version)
     author.unregister(goes.handle)
@@ -95,7 +98,7 @@ def test_killed_between_any_two_commits(
             monkeypatch.setattr(delta_commits, "put_if_absent", durable.put_if_absent)
             drive(victim, spark, ends)
             assert outcome(victim, joins) == expected
-            passed += 3
+            passed += 4
         else:
             break
     assert passed > 60
