@@ -348,6 +348,9 @@ class ImplicationIndex:
     def __contains__(self, predicate_id: int) -> bool:
         return predicate_id in self._keys
 
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._keys)
+
     def insert(self, predicate_id: int, where: Expression) -> None:
         """Inserts a predicate; raises ValueError where the id is here already."""
         if predicate_id in self._keys:

@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "8d4292c48d7d6cf24004421e12b055eb5a8472505f576fe6c2d2d296c3345404"
+WIRE = "c0424eac2d5e6b436fee93006edf8808c69d592dfacfa1ef97f1c4782f1db7bf"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

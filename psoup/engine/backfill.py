@@ -8,6 +8,7 @@ behind it wait about `slice_seconds`.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 
 import numpy as np
@@ -17,10 +18,12 @@ from datastem.blocks import BLOCK_BITS
 from psoup.engine.composites.boxes import CompositeBox
 from psoup.engine.composites.worker import CombinationSlice, match
 from psoup.engine.coverage import Band
+from psoup.engine.implied import WiderPredicates
 from psoup.engine.jobs import Outcome, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.settings import EngineSettings
 from psoup.engine.worker import Slice, backfill
+from psoup.store import DataFile
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ class Backfill:
         self._rows = settings.slice_rows
         self._reached: dict[int, int] = {}
         self._said = time.monotonic()
+        self._wider = WiderPredicates()
 
     def pending(self, ledger: Ledger) -> dict[int, int]:
         """The number of rows still to go through, by stream."""
@@ -97,6 +101,8 @@ class Backfill:
         for band in bands:
             if not any(np.diff(np.searchsorted(live, band.predicates)).ravel()):
                 continue
+            wider = self._wider.of(ledger, stream_id, band)
+            matches = [file for file in ledger.files("matches") if _holds(file, stream_id, wider)]
             for lo, hi in self._cut(band):
                 inside = tuple(
                     file
@@ -104,7 +110,9 @@ class Backfill:
                     if file.low["_row_id"] < hi and file.high["_row_id"] >= lo
                 )
                 if inside:
-                    slices.append(Slice(stream_id, band.predicates, lo, hi, inside))
+                    pieces = tuple(file for file in matches if _meets(file, lo, hi))
+                    work = Slice(stream_id, band.predicates, lo, hi, inside, wider, pieces)
+                    slices.append(work)
         return slices
 
     def _cut(self, band: Band) -> list[tuple[int, int]]:
@@ -129,3 +137,16 @@ class Backfill:
         high = max(ledger.high(stream_id), 1)
         done = 100 - 100 * left // high
         log.info("back-fill of %s: %d %%, %d rows left", name, done, left)
+
+
+def _holds(file: DataFile, stream_id: int, predicates: tuple[int, ...]) -> bool:
+    """Tells whether a file of the matches table may have pieces of some predicates of a stream."""
+    low, high = file.low.get("predicate_id", 0), file.high.get("predicate_id", sys.maxsize)
+    mine = file.partition["stream_id"] == str(stream_id)
+    return mine and any(low <= one <= high for one in predicates)
+
+
+def _meets(file: DataFile, lo: int, hi: int) -> bool:
+    """Tells whether a file of the matches table may have pieces about the rows [lo, hi)."""
+    first, last = file.low.get("lo", 0), file.high.get("hi", sys.maxsize)
+    return bool(first < hi and last > lo)

@@ -19,6 +19,7 @@ from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS
 from datastem.schema import OP, StreamSchema
 from psoup.engine import pieces
+from psoup.engine.implied import matched_ids
 from psoup.engine.jobs import Outcome, SparkJob, Written
 from psoup.engine.ledger import stem_name
 from psoup.engine.predicates import Ranges, predicates_of
@@ -39,13 +40,19 @@ GROUP_ROWS = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Old rows [lo, hi) of a stream, in these files, for the predicates in these ranges."""
+    """Old rows [lo, hi) of a stream, in these files, for the predicates in these ranges.
+
+    Where there are `wider` predicates, each of the others implies one of them, and `pieces` are the
+    files that have their matches.
+    """
 
     stream_id: int
     predicates: Ranges
     lo: int
     hi: int
     files: tuple[DataFile, ...]
+    wider: tuple[int, ...] = ()
+    pieces: tuple[DataFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,15 @@ def backfill(job: SparkJob, work: Slice) -> list[Outcome]:
     stem = known.stem(work.stream_id, work.predicates)
     if stem.empty:
         return []
+    matched = None
+    if work.wider:
+        root = Path(job.root) / "matches"
+        matched = matched_ids(root, work.pieces, work.wider, work.lo, work.hi)
+        if matched is not None and not len(matched):
+            return []
     rows = _read(job, work, stem.columns)
+    if matched is not None:
+        rows = rows.filter(pa.array(np.isin(rows.column("_row_id").to_numpy(), matched)))
     return write_pieces(job, work.stream_id, pieces.probe(stem.index, work.stream_id, rows))
 
 
