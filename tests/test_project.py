@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "c0424eac2d5e6b436fee93006edf8808c69d592dfacfa1ef97f1c4782f1db7bf"
+WIRE = "b86c550f0d5d922263e3cde63e243190fad8b821d3f386dce8d5fdb7a1220d8f"
 
 # Split, so that this file does not find itself.
 PRIVATE = {
