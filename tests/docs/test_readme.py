@@ -36,7 +36,7 @@ def _commands() -> Iterator[tuple[str, str]]:
 def _settled(text: str) -> list[str]:
     """Without handles, and without what an engine and the machine make of the last line."""
     text = re.sub(r"\b[0-9a-f]{32}\b", "(handle)", text)
-    text = re.sub(r"^  .* computed on the spot .*$", "  (work)", text, flags=re.MULTILINE)
+    text = re.sub(r"^  .* computed on the spot.*$", "  (work)", text, flags=re.MULTILINE)
     return [line.rstrip() for line in text.splitlines()]
 
 
