@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 # Passes of more predicates are not looked at; nor are others than a stream's newest predicates.
 _MOST, _CONSIDERED = 64, 256
 _MOST_INDEXED = 4096
+# So long is looked for one of them.
+_SECONDS = 0.001
 
 
 class WiderPredicates:
@@ -58,7 +60,7 @@ class WiderPredicates:
     def _tightest(self, index: ImplicationIndex, key: str, eligible: set[int]) -> int | None:
         """The predicate that a predicate implies and that implies most of the others it implies."""
         best: int | None = None
-        for id_ in index.implied(from_json(json.loads(key))):
+        for id_ in index.implied(from_json(json.loads(key)), _SECONDS):
             if id_ in eligible and (best is None or self._implies(id_, best)):
                 best = id_
         return best

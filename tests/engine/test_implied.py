@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from psoup.engine import backfill as backfill_module
-from psoup.engine import jobs
+from psoup.engine import implied, jobs
 from psoup.engine.engine import Engine
 from psoup.engine.implied import matched_ids
 from psoup.engine.worker import Slice
@@ -33,6 +33,7 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
         return run_tasks(spark, job, work, units)
 
     monkeypatch.setattr(backfill_module, "run_tasks", noting)
+    monkeypatch.setattr(implied, "_SECONDS", 60.0)
     return found
 
 

@@ -265,7 +265,7 @@ def test_the_index_stops_when_its_time_is_over() -> None:
     index = ImplicationIndex()
     for id_ in range(100):
         index.insert(id_, where(f"a > {id_}"))
-    assert list(index.implied(where("a > 50"))) == list(range(50, -1, -1))
+    assert list(index.implied(where("a > 50"), 60)) == list(range(50, -1, -1))
     assert not list(index.implied(where("a > 50"), -1.0))
     with pytest.raises(ValueError, match="already"):
         index.insert(7, where("a > 1"))
@@ -277,5 +277,5 @@ def test_predicates_that_tell_nothing_are_not_found() -> None:
     index = ImplicationIndex()
     index.insert(1, where("TRUE"))
     index.insert(2, where("a > 1 AND NULL"))
-    assert not list(index.implied(where("a > 5"))) and 1 in index and len(index) == 2
+    assert not list(index.implied(where("a > 5"), 60)) and 1 in index and len(index) == 2
     assert np.array_equal(matches(where("a > 1 AND NULL"), batch(1, 50)), np.zeros(50, np.bool_))
