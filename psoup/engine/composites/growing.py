@@ -31,7 +31,7 @@ from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
 
 # A slice has so many rows at least; a slice of those that has too many candidates is given up.
-_LEAST_ROWS = 1 << 10
+_LEAST_ROWS = 1 << 13
 # Rows that are worth a task of their own.
 _TASK_ROWS = 1 << 14
 

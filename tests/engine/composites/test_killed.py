@@ -39,6 +39,9 @@ BUSY = EngineSettings(
     compact_files=100,
 )
 
+# One run of the test dies before every so many commits.
+EVERY = 4
+
 
 def write_log(store: Store) -> tuple[list[int], list[Joined]]:
     """The versions at which steps end, and the joins that are left."""
@@ -80,15 +83,16 @@ def outcome(store: Store, joins: list[Joined]) -> list[set[tuple[int, ...]]]:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("first", range(EVERY))
 def test_killed_between_any_two_commits(
-    store: Store, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     ends, joins = write_log(store)
     whole = copy(store, tmp_path / "whole")
     drive(whole, spark, ends)
     expected = outcome(whole, joins)
     assert all(expected)
-    passed = 0
+    passed = first
     while True:
         victim = copy(store, tmp_path / f"victim-{passed}")
         monkeypatch.setattr(delta_commits, "put_if_absent", Killer(passed))
@@ -98,7 +102,7 @@ def test_killed_between_any_two_commits(
             monkeypatch.setattr(delta_commits, "put_if_absent", durable.put_if_absent)
             drive(victim, spark, ends)
             assert outcome(victim, joins) == expected
-            passed += 4
+            passed += EVERY
         else:
             break
-    assert passed > 60
+    assert passed > 40
