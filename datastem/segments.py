@@ -103,6 +103,12 @@ class SegmentIndex:
         rising = bool((low[1:] >= low[:-1]).all() and (top[1:] >= top[:-1]).all())
         return cls(high, held, np.array(numbers, np.int64), low, top, rising)
 
+    @property
+    def least(self) -> int:
+        """The least row id; `high` where there are no rows."""
+        first = self.segments[int(self._numbers[0])] if len(self._numbers) else ()
+        return min((segment.row_lo for segment in first), default=self.high)
+
     def overlapping(self, begin: int | None, end: int) -> list[int]:
         """The numbers of the blocks that may hold rows with ts in `[begin, end)`, ascending."""
         if self._in_order:

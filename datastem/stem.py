@@ -39,12 +39,14 @@ class SegmentReader(Protocol):
 class DataStem:
     """The rows of one stream, in blocks.
 
-    `read` may raise; the error reaches the caller that probes, and nothing here has changed.
+    `read` may raise; the error reaches the caller that probes, and nothing here has changed. Of a
+    stem that is `stored` nothing is inserted: `cover` tells of all its rows, new ones too.
     """
 
-    def __init__(self, memory: Memory, read: SegmentReader) -> None:
+    def __init__(self, memory: Memory, read: SegmentReader, stored: bool = False) -> None:
         self._memory = memory
         self._read = read
+        self._stored = stored
         self._lock = threading.Lock()
         self._blocks: dict[int, Block] = {}
         self._index = SegmentIndex.of((), 0)
@@ -82,9 +84,14 @@ class DataStem:
         self._memory.shrink()
 
     def cover(self, high: int, segments: Iterable[RowSegment]) -> None:
-        """Says that the rows with ids below `high` are in these segments, and may leave memory."""
+        """Says that the rows with ids below `high` are in these segments, and may leave memory.
+
+        In a stored stem there are no others: blocks that have other rows now leave memory.
+        """
         index = SegmentIndex.of(segments, high)
         with self._lock:
+            if self._stored:
+                self._drop_changed(index)
             self._index = index
             self._high = max(self._high, high)
             self._tail = {
@@ -96,6 +103,16 @@ class DataStem:
                 if (number + 1) << BLOCK_BITS <= high:
                     self._memory.unpin((self, number))
         self._memory.shrink()
+
+    def _drop_changed(self, index: SegmentIndex) -> None:
+        """Drops the blocks that rows have left, and the last one, which may have got some."""
+        low = 0 if index.least == self._index.least else index.least
+        for number in [*self._blocks]:
+            if number << BLOCK_BITS < low or (number + 1) << BLOCK_BITS > self._high:
+                self._memory.drop((self, number))
+                del self._blocks[number]
+        kept = {number for number in self._bounds if number << BLOCK_BITS >= low}
+        self._bounds = {number: self._bounds[number] for number in kept}
 
     def view(self) -> StemView:
         """A view of all rows there are now."""
@@ -130,7 +147,7 @@ class DataStem:
         part = Part(rows) if rows.num_rows else None
         full = view.high >= end
         with self._lock:
-            if self._forgotten:
+            if self._forgotten or (self._stored and view.index is not self._index):
                 return part
             block = self._blocks.get(number)
             if block is None and floor == end and (full or self._high == view.high):
@@ -148,7 +165,8 @@ class DataStem:
 
     def _keep(self, number: int, block: Block) -> None:
         self._blocks[number] = block
-        pinned = (number + 1) << BLOCK_BITS > self._index.high and number not in self._tail
+        growing = (number + 1) << BLOCK_BITS > self._index.high and not self._stored
+        pinned = growing and number not in self._tail
         self._memory.hold((self, number), block.nbytes, pinned)
 
 

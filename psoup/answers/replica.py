@@ -186,7 +186,7 @@ class Replica:
             if id_ not in self.stems:
                 files = StemFiles(self._store.stem(id_), combinations_schema(len(mark.highs)))
                 self._files[id_] = files
-                self.stems[id_] = DataStem(self._memory, files.read)
+                self.stems[id_] = DataStem(self._memory, files.read, stored=True)
         self.combinations = set(view.epoch.composites)
 
     def _is_lost(self, hole: Hole) -> bool:

@@ -317,3 +317,32 @@ def test_the_ids_that_files_lack_tell_what_was_deleted() -> None:
     assert not stem.view().is_whole(0) and stem.view().is_whole(100)
     stem.cover(400, every[1:3])
     assert not stem.view().is_whole(200) and stem.view().is_whole(400)
+
+
+# ---- stems of which nothing is inserted
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["more", "more", "merged", "forgotten"]), st.integers(0, 4))
+)
+
+
+@given(CHANGES)
+def test_oracle_a_stored_stem_has_the_rows_of_its_files(changes: list[tuple[str, int]]) -> None:
+    """Whatever was read of it before, and is read by an older view meanwhile."""
+    files, named = Files(), list[int]()
+    stem, high = DataStem(Memory(10**6), files.read, stored=True), BLOCK_ROWS - 5
+    for what, count in changes:
+        before = stem.view()
+        if what == "merged" and named:
+            files.write(pa.concat_batches([files.held[place] for place in named]))
+        if what in ("merged", "forgotten"):
+            named = [len(files.held) - 1] if what == "merged" and named else []
+        if count:
+            files.write(rows(range(high, high + count), [1] * count))
+            named.append(len(files.held) - 1)
+            high += count
+        stem.cover(high, [files.segments[place] for place in named])
+        now = [row for place in named for row in files.held[place].column("_row_id").to_pylist()]
+        assert probe(stem, None, 2) == now
+        list(before.probe(None, 2))
+        assert probe(stem, None, 2) == now

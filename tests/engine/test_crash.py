@@ -14,6 +14,7 @@ from psoup.store import Store
 from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.killing import Killed, Killer
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import covered, matched, stem_rows
 
@@ -28,23 +29,6 @@ BUSY = EngineSettings(
     merge_files=2,
     compact_files=1,
 )
-
-
-class Killed(BaseException):
-    pass
-
-
-class Killer:
-    """Lets `commits` commits pass and dies before the next, whose files are written by then."""
-
-    def __init__(self, commits: int) -> None:
-        self.left = commits
-
-    def __call__(self, target: Path, content: bytes, **how: Any) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Killed
-        durable.put_if_absent(target, content, **how)
 
 
 def write_log(store: Store) -> tuple[list[int], int, list[int]]:

@@ -238,9 +238,9 @@ class LegReading:
         if arrival.again:
             side = sides_of(self.work.plan.edges, leg)[0]
             ids = np.setdiff1d(ids, self._state.ids(side), assume_unique=True)
-        names = sorted(self._key_names[leg])
-        there, rows = self.columns(leg, ids, [*names, item_column(leg, "ts"), "_position"])
-        ts = rows.column(item_column(leg, "ts")).cast(INSTANT).view(pa.int64()).to_numpy()
+        names, time = sorted(self._key_names[leg]), item_column(leg, "ts")
+        there, rows = self.columns(leg, ids, sorted({*names, time, "_position"}))
+        ts = rows.column(time).cast(INSTANT).view(pa.int64()).to_numpy()
         positions = rows.column("_position").cast(pa.int64()).to_numpy()
         return LegBatch(there, ts, positions, rows.select(names))
 

@@ -14,7 +14,7 @@ from psoup.store import Store
 from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable
 from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op
-from tests.engine.test_crash import Killed, Killer, copy
+from tests.engine.test_crash import copy
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.composites import (
     Joined,
@@ -23,6 +23,7 @@ from tests.support.engine.composites import (
     equal,
     register_join,
 )
+from tests.support.engine.killing import Killed, Killer
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import matched
 

@@ -38,11 +38,15 @@ class Pump:
 
     def run(self) -> None:
         """Until nothing is left to do."""
-        busy = True
-        while busy:
-            self.step()
-            busy = self.backfill.advance(self.ledger)
-            busy |= self.growing.advance(self.ledger)
-            busy |= self.maintenance.advance(self.ledger)
-            latest = self.store.log.latest_version(self.ledger.epoch.log_version)
-            busy |= latest > self.ledger.epoch.log_version
+        while self.round():
+            pass
+
+    def round(self) -> bool:
+        """A step, a slice of back-fill and of a composite, and a chore; tells whether something is
+        left to do."""
+        self.step()
+        busy = self.backfill.advance(self.ledger)
+        busy |= self.growing.advance(self.ledger)
+        busy |= self.maintenance.advance(self.ledger)
+        latest = self.store.log.latest_version(self.ledger.epoch.log_version)
+        return busy or latest > self.ledger.epoch.log_version
