@@ -224,17 +224,19 @@ class StemView:
                     return int(part.ids[count - 1]) + 1, position
         return 0, None
 
-    def first_from(self, high: int, column: SystemColumn) -> int | None:
-        """The column's value of the first row with an id of at least `high`; None without a row.
+    def first_from(self, high: int, column: SystemColumn, oldest: int | None = None) -> int | None:
+        """The column's value of the first row with an id of at least `high` and a ts of at least
+        `oldest`; None without a row.
 
         NULL is given as SINCE_EVER.
         """
-        for number in self.numbers(None, FOR_EVER, self.high):
-            if (number + 1) << BLOCK_BITS > high:
-                for part in self._parts(number, None, FOR_EVER):
-                    place = int(np.searchsorted(part.ids, high))
-                    if place < len(part.ids):
-                        return int(_values(part, column)[place])
+        for part in self.probe(oldest, FOR_EVER, low=high):
+            place = int(np.searchsorted(part.ids, high))
+            if oldest is not None:
+                later = part.ts[place:] >= oldest
+                place = place + int(later.argmax()) if later.any() else len(part.ids)
+            if place < len(part.ids):
+                return int(_values(part, column)[place])
         return None
 
     def last_before(self, instant: int) -> tuple[int | None, bool]:

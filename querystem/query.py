@@ -237,7 +237,7 @@ class Query:
     @cached_property
     def legs(self) -> tuple[Leg, ...]:
         """The references to streams, in the order of the text."""
-        return tuple(_legs(self))
+        return tuple(legs_of(self))
 
     @cached_property
     def moving(self) -> tuple[bool, ...]:
@@ -425,7 +425,7 @@ def _refreshed_parts(source: Source | Item, kind: PartKind, first: int) -> Itera
         yield RefreshedPart(kind, source.refresh, range(first, first + len(moving)), moving)
     for inner in _inside(source):
         yield from _refreshed_parts(inner, PartKind.QUERY, first)
-        first += sum(1 for _ in _legs(inner))
+        first += sum(1 for _ in legs_of(inner))
 
 
 def _inside(source: Source | Item) -> Sequence[Source | Item]:
@@ -458,11 +458,12 @@ def is_timed(source: Source | Item) -> bool:
             return source.timed
 
 
-def _legs(source: Source | Item) -> Iterator[Leg]:
+def legs_of(source: Source | Item) -> Iterator[Leg]:
+    """The references to streams of a part of a query, in the order of the text."""
     if isinstance(source, Leg):
         yield source
     for inner in _inside(source):
-        yield from _legs(inner)
+        yield from legs_of(inner)
 
 
 def _moving(source: Source | Item, around: bool) -> Iterator[bool]:

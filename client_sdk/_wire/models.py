@@ -185,10 +185,10 @@ class RegistrationLeg:
 class Registration:
     """A registration as the store keeps it. `matched_rows` of `stream_rows` are precomputed.
 
-    `refresh` is empty where the answer is always fresh. `trigger_id` is the predicate of REFRESH
-    ON. `legs` are the query's references to streams; `stream`, `window`, `predicate_id` and the
-    counts of rows are those of the first. They are empty where the server does not tell them.
-    `views` are those that the text was bound through.
+    `refresh` is that of the whole query, and empty without one. `trigger_id` is the predicate of
+    the first REFRESH ON, which may be inside. `legs` are the query's references to streams;
+    `stream`, `window`, `predicate_id` and the counts of rows are those of the first. They are empty
+    where the server does not tell them. `views` are those that the text was bound through.
     """
 
     handle: bytes

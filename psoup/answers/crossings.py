@@ -26,12 +26,14 @@ from psoup.store.heartbeats import BeatsView
 class Crossing:
     """A stream with event time, and the events that took it from instant to instant: its rows, the
     heartbeats in the log's tail (`beats`), and those in the table, which took it to `stored` at
-    most; None: nobody knows how far."""
+    most; None: nobody knows how far. Of its rows those count whose ts is at least `oldest`: others
+    may be gone."""
 
     stream_id: int
     stem: StemView
     beats: BeatsView
     stored: int | None
+    oldest: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,13 @@ class CrossingFinder:
     def _first(self, crossing: Crossing, instant: int) -> int:
         """The event that first took a stream to an instant.
 
-        Where it is not known any more, its row being gone or its heartbeat older than the table,
-        the last batch before it stands for it: whoever asks again finds the same.
+        An instant that the stream does not retain any more it has reached from the start, unless a
+        row that it retains came before. Where the event is not known for other reasons, the row of
+        a keyed stream being gone or the heartbeat older than the table, the last batch before it
+        stands for it.
         """
+        if crossing.oldest is not None and instant < crossing.oldest:
+            return _retained_leap(crossing.stem, instant, crossing.oldest)
         batch, reaches = crossing.stem.last_before(instant)
         if batch is not None and reaches:
             return batch
@@ -90,6 +96,15 @@ class CrossingFinder:
             self.memo.put(key, held, sum(column.nbytes for column in held))
         streams, reached, positions = (np.asarray(column, np.int64) for column in held)
         return streams, reached, positions
+
+
+def _retained_leap(stem: StemView, instant: int, oldest: int) -> int:
+    """The position of the first batch with a row of `oldest` or later, where it took the stream
+    past an earlier instant; else 0."""
+    before = stem.first_from(0, "_before", oldest)
+    if before is None or before >= instant:
+        return 0
+    return stem.first_from(0, "_position", oldest) or 0
 
 
 def _may_have(file: DataFile, stream_id: int, instant: int) -> bool:

@@ -108,6 +108,12 @@ class LegPlan:
     def window(self) -> Window:
         return self.leg.window
 
+    @property
+    def kept_from(self) -> int | None:
+        """The least ts whose rows the stream surely has; None: of any. Older ones may be gone, so
+        that nothing may depend on them."""
+        return oldest_retained(self.schema, self.current)
+
     def known(self) -> tuple[int, Position | None]:
         """The next row id that is known; and where limits decide that, the position of the last
         row before it."""

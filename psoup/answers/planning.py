@@ -229,7 +229,9 @@ def _crossings(plan: Plan, view: View) -> dict[int, Crossing]:
             mark = view.epoch.epoch.streams.get(leg.stream_id)
             beats = view.replica.heartbeats.view(leg.stream_id)
             stored = None if mark is None else mark.reached
-            found[leg.stream_id] = Crossing(leg.stream_id, leg.stem, beats, stored)
+            # Of a keyed stream rows are kept that are older.
+            stem, oldest = leg.stem, None if leg.schema.key else leg.kept_from
+            found[leg.stream_id] = Crossing(leg.stream_id, stem, beats, stored, oldest)
     return found
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from datastem.instants import MIN_INSTANT, format_instant
-from datastem.stem import StemView
 from psoup.answers.crossings import Crossing
 from psoup.answers.matching import Matcher
 from psoup.answers.plan import (
@@ -250,19 +249,19 @@ def _when(point: Point) -> tuple[int, int]:
 
 def _is_last(leg: LegPlan, instant: int | None) -> bool:
     """Tells whether no row was stamped by an instant after those that a leg knows."""
-    stamp = leg.stem.first_from(leg.known()[0], "_stamp")
+    stamp = leg.stem.first_from(leg.known()[0], "_stamp", leg.kept_from)
     return stamp is None or instant is None or stamp > instant
 
 
 def _now_within(leg: LegPlan) -> int | None:
-    """NOW of a leg's stream before the first row that came after those the leg knows; its present
-    NOW where none did.
+    """NOW of a leg's stream before the first row, of those it retains, that came after those the
+    leg knows; its present NOW where none did.
 
     A heartbeat that comes after the known rows and before that row counts: it is not kept apart.
     """
     if not leg.limits:
         return leg.current
-    before = leg.stem.first_from(leg.known()[0], "_before")
+    before = leg.stem.first_from(leg.known()[0], "_before", leg.kept_from)
     if before is None:
         return leg.current
     return before if before >= MIN_INSTANT else None
@@ -332,11 +331,13 @@ def _full_at(plan: Plan) -> int | None:
         for number in one.part.legs
         if one.part.kind is not PartKind.WHOLE
     }
-    stems = [plan.legs[number].stem for number in inside]
-    return full if any(_has_begun(stem, full) for stem in stems) else None
+    return full if any(_has_begun(plan.legs[number], full) for number in inside) else None
 
 
-def _has_begun(stem: StemView, instant: int) -> bool:
-    """Tells whether a stream has, or had and deleted, a row of an instant or before it."""
-    earliest = stem.earliest()
-    return (earliest is not None and earliest <= instant) or not stem.is_whole(0)
+def _has_begun(leg: LegPlan, instant: int) -> bool:
+    """Tells whether a leg's stream had a row by an instant. One that the stream does not retain any
+    more counts as later than its first row, which may be gone."""
+    if leg.kept_from is not None and instant < leg.kept_from:
+        return True
+    earliest = leg.stem.earliest()
+    return (earliest is not None and earliest <= instant) or not leg.stem.is_whole(0)

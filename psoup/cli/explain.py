@@ -110,8 +110,22 @@ def _invoke(run: ExplainedRun) -> str:
 
 
 def _refresh(found: Explanation) -> str:
+    shown = found.refresh or ("only inside the query" if _refreshes_inside(found) else "")
     matched = f" (predicate {found.trigger_id})" if found.trigger_id else ""
-    return found.refresh + matched if found.refresh else "always fresh"
+    return shown + matched if shown else "always fresh"
+
+
+def _refreshes_inside(found: Explanation) -> bool:
+    """Tells whether a leg, or a query inside, has a REFRESH of its own."""
+    if any("REFRESH " in leg.window for leg in found.legs):
+        return True
+    waiting = [] if found.operator is None else [found.operator]
+    while waiting:
+        operator = waiting.pop()
+        if operator.name == "refresh":
+            return True
+        waiting += operator.inputs
+    return False
 
 
 def _views(found: Explanation) -> list[tuple[str, str]]:

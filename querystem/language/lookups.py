@@ -12,12 +12,12 @@ from dataclasses import replace
 from sqlglot import exp
 
 from datastem.schema import StreamSchema
-from datastem.types import BIGINT
+from datastem.types import BIGINT, TIMESTAMP
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from querystem.join.factors import items_of
 from querystem.language.bind import identifier
 from querystem.language.drafts import DraftAsOf
-from querystem.language.errors import BindProblem, NotYet, Span, WindowProblem
+from querystem.language.errors import BindProblem, Span, WindowProblem
 from querystem.language.normal import call
 from querystem.language.rewrite import conjuncts
 from querystem.language.scope import Scope, ScopeItem
@@ -25,9 +25,11 @@ from querystem.language.tree import node_span
 from querystem.query import AsOf, Leg, item_column
 
 
-def bind_lookup(table: exp.Expr, schema: StreamSchema, before: Scope) -> tuple[DraftAsOf, int]:
-    """The look-up that a reference to a stream is, after other items of FROM, and the number of
-    the window of the rows it is for; raises QueryError."""
+def bind_lookup(
+    table: exp.Expr, schema: StreamSchema, before: Scope
+) -> tuple[DraftAsOf, tuple[int, ...]]:
+    """The look-up that a reference to a stream is, after other items of FROM, and the numbers of
+    the windows of the rows it is for; raises QueryError."""
     version = table.args["version"]
     span, known = node_span(version), version.args.get("table") is None
     item = _item(version, known, before)
@@ -43,11 +45,12 @@ def bind_lookup(table: exp.Expr, schema: StreamSchema, before: Scope) -> tuple[D
             node_span(table.this),
             "join with the stream itself",
         )
-    if item.stream is None:
-        if known:
-            raise _refused("rows of a query have no position", span, "name a stream")
-        raise NotYet("AS OF the rows of a query", span, hint="name a stream of FROM")
-    _check_clocks(schema, item.stream.schema, span)
+    if item.stream is None and known:
+        raise _refused("rows of a query have no position", span, "name a stream")
+    streams = item.inside if item.stream is None else [item.stream]
+    _check_time(item, schema, span)
+    for stream in streams:
+        _check_clocks(schema, stream.schema, span)
     if known and schema.retain is not None:
         raise _refused(
             f"{schema.name} has RETAIN, and may have forgotten what was known",
@@ -56,9 +59,9 @@ def bind_lookup(table: exp.Expr, schema: StreamSchema, before: Scope) -> tuple[D
         )
     columns = tuple(ColumnRef(name, schema.types[name]) for name in schema.key)
     row = ColumnRef(f"{item.prefix}row_id", BIGINT) if known else None
-    name = item.stream.schema.name if known else ""
-    instant = item.column("ts")
-    return DraftAsOf(instant, (), row, name, columns, span), item.stream.window
+    name = item.stream.schema.name if known and item.stream is not None else ""
+    draft = DraftAsOf(item.column("ts"), (), row, name, columns, span)
+    return draft, tuple(stream.window for stream in streams)
 
 
 def _item(version: exp.Expr, known: bool, before: Scope) -> ScopeItem:
@@ -75,6 +78,25 @@ def _item(version: exp.Expr, known: bool, before: Scope) -> ScopeItem:
             "name a stream that stands before it in FROM",
         )
     return before.item(identifier(name), node_span(version))
+
+
+def _check_time(item: ScopeItem, schema: StreamSchema, span: Span) -> None:
+    """Refuses to look up rows for those of a query that have no ts, or one of their own making
+    where `schema` keeps only the versions of a while."""
+    if item.types.get("ts") != TIMESTAMP:
+        raise _refused(
+            f"rows of {item.name} have no ts that is a TIMESTAMP",
+            span,
+            "groups have none, nor have rows of DISTINCT, LIMIT, UNION, INTERSECT and EXCEPT: name"
+            " an output ts",
+        )
+    if item.stream is None and "ts" in item.shown and schema.retain is not None:
+        raise _refused(
+            f"the ts of {item.name} is an output, which may be any instant, and {schema.name} has"
+            " RETAIN",
+            span,
+            "look rows up in a stream without RETAIN",
+        )
 
 
 def _check_clocks(schema: StreamSchema, other: StreamSchema, span: Span) -> None:

@@ -23,13 +23,15 @@ class ScopeStream:
 @dataclass(frozen=True, slots=True)
 class ScopeItem:
     """An item of FROM under its name here: `types` are the columns that may be named, `shown` those
-    of `*`. In bound expressions a column is named with the `prefix` before it."""
+    of `*`. In bound expressions a column is named with the `prefix` before it. `inside` are the
+    streams that a query, or a view, reads."""
 
     name: str
     types: Mapping[str, Type]
     shown: Sequence[str]
     prefix: str = ""
     stream: ScopeStream | None = None
+    inside: Sequence[ScopeStream] = ()
 
     def column(self, name: str) -> ColumnRef:
         return ColumnRef(self.prefix + name, self.types[name])

@@ -47,6 +47,7 @@ from querystem.language.rewrite import (
     substituted,
 )
 from querystem.language.scope import Scope, ScopeItem, ScopeStream
+from querystem.language.tails import window_number
 from querystem.language.tree import consume, node_span
 from querystem.query import (
     From,
@@ -58,6 +59,7 @@ from querystem.query import (
     SetOperation,
     is_timed,
     item_column,
+    legs_of,
 )
 from querystem.views import ViewDefinition
 
@@ -152,11 +154,23 @@ class Sources:
         if table.args.get("version") is None:
             leg, schema = self._text.leg(table, place)
         else:
-            leg, schema = self._text.looked_up(table, before)
+            leg, schema = self._looked_up(table, before)
         self._items.append(leg)
         shown = [column.name for column in schema.columns]
         stream = ScopeStream(schema, len(self._text.windows) - 1)
         return ScopeItem(name, schema.types, shown, item_column(number, ""), stream)
+
+    def _looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
+        leg, schema = self._text.looked_up(table, before)
+        assert leg.as_of is not None
+        instant = self.resolved(leg.as_of.instant, node_span(table))
+        return replace(leg, as_of=replace(leg.as_of, instant=instant)), schema
+
+    def _inside(self, items: Sequence[Item]) -> list[ScopeStream]:
+        """The streams that some items read, but for those whose rows are looked up."""
+        read = [leg for item in items for leg in legs_of(item) if leg.as_of is None]
+        numbers = [window_number(leg.window) for leg in read]
+        return [ScopeStream(self._text.windows[number].schema, number) for number in numbers]
 
     def _query(
         self, node: exp.Expr, name: str, frame: exp.Expr | None, place: Place, flat: bool
@@ -189,7 +203,10 @@ class Sources:
         self._items.append(query if item is None else item)
         types = {column.name: column.type for column in query.columns}
         times = {"ts": TIMESTAMP} if query.timed else {}
-        return ScopeItem(name, {**times, **types}, list(types), item_column(number, ""))
+        inside = self._inside(self._items[number:])
+        return ScopeItem(
+            name, {**times, **types}, list(types), item_column(number, ""), inside=inside
+        )
 
     # ---- views
 
@@ -245,7 +262,7 @@ class Sources:
         self._extents |= extents
         self._text.check_reached(select)
         shown = dict.fromkeys(times, TIMESTAMP)
-        return ScopeItem(name, {**shown, **types}, list(types), prefix)
+        return ScopeItem(name, {**shown, **types}, list(types), prefix, inside=self._inside(added))
 
     # ---- joins
 

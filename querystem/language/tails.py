@@ -44,15 +44,15 @@ from results.window import UNBOUNDED, Window
 class WindowText:
     """The window of a reference to a stream, or over a query in FROM, as its tokens; there are none
     where it has no window. `place` is that of the reference. A window that is written WINDOW(…)
-    ends at `end`. A reference whose rows are looked up has none: they are for the rows of the one
-    `beside` it, whose window has that number. A window inside a view is not in the text itself: the
-    reference to the view is at `view`."""
+    ends at `end`. A reference whose rows are looked up has none: they are for the rows of those
+    `beside` it, whose windows have these numbers. A window inside a view is not in the text itself:
+    the reference to the view is at `view`."""
 
     schema: StreamSchema
     tokens: Sequence[Token]
     place: Span
     end: int | None = None
-    beside: int | None = None
+    beside: Sequence[int] = ()
     view: Span | None = None
 
     def read(self, end: int, literals: Mapping[str, Literal]) -> Window:
@@ -120,8 +120,8 @@ class Tail:
             return RefreshAny(parts) if isinstance(refresh, RefreshAny) else parts[0]
 
         windows = [text.read(self.end, literals) for text in self.windows]
-        query = with_tails(draft, lambda window: windows[_number(window)], read)
-        legs = [_number(leg.window) for leg in draft.legs]
+        query = with_tails(draft, lambda window: windows[window_number(window)], read)
+        legs = [window_number(leg.window) for leg in draft.legs]
         self._check_windows(draft, query, windows, legs)
         texts = [self.windows[number] for number in legs]
         check_clocks([text.schema for text in texts], query.moving, [one.place for one in texts])
@@ -143,8 +143,9 @@ class Tail:
             elif (span := self._span(text, legs.index(number), draft)) is not None:
                 period = query.period_of(legs.index(number))
                 check_retention(window, text.schema, span, period)
-            if text.beside is not None:
-                check_versions(windows[text.beside], text.schema, text.place)
+            for other in text.beside:
+                period = query.period_of(legs.index(other))
+                check_versions(windows[other], text.schema, text.place, period)
 
     def _check_triggers(self, draft: Query, query: Query, schemas: Sequence[StreamSchema]) -> None:
         """Refuses rows with arrival time that refresh what goes by event time."""
@@ -170,7 +171,8 @@ class Tail:
         return spans[0].to(spans[-1]) if spans else None
 
 
-def _number(window: Window) -> int:
+def window_number(window: Window) -> int:
+    """The number of a window that is not read yet."""
     assert isinstance(window, DraftWindow), "windows are read once"
     return window.number
 

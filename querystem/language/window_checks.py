@@ -108,14 +108,17 @@ def _step_hint(limit: str) -> str:
     )
 
 
-def check_versions(window: Window, schema: StreamSchema, span: Span) -> None:
+def check_versions(
+    window: Window, schema: StreamSchema, span: Span, period: int | None = None
+) -> None:
     """Refuses to look up rows of a keyed stream for rows in a window that may be older than the
-    versions it keeps."""
+    versions it keeps; a refresh every `period` sets the window back."""
     if schema.retain is None:
         return
     begin = window.begin if isinstance(window, TimeWindow) else None
     relative = begin is not None and begin.relative
-    behind = window.slide - 1 if isinstance(window, TimeWindow) and window.slide else 0
+    slide = window.slide if isinstance(window, TimeWindow) else None
+    behind = sum(step - 1 for step in (slide, period) if step)
     if begin is None or not relative or begin.offset - behind <= -schema.retain:
         raise WindowProblem(
             f"{schema.name} keeps an ended row for {write_duration(schema.retain)}, and rows are"

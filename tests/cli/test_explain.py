@@ -182,3 +182,15 @@ def test_several_streams_are_drawn_as_a_tree() -> None:
     connection = Connection(transport=MockTransport({"Explain": lambda _: message}))
     found = CliRunner().invoke(cli, ["explain", "00" * 16], obj=connection)
     assert [line.rstrip() for line in found.stdout.splitlines()] == GOLDEN.splitlines()
+
+
+def test_a_refresh_inside_is_told() -> None:
+    wks = pb.UPDATE_PATTERN_WKS
+    message = pb.Explanation()
+    message.CopyFrom(EXPLAINED)
+    message.trigger_id = 7
+    inner = operator("refresh", "ON alarms", wks, operator("stream", "trades", wks, leg=0))
+    message.operator.CopyFrom(operator("select", "symbol", wks, inner))
+    connection = Connection(transport=MockTransport({"Explain": lambda _: message}))
+    found = CliRunner().invoke(cli, ["explain", "00" * 16], obj=connection)
+    assert "only inside the query (predicate 7)" in found.stdout

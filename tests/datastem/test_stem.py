@@ -224,6 +224,18 @@ def test_marks_that_are_null_come_first() -> None:
     assert first is not None and first < -(10**18)
 
 
+def test_the_first_row_from_an_id_and_a_ts_on() -> None:
+    stem = DataStem(Memory(10**6), Files().read)
+    for number, ts in enumerate((5, 9, 7)):
+        stem.insert(
+            rows(range(number * 2, number * 2 + 2), [ts, 1], number), number * 2, number * 2 + 2
+        )
+    view = stem.view()
+    found = [view.first_from(high, "_position", 6) for high in (0, 3, 5)]
+    assert found == [1, 2, None]
+    assert view.first_from(0, "_position", 10) is None
+
+
 def test_recent_marks_are_found_in_the_newest_blocks() -> None:
     files = Files()
     stem = DataStem(Memory(1), files.read)

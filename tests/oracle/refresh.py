@@ -112,7 +112,11 @@ class History:
         if self.schemas[stream].ordered_by is None:
             stamp = self.known[place].stamp
             return Point(stamp, stamp, rows)
-        later = (n for n, event in enumerate(self.known) if event.stream == stream and event.rows)
+        later = [
+            n
+            for n, event in enumerate(self.known)
+            if event.stream == stream and any(self._retains(stream, one) for one in event.rows)
+        ]
         after = next((n for n in later if n > place), None)
         before = [event.reached for event in self.known[:after] if event.stream == stream]
         reached = now if after is None else max(before, default=None)
@@ -131,15 +135,18 @@ class History:
 
     def _matching(self, refresh: RefreshOn) -> list[tuple[int, Row]]:
         """The rows that refresh, with the place of their event."""
-        retain, present = self.schemas[refresh.stream].retain, self.present(refresh.stream)
         return [
             (place, row)
             for place, event in enumerate(self.known)
             for row in event.rows
             if event.stream == refresh.stream
             and evaluate_row(refresh.where, row) is True
-            and (retain is None or present is None or row["ts"] > present - retain)
+            and self._retains(refresh.stream, row)
         ]
+
+    def _retains(self, stream: str, row: Row) -> bool:
+        retain, present = self.schemas[stream].retain, self.present(stream)
+        return retain is None or present is None or row["ts"] > present - retain
 
 
 def _rows(events: Sequence[Event], stream: str) -> list[Row]:

@@ -70,8 +70,7 @@ class TreeHistory:
         parts = inside if query.refresh is None else [(query, moment), *inside]
         full = _full([(part.refresh, one.instant) for part, one in parts])
         legs = [leg for part, _ in inside for leg in legs_of(part)]
-        rows = [row for leg in legs for row in rows_of(self.events, leg.stream)]
-        began = full is not None and any(row["ts"] <= full for row in rows)
+        began = full is not None and any(self._had_begun(leg.stream, full) for leg in legs)
         every = all(isinstance(part.refresh, RefreshEvery) for part, _ in parts)
         return RefreshedTree(
             instant, moment.times.now, full if began or not every else None, answer
@@ -102,6 +101,20 @@ class TreeHistory:
         if self.as_of is None or self.today:
             return self.events
         return [event for event in self.events if event.stamp <= self.as_of]
+
+    def retains(self, stream: str, instant: int) -> bool:
+        """Tells whether rows of an instant are still there, for certain."""
+        retain, present = self.schemas[stream].retain, self.present(stream)
+        return retain is None or present is None or instant > present - retain
+
+    def _had_begun(self, stream: str, instant: int) -> bool:
+        if not self.retains(stream, instant):
+            return True
+        return any(row["ts"] <= instant for row in rows_of(self.events, stream))
+
+    def has_retained(self, event: Event) -> bool:
+        """Tells whether a row of an event is still there, for certain."""
+        return any(self.retains(event.stream, row["ts"]) for row in event.rows)
 
     def streams(self, events: Sequence[Event]) -> dict[str, Known]:
         """All streams, of which the rows of some events are known."""
@@ -139,16 +152,17 @@ class TreeHistory:
         return point.last(part.refresh)
 
     def around(self, stream: str, place: int) -> int | None:
-        """NOW of a stream before its first row after an event, and no later than the present."""
+        """NOW of a stream before its first retained row after an event, and no later than the
+        present."""
         present = self.present(stream) if self.as_of is None else self.as_of
         known = self.known
-        later = (n for n, one in enumerate(known) if one.stream == stream and one.rows)
+        own = (n for n, one in enumerate(known) if one.stream == stream)
+        later = (n for n in own if self.has_retained(known[n]))
         after = next((n for n in later if n > place), None)
         reached = present if after is None else self.reached(stream, known[:after])
         return None if reached is None or present is None else min(reached, present)
 
     def matching(self, refresh: RefreshOn, known: Sequence[Event]) -> list[tuple[int, Row]]:
-        retain, present = self.schemas[refresh.stream].retain, self.present(refresh.stream)
         return [
             (place, row)
             for place, event in enumerate(known)
@@ -156,7 +170,7 @@ class TreeHistory:
             if event.stream == refresh.stream
             and row.get("_op", "row") == "row"
             and evaluate_row(refresh.where, row) is True
-            and (retain is None or present is None or row["ts"] > present - retain)
+            and self.retains(refresh.stream, row["ts"])
         ]
 
 
@@ -219,11 +233,19 @@ class _Pointing:
             return known
         if self.by_clock:
             return [event for event in known if event.stamp <= instant]
-        for count in range(len(known) + 1):
-            least = self._least([history.reached(one, known[:count]) for one in self.holding])
-            if least is not None and least >= instant:
-                return known[:count]
-        return known
+        found = [self._crossing(stream, instant) for stream in self.holding]
+        last = None if None in found else max(one for one in found if one is not None)
+        return known if last is None else known[:last]
+
+    def _crossing(self, stream: str, instant: int) -> int | None:
+        """How many events there are up to the one that took a stream to an instant; 0 where that
+        may be gone, None where it is yet to come."""
+        history, keyed = self.history, bool(self.history.schemas[stream].key)
+        for count, event in enumerate(self.moment.events, 1):
+            if event.stream == stream and event.reached >= instant:
+                there = keyed or history.retains(stream, instant) or history.has_retained(event)
+                return count if there else 0
+        return None
 
     def on(self, refresh: RefreshOn) -> _Moment:
         history, known, now = self.history, self.moment.events, self.now

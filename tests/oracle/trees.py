@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Protocol
 
+from datastem.instants import to_micros
 from querystem.expressions import Call, ColumnRef, Expression, Op, Scalar, columns_of
 from querystem.query import (
     AsOf,
@@ -136,9 +138,11 @@ class _Snapshot:
 
     def _looked_up(self, leg: Leg, as_of: AsOf, before: Row) -> list[Found]:
         known, keys = self.streams[leg.stream], [evaluate_row(key, before) for key in as_of.keys]
-        rows, instant = known.seen, before[_name(as_of.instant)]
-        if instant is None:
+        rows, moment = known.seen, evaluate_row(as_of.instant, before)
+        if moment is None:
             return []
+        assert isinstance(moment, datetime)
+        instant = to_micros(moment)
         if as_of.row is not None:
             others = self.streams[as_of.stream].rows
             (other,) = [row for row in others if row["row_id"] == before[_name(as_of.row)]]

@@ -339,3 +339,17 @@ def test_parameters(rooms: ServerProcess) -> None:
     rooms.publish("readings", reading("a", 1, 1))
     rooms.publish("alarms", reading("b", 1, 1))
     assert [ids(rooms.invoke(handle)) for handle in handles] == [[], [0]]
+
+
+@pytest.mark.process
+def test_a_parameter_in_offset(rooms: ServerProcess) -> None:
+    sql = "SELECT row_id FROM readings REFRESH EVERY :period SECONDS OFFSET :begin SECONDS"
+    handles = []
+    for begin in (0, 1, 3, 5):
+        values = {"period": pb.Value(bigint=4), "begin": pb.Value(bigint=begin)}
+        handles.append(rooms.register(sql, parameters=values).handle)
+    rooms.publish("readings", reading("a", 1, 6))
+    answers = [rooms.invoke(handle)[0] for handle in handles]
+    assert [to_instant(header.refreshed_at) for header in answers] == [
+        second * SECOND for second in (4, 5, 3, 5)
+    ]

@@ -3,6 +3,7 @@ what the oracle walks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +34,24 @@ QUERIES = [
     "SELECT room, row_id FROM readings WINDOW(ROWS 4 REFRESH EVERY 3 SECONDS) UNION ALL"
     " SELECT room, row_id FROM brief WINDOW(RANGE 9 SECONDS) REFRESH EVERY 4 SECONDS",
 ]
+NESTED = [
+    "SELECT m.room, m.n, b.row_id FROM (SELECT room, count(*) AS n FROM readings GROUP BY room"
+    " RANGE 6 SECONDS REFRESH EVERY 4 SECONDS) AS m, brief AS b WINDOW(RANGE 9 SECONDS)"
+    " WHERE m.room = b.room ORDER BY b.row_id, m.room",
+    "SELECT room, count(*) AS n FROM (SELECT room FROM readings REFRESH ON alarms WHERE value > 5)"
+    " AS seen GROUP BY room REFRESH EVERY 3 SECONDS OFFSET 1 SECOND",
+    "SELECT r.row_id, a.row_id AS other"
+    " FROM readings AS r WINDOW(ROWS 4 REFRESH ON alarms WHERE value > 6),"
+    " alarms AS a WINDOW(RANGE 9 SECONDS) WHERE r.value = a.value",
+    "SELECT r.row_id FROM readings AS r, brief AS b WINDOW(RANGE 9 SECONDS) WHERE r.value = b.value"
+    " REFRESH EVERY 5 SECONDS OFFSET 2 SECONDS OR ON alarms WHERE value > 7 OR ON brief",
+    "(SELECT room, row_id FROM readings RANGE 8 SECONDS REFRESH ON readings WHERE value > 7)"
+    " UNION ALL SELECT room, row_id FROM brief WINDOW(RANGE 9 SECONDS) REFRESH EVERY 4 SECONDS",
+    "SELECT row_id FROM readings"
+    " WHERE value > (SELECT max(value) FROM brief RANGE 9 SECONDS REFRESH EVERY 5 SECONDS)",
+    "SELECT s.row, a.row_id FROM (SELECT row_id AS row, value FROM doors REFRESH ON alarms"
+    " WHERE value > 6) AS s, alarms AS a WINDOW(RANGE 9 SECONDS) WHERE s.value = a.value",
+]
 
 
 def _check(answer: tuple[pb.AnswerHeader, pa.Table], told: RefreshedTree, case: object) -> None:
@@ -47,9 +66,12 @@ def _check(answer: tuple[pb.AnswerHeader, pa.Table], told: RefreshedTree, case: 
 
 @pytest.mark.process
 @pytest.mark.parametrize(("seed", "engine"), [(1, False), (2, True)])
-def test_oracle_refreshed_trees(start: Start, tmp_path: Path, seed: int, engine: bool) -> None:
+@pytest.mark.parametrize("queries", [QUERIES, NESTED], ids=["whole", "nested"])
+def test_oracle_refreshed_trees(
+    start: Start, tmp_path: Path, queries: Sequence[str], seed: int, engine: bool
+) -> None:
     world = World(start, tmp_path / "store", seed, engine)
-    handles = {sql: world.server.register(sql).handle for sql in QUERIES}
+    handles = {sql: world.server.register(sql).handle for sql in queries}
     for step in range(60):
         world.act()
         if step % 5 != 4:
@@ -58,7 +80,7 @@ def test_oracle_refreshed_trees(start: Start, tmp_path: Path, seed: int, engine:
         present = TreeHistory(SCHEMAS, events, 1 << 60)
         then = world.made.choice([event.stamp for event in events])
         instant = world.made.randrange(60 * SECOND)
-        for sql in world.made.sample(QUERIES, 4):
+        for sql in world.made.sample(queries, 4):
             query = bound(sql)
             _check(world.server.invoke(handles[sql]), present.ask(query), (step, sql))
             past = TreeHistory(SCHEMAS, events, 1 << 60, then)

@@ -78,20 +78,21 @@ class Writer:
         return self._finished(replace(query, blocks=(block,)), () if distinct else tuple(columns))
 
     def _with_lookup(self, query: Whole, columns: Columns) -> tuple[Whole, Columns]:
-        """With rows of a keyed stream as of those of another, where there are two such streams."""
+        """With rows of a keyed stream as of those of another, or of a query, where there is one
+        with the same kind of time."""
         (block,) = query.blocks
-        parts = [part for part in block.parts if isinstance(part, Reference)]
         pairs = [
             (part, stream)
-            for part in parts
+            for part in block.parts
             for stream in self._schemas
             if stream.key and stream.retain is None
-            if (stream.ordered_by is None) == (part.stream.ordered_by is None)
+            if _clocks(part) == {stream.ordered_by is None}
         ]
         if not pairs:
             return query, columns
         other, stream = self._chance.pick(pairs)
-        lookup = self._chance.pick([f"AS OF {other.alias}.ts", f"AS KNOWN AT {other.alias}"])
+        known = [f"AS KNOWN AT {other.alias}"] if isinstance(other, Reference) else []
+        lookup = self._chance.pick([f"AS OF {other.alias}.ts", *known])
         part = Reference(stream, self._alias(), None, lookup=lookup)
         own = _columns(part)
         condition = " AND ".join(
@@ -297,6 +298,15 @@ class Writer:
         block = replace(block, outputs=tuple(shown), group_by=tuple(keys), having=having)
         exact = not any(one.startswith(("first", "last")) for one in found)
         return replace(query, blocks=(block,), exact=exact and query.exact)
+
+
+def _clocks(part: Part) -> set[bool]:
+    """Whether each stream that the rows of a part are of has arrival time; none where they have no
+    ts."""
+    if isinstance(part, Reference):
+        return {part.stream.ordered_by is None}
+    inside = placed(part.query) if part.query.timed else ()
+    return {one.reference.stream.ordered_by is None for one in inside}
 
 
 def _columns(part: Part) -> dict[str, Type]:

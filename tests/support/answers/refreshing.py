@@ -24,18 +24,9 @@ _PERIODS = (1, 3, 5, 12, 30)
 
 
 class RefreshWorld(CopyWorld):
-    """A world that writes down what happens, in the order of the log.
-
-    It may keep all rows: once those are gone that came after a row which refreshes, nobody knows
-    how far their stream had come at that row.
-    """
+    """A world that writes down what happens, in the order of the log."""
 
     events: list[Event]
-    keeps_all = False
-
-    def delete(self) -> None:
-        if not self.keeps_all:
-            super().delete()
 
     def happens(self, names: list[str]) -> None:
         """Heartbeats and steps of the engine are more frequent here."""
@@ -138,12 +129,10 @@ def streams_of(query: Query) -> list[str]:
 
 
 class RefreshMaker:
-    """Draws queries with REFRESH: of the whole, of queries inside, of some legs; by `rows` too
-    where it may be REFRESH ON."""
+    """Draws queries with REFRESH: of the whole, of queries inside, of some legs."""
 
-    def __init__(self, chance: random.Random, rows: bool) -> None:
+    def __init__(self, chance: random.Random) -> None:
         self.chance = chance
-        self.rows = rows
 
     def query(self) -> Query:
         maker = TreeMaker.drawn(self.chance)
@@ -196,7 +185,7 @@ class RefreshMaker:
         return self._points(part)
 
     def _points(self, part: Query | Leg) -> RefreshEvery | RefreshOn:
-        if not self.rows or self.chance.random() < 0.5:
+        if self.chance.random() < 0.5:
             return self._every()
         legs = (part,) if isinstance(part, Leg) else part.legs
         timed = any(leg.stream in EVENT for leg in legs)
