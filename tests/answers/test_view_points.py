@@ -67,7 +67,6 @@ def _written_out(text: str) -> str:
 @pytest.fixture
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RefreshWorld]:
     found = RefreshWorld(tmp_path / "store", random.Random(request.node.callspec.params["seed"]))
-    found.keeps_all = True
     yield found
     found.close()
 

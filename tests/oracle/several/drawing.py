@@ -18,6 +18,7 @@ from tests.oracle.several.texts import (
     Shown,
     Sorted,
     Whole,
+    placed,
 )
 from tests.oracle.several.windows import any_window, every, range_window
 from tests.oracle.written import WrittenWindow
