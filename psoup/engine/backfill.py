@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from datastem.blocks import BLOCK_BITS
 from psoup.engine.composites.boxes import CompositeBox
-from psoup.engine.composites.worker import CombinationSlice, match
+from psoup.engine.composites.units import CombinationSlice
+from psoup.engine.composites.worker import match
 from psoup.engine.coverage import Band
 from psoup.engine.implied import WiderPredicates
 from psoup.engine.jobs import Outcome, by_table, job_of, run_tasks

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from pyspark.sql import SparkSession
@@ -18,7 +19,7 @@ from psoup.engine.composites.growing import Growing
 from psoup.engine.errors import EngineFailed, SecondEngine
 from psoup.engine.ledger import Ledger
 from psoup.engine.lock import EngineLock
-from psoup.engine.maintain import Maintenance
+from psoup.engine.maintain import Chore, Maintenance
 from psoup.engine.mend import mend
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
@@ -63,8 +64,9 @@ class Engine:
         self._lock.acquire()
         try:
             self._ledger: Ledger = open_ledger(self._store)
-            self._backfill = Backfill(self._spark, self._settings)
-            self._growing = Growing(self._spark, self._settings)
+            self._slices: deque[Chore] = deque(
+                [Backfill(self._spark, self._settings), Growing(self._spark, self._settings)]
+            )
             self._maintenance = Maintenance(self._spark, self._settings)
             self._thread.start()
         except BaseException:
@@ -159,5 +161,14 @@ class Engine:
         if news.end > ledger.epoch.log_version:
             take_step(ledger, self._spark, news, self._settings)
             self._say(idle=False)
-        busy = self._backfill.advance(ledger) or self._growing.advance(ledger)
+        busy = self._slice(ledger)
         return self._maintenance.advance(ledger) or busy
+
+    def _slice(self, ledger: Ledger) -> bool:
+        """Takes a slice of back-fill or of a composite; they take turns, so that neither waits
+        while the other never ends."""
+        for _ in range(len(self._slices)):
+            self._slices.rotate()
+            if self._slices[0].advance(ledger):
+                return True
+        return False

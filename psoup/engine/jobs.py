@@ -48,14 +48,13 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class CompositeOutcome:
-    """What came of a task over a composite: `rows` came to its legs and made `count` combinations.
+    """What came of a task over a composite: it has found `count` combinations.
 
     `fanouts` are (side, probes, found). `draft` is the file in the composite's folder that holds
     the combinations while they have no ids; `too_many` says that they were not found.
     """
 
     composite_id: int
-    rows: int = 0
     count: int = 0
     fanouts: tuple[tuple[int, int, int], ...] = ()
     draft: str = ""

@@ -76,7 +76,7 @@ def test_answers_are_the_naive_evaluation_with_executors_elsewhere(
 
 
 OTHER = StreamSchema("other", READINGS.columns)
-SECONDS = 300
+SECONDS = 600
 
 
 @pytest.mark.parametrize("engine", ["psoup.engine", "tests.support.engine.spark_joins"])
@@ -92,17 +92,17 @@ def test_composites_are_found_with_executors_elsewhere(
         author.publish(right, readings(list(range(100, 500)), [1.0] * 400))
     join = register_join(author, [(left, above(199.0)), (right, TRUE)], [equal(0, 1)])
     with RunningStore(tmp_path, master=cluster, engine_module=engine) as running:
-        running.start_engine()
-        wait_for_box(store, join.composite_id, (1200, 1200))
+        engine_process = running.start_engine()
+        wait_for_box(store, join.composite_id, (1200, 1200), engine_process)
         author.publish(left, readings([450, 250], [450.0, 250.0]))
         author.publish(right, readings([250], [1.0]))
-        wait_for_box(store, join.composite_id, (1202, 1201))
+        wait_for_box(store, join.composite_id, (1202, 1201), engine_process)
     assert_complete(store, join)
     # 200 keys with 3 rows of each stream; 450 finds 3, 250 finds 3 and 4 find the last row.
     assert len(combinations(store, join.composite_id)) == 200 * 9 + 3 + 3 + 4
 
 
-def wait_for_box(store: Store, composite_id: int, highs: tuple[int, ...]) -> None:
+def wait_for_box(store: Store, composite_id: int, highs: tuple[int, ...], engine: Process) -> None:
     """Until a composite's box holds all rows."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
@@ -111,4 +111,5 @@ def wait_for_box(store: Store, composite_id: int, highs: tuple[int, ...]) -> Non
             if mark.since == 0 and mark.highs == highs:
                 return
         time.sleep(0.1)
-    raise AssertionError(f"no box of {highs}: {store.epochs.latest()[1].composites}")
+    marks = store.epochs.latest()[1].composites
+    raise AssertionError(f"no box of {highs}: {marks}\n{engine.text()}")

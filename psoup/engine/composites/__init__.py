@@ -7,10 +7,11 @@ The driver
     order         which leg is joined next, by what was measured
     upkeep        what retention takes
 An executor
-    worker        units of work
+    worker        units of work (`units`), done
     keys          the hash of a row's join key
     runs          rows of a leg by that hash, as `joins/<id>` keeps them
-    rows          what is read of the legs and kept under a budget
+    reading       what a task reads of the legs
+    rows          what is read is kept under a budget
     admitting     which rows predicates let in
     combining     rows that came, with rows that were there: whoever comes last finds the others
     spark_join    Spark's own join, for what does not fit a worker

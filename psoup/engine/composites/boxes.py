@@ -20,15 +20,14 @@ from psoup.engine.composites.admitting import piece_files
 from psoup.engine.composites.combining import JoinPlan
 from psoup.engine.composites.keys import KeyEdge, key_edges
 from psoup.engine.composites.order import Measured, best_orders
-from psoup.engine.composites.worker import (
+from psoup.engine.composites.units import (
     Arrival,
     CombineUnit,
     CompositeLeg,
     CompositeWork,
     StoreUnit,
-    combine,
-    store,
 )
+from psoup.engine.composites.worker import combine, store
 from psoup.engine.jobs import CompositeOutcome, Outcome, Written, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, joins_name, stem_name, stream_of
 from psoup.engine.settings import EngineSettings
@@ -186,10 +185,9 @@ def _cut(low: int, high: int, parts: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What units over a composite have found: the rows that came in, the combinations, the
-    fan-outs. Nothing of it counts where there were `too_many`."""
+    """What units over a composite have found: how many combinations, and the fan-outs. Nothing of
+    it counts where there were `too_many`."""
 
-    rows: int
     count: int
     fanouts: tuple[tuple[int, int, int], ...]
     too_many: bool
@@ -238,7 +236,6 @@ def summary(told: Sequence[CompositeOutcome]) -> Found:
             before = fanouts.get(side, (0, 0))
             fanouts[side] = before[0] + probes, before[1] + kept
     return Found(
-        sum(one.rows for one in told),
         sum(one.count for one in told),
         tuple((side, *counts) for side, counts in sorted(fanouts.items())),
         any(one.too_many for one in told),

@@ -8,6 +8,7 @@ how long the last one took, as back-fill's are.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,12 +25,18 @@ from psoup.engine.composites.boxes import (
 )
 from psoup.engine.composites.order import Measured
 from psoup.engine.composites.spark_join import SparkJoin
-from psoup.engine.composites.worker import NOBODY, Arrival, EnterUnit, enter
+from psoup.engine.composites.units import NOBODY, Arrival, EnterUnit
+from psoup.engine.composites.worker import enter
 from psoup.engine.coverage import Cohorts
 from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
+from psoup.store.delta.reading import DataFileGone
+from psoup.store.errors import CorruptStore
 
+log = logging.getLogger(__name__)
+
+_MOST_FAILURES = 2
 # A slice has so many rows at least; a slice of those that has too many candidates is given up.
 _LEAST_ROWS = 1 << 13
 # Rows that are worth a task of their own.
@@ -54,6 +61,7 @@ class Growing:
     settings: EngineSettings
     _rows: dict[int, int] = field(default_factory=dict)
     _admissions: dict[int, AdmissionPass] = field(default_factory=dict)
+    _failures: dict[int, int] = field(default_factory=dict)
     _last: int = 0
 
     def advance(self, ledger: Ledger) -> bool:
@@ -68,12 +76,29 @@ class Growing:
         for composite_id in [*filter(self._last.__lt__, ids), *filter(self._last.__ge__, ids)]:
             box = CompositeBox(ledger, ledger.state.composites[composite_id], self.settings)
             started = time.monotonic()
-            if not box.mark.suspended and self._grow(box, wanted[composite_id]):
+            if not box.mark.suspended and self._try(box, wanted[composite_id]):
                 ledger.publish("join")
                 self._resize(composite_id, time.monotonic() - started)
                 self._last = composite_id
                 return True
         return False
+
+    def _try(self, box: CompositeBox, wanted: LegPredicates) -> bool:
+        """Takes a slice of a composite; one that failed a few times in a row is suspended, since
+        the engine can do without it."""
+        if self._failures.get(box.id, 0) == _MOST_FAILURES:
+            log.error("composite %d failed %d times", box.id, _MOST_FAILURES)
+            self._suspend(box)
+            return True
+        self._failures[box.id] = self._failures.get(box.id, 0) + 1
+        try:
+            grown = self._grow(box, wanted)
+        except (CorruptStore, DataFileGone):
+            # The file is mended, and the slice taken again.
+            self._failures.pop(box.id)
+            raise
+        self._failures.pop(box.id)
+        return grown
 
     def _grow(self, box: CompositeBox, wanted: LegPredicates) -> bool:
         """Does what comes next, as far as the predicates have met all rows: pieces tell which rows

@@ -11,7 +11,7 @@ from psoup.engine.composites.boxes import (
     find_combinations,
     wanted_predicates,
 )
-from psoup.engine.composites.worker import CombineUnit
+from psoup.engine.composites.units import CombineUnit
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
 

@@ -60,16 +60,6 @@ class StemRows:
         order = np.argsort(there)
         return there[order], rows.take(pa.array(order))
 
-    def between(self, low: int, high: int, names: Sequence[str]) -> tuple[Int64s, pa.RecordBatch]:
-        """All rows with an id in `[low, high)`."""
-        ids = [np.empty(0, np.int64)]
-        for file in self._files:
-            if file.low["_row_id"] < high and file.high["_row_id"] >= low:
-                for group, _ in self._groups(file, low, high):
-                    own = self._ids(file, group)
-                    ids.append(own[(own >= low) & (own < high)])
-        return self.fetch(np.sort(np.concatenate(ids)), names)
-
     def _of_file(
         self, file: DataFile, ids: Int64s, names: Sequence[str]
     ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:

@@ -23,7 +23,9 @@ from datastem.blocks import BLOCK_BITS
 from psoup.engine.composites.admitting import matching_ids
 from psoup.engine.composites.combining import CombinationRows, JoinPlan
 from psoup.engine.composites.keys import leg_columns, sides_of
-from psoup.engine.composites.worker import Arrival, CompositeWork, stem_column, write_draft
+from psoup.engine.composites.reading import stem_column
+from psoup.engine.composites.units import Arrival, CompositeWork
+from psoup.engine.composites.worker import write_draft
 from psoup.engine.jobs import CompositeOutcome, SparkJob
 from psoup.engine.ledger import stem_name
 from psoup.engine.pieces import runs
@@ -64,7 +66,7 @@ class SparkJoin:
         drafts = partial(write_drafts, self.job, self.work)
         found = frame.mapInArrow(drafts, "draft string, count long").collect()
         return [
-            CompositeOutcome(self.work.id, 0, row["count"], (), row["draft"], row["count"] < 0)
+            CompositeOutcome(self.work.id, row["count"], (), row["draft"], row["count"] < 0)
             for row in found
         ]
 

@@ -11,7 +11,9 @@ from pyspark.sql import SparkSession
 
 from datastem.codec import INSTANT
 from datastem.schema import StreamSchema
+from psoup.engine.composites import growing
 from psoup.engine.mend import mend
+from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from querystem.expressions import TRUE
@@ -79,6 +81,31 @@ def test_more_candidates_than_a_task_may_look_at(
     pump.run()
     assert mark_of(store, join.composite_id).suspended
     assert not combinations(store, join.composite_id)
+
+
+def test_a_composite_that_fails_again_and_again_is_suspended(
+    store: Store, author: Author, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    author.publish(left, readings([1], [1.0]))
+    pump = Pump(store, spark, SMALL)
+    pump.step()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(growing, "find_combinations", fail)
+    failures = 0
+    while not pump.ledger.composites[join.composite_id].suspended:
+        try:
+            pump.growing.advance(pump.ledger)
+        except RuntimeError:
+            failures += 1
+            pump.ledger = open_ledger(store)
+    assert failures == 2
+    pump.run()
+    assert mark_of(store, join.composite_id).suspended
 
 
 def test_combinations_leave_with_their_rows(

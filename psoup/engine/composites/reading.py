@@ -1,0 +1,110 @@
+"""The part of a task that reads a composite's legs: rows that arrive, rows that are there by their
+keys, columns of combinations side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.codec import INSTANT
+from psoup.engine.composites.admitting import matching_ids
+from psoup.engine.composites.combining import CombinationRows, Ends, Runs
+from psoup.engine.composites.keys import leg_columns, sides_of
+from psoup.engine.composites.rows import JoinState, RowEnds, StemRows, read_cache
+from psoup.engine.composites.runs import KeyRun, LegBatch
+from psoup.engine.composites.units import Arrival, CompositeWork
+from psoup.engine.jobs import SparkJob
+from psoup.engine.ledger import joins_name, stem_name
+from querystem.join.factors import item_of
+from querystem.query import item_column
+
+# The columns that every row has: their name in a query, and in the stem.
+_SYSTEM = {"ts": "_ts", "row_id": "_row_id"}
+
+
+class LegReading:
+    """What a task reads of a composite's legs."""
+
+    def __init__(self, job: SparkJob, work: CompositeWork) -> None:
+        self.work = work
+        self._root = Path(job.root)
+        cache = read_cache(work.budget)
+        self._stems = [
+            StemRows(self._root / stem_name(leg.stream_id), leg.files, cache) for leg in work.legs
+        ]
+        self._state = JoinState(self._root / joins_name(work.id), work.joins, cache)
+
+    def arrived(self, leg: int, arrival: Arrival) -> LegBatch:
+        """The rows that come to a leg."""
+        ids = matching_ids(
+            self._root / "matches", arrival.pieces, arrival.predicates, arrival.lo, arrival.hi
+        )
+        if arrival.again:
+            side = sides_of(self.work.plan.edges, leg)[0]
+            ids = np.setdiff1d(ids, self._state.ids(side), assume_unique=True)
+        names, time = sorted(self._key_names[leg]), item_column(leg, "ts")
+        there, rows = self.columns(leg, ids, sorted({*names, time, "_position"}))
+        ts = rows.column(time).cast(INSTANT).view(pa.int64()).to_numpy()
+        positions = rows.column("_position").cast(pa.int64()).to_numpy()
+        return LegBatch(there, ts, positions, rows.select(names))
+
+    def runs(self, came: pa.Table | None) -> Runs:
+        """The rows by key that there are, and those that came."""
+        more = [] if came is None or not came.num_rows else [KeyRun.of(came)]
+        return lambda hashes: (*self._state.runs(hashes), *more)
+
+    @property
+    def ends(self) -> dict[int, Ends]:
+        """The ends of rows of keyed legs."""
+        root, cache = self._root / "closures", read_cache(self.work.budget)
+        return {
+            number: RowEnds(root, leg.closures, leg.closed_by, cache).ends
+            for number, leg in enumerate(self.work.legs)
+            if leg.closures
+        }
+
+    def key_columns(self, leg: int, ids: Int64s) -> tuple[Int64s, pa.RecordBatch]:
+        """The columns of a leg's keys, for the rows with some ascending ids that are there."""
+        return self.columns(leg, ids, sorted(self._key_names[leg]))
+
+    def columns(self, leg: int, ids: Int64s, names: Sequence[str]) -> tuple[Int64s, pa.RecordBatch]:
+        """Columns of a leg's rows, named as predicates over combinations name them."""
+        there, rows = self._stems[leg].fetch(ids, [stem_column(name) for name in names])
+        return there, pa.RecordBatch.from_arrays(rows.columns, names=list(names))
+
+    @cached_property
+    def _key_names(self) -> list[frozenset[str]]:
+        edges = self.work.plan.edges
+        return [leg_columns(edges, leg) for leg in range(self.work.plan.legs)]
+
+    def view(self, made: CombinationRows, names: Collection[str]) -> tuple[pa.RecordBatch, Int64s]:
+        """The named columns of combinations side by side, and the places of those combinations
+        whose parts are all there."""
+        there, taken = np.ones(len(made), np.bool_), []
+        for leg, part in enumerate(made.parts):
+            own = sorted({name for name in names if item_of(name) == leg} | {_row_id(leg)})
+            ids, places = np.unique(part, return_inverse=True)
+            found, rows = self.columns(leg, ids, own)
+            left = np.isin(ids, found)
+            there &= left[places]
+            taken.append((rows, (np.cumsum(left) - 1)[places]))
+        chosen = np.flatnonzero(there)
+        parts = [rows.take(pa.array(places[chosen])) for rows, places in taken]
+        columns = [column for part in parts for column in part.columns]
+        shown = [name for part in parts for name in part.schema.names]
+        return pa.RecordBatch.from_arrays(columns, names=shown), chosen
+
+
+def _row_id(leg: int) -> str:
+    return item_column(leg, "row_id")
+
+
+def stem_column(name: str) -> str:
+    """The column of a stem that a column of combinations shows."""
+    own = name.partition(".")[2] or name
+    return _SYSTEM.get(own, own)
