@@ -19,6 +19,7 @@ from typing import Any
 
 from datastem.instants import SECOND, to_micros
 from datastem.schema import StreamSchema
+from querystem.composites import ComposedStream, Composition, compose
 from querystem.language import CreateView, bind_query, bind_view, parse_statement
 from querystem.query import Query
 from querystem.views import ViewDefinition
@@ -60,6 +61,16 @@ class Line:
             assert isinstance(statement, CreateView)
             known[statement.name] = bind_view(sql, statement, known.get)
         return bind_query(self.sql, known.get)
+
+    @cached_property
+    def is_composed(self) -> bool:
+        """Whether the engine finds the combinations of the query's FROM ahead of time."""
+        numbers = {name: number for number, name in enumerate(self.streams)}
+        schemas = self.schemas
+        streams = [
+            ComposedStream(numbers[leg.stream], schemas[leg.stream]) for leg in self.query.legs
+        ]
+        return isinstance(compose(self.query, streams), Composition)
 
     @cached_property
     def written_out(self) -> str | None:

@@ -111,6 +111,7 @@ def test_store_without_engine(line: Line, without_engine: RunningStore, tenant: 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_store_after_the_engine_has_run(line: Line, client: Client) -> None:
+    """Nothing is matched at invoke, nor is a join that has a composite joined; others are."""
     handle = _live(client, line)
     for at, expected in line.answers.items():
         answer = client.invoke(
@@ -122,7 +123,15 @@ def test_store_after_the_engine_has_run(line: Line, client: Client) -> None:
         )
         assert answer.now == from_micros(at) or _is_refreshed(line)
         assert answer.computed_rows == 0
+        assert answer.joined_pairs == 0 or not line.is_composed
         assert _bag(answer.rows) == expected, at
+
+
+def test_some_lines_have_composites_and_some_joins_have_none() -> None:
+    if not LINES:
+        pytest.skip("needs ../shared (not part of a user's clone)")
+    joins = [line for line in LINES if len(line.query.legs) > 1]
+    assert 5 < sum(line.is_composed for line in joins) < len(joins)
 
 
 def _live(client: Client, line: Line) -> bytes:

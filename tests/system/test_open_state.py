@@ -40,7 +40,11 @@ class Tables:
         return _read(self.folder / name, dict(self.epoch["versions"])[name])
 
     def mark(self, stream_id: int) -> dict[str, Any]:
-        return next(mark for mark in self.epoch["streams"] if mark["stream_id"] == stream_id)
+        """What the epoch says of a stream, or of a composite."""
+        epoch = self.epoch
+        composed = ({**one, "stream_id": one["composite_id"]} for one in epoch["composites"])
+        marks = (*epoch["streams"], *composed)
+        return next(mark for mark in marks if mark["stream_id"] == stream_id)
 
     def stem(self, stream_id: int) -> pa.Table:
         return _read(self.folder / "stems" / str(stream_id), self.mark(stream_id)["version"])
@@ -100,6 +104,35 @@ def derived(tables: Tables, handle: bytes) -> list[dict[str, Any]]:
     return [dict(zip(("row_id", "station", "speed"), row, strict=True)) for row in found]
 
 
+def derived_join(tables: Tables, handle: bytes, sql: str) -> list[tuple[Any, ...]]:
+    """The answer of a registered join whose windows are all that is retained: `sql` selects from
+    `legs`, with a column `leg0.name` for each column of a leg."""
+    registration = tables.registration(handle)
+    composite_id = registration["composite_id"]
+    predicate_id = registration["composite_predicate_id"]
+    composites = [
+        row for row in tables.table("composites").to_pylist() if row["composite_id"] == composite_id
+    ]
+    legs = max(composites, key=lambda row: row["position"])["legs"]
+    mark, stem = tables.mark(composite_id), tables.stem(composite_id)
+    tops = [tables.mark(stream_id)["high"] for stream_id in legs]
+    assert (mark["since"], mark["highs"], mark["suspended"]) == (0, tops, False)
+    local = {one["predicate_id"] for one in (registration, *registration["more_legs"])}
+    assert local <= {one for admitted in mark["admitted"] for one in admitted}
+    assert set(stem.column("_row_id").to_pylist()) <= tables.covered(composite_id, predicate_id)
+    ids = tables.matches(composite_id, predicate_id)
+    with duckdb.connect() as connection:
+        connection.register("combinations", stem)
+        connection.register("matched", pa.table({"id": pa.array(ids, pa.int64())}))
+        joined = ""
+        for number, stream_id in enumerate(legs):
+            connection.register(f"leg{number}", tables.stem(stream_id))
+            joined += f" JOIN leg{number} ON leg{number}._row_id = _part{number}"
+        return connection.execute(
+            f"{sql} FROM combinations JOIN matched ON combinations._row_id = id{joined}"
+        ).fetchall()
+
+
 def test_an_answer_follows_from_stems_matches_and_coverage_alone(
     client: Client, running: RunningStore
 ) -> None:
@@ -114,6 +147,28 @@ def test_an_answer_follows_from_stems_matches_and_coverage_alone(
     for handle in (early, late, none):
         assert derived(tables, handle) == client.invoke(handle).rows
     assert client.invoke(none).row_count == 0 < client.invoke(early).row_count
+
+
+def test_the_answer_of_a_join_follows_from_combinations_and_stems_alone(
+    client: Client, running: RunningStore
+) -> None:
+    client.define("CREATE STREAM orders (item BIGINT, amount BIGINT)")
+    client.define("CREATE STREAM items (item DECIMAL(8,1), name TEXT)")
+    sql = (
+        "SELECT i.name, o.amount FROM items i JOIN orders o ON o.item = i.item"
+        " WHERE o.amount > 2 AND i.name <> 'n3' AND o.amount < i.item + 6"
+    )
+    early = client.register(sql).handle
+    for first in (0, 5):
+        client.publish("orders", [{"item": n % 7, "amount": n} for n in range(first, first + 9)])
+        client.publish("items", [{"item": n, "name": f"n{n}"} for n in range(first, first + 5)])
+    late = client.register(sql.replace("> 2", "> 3")).handle
+    for handle in (early, late):
+        answer = client.invoke(handle, wait_for_engine=True, timeout=300)
+        assert (answer.computed_rows, answer.joined_pairs) == (0, 0)
+        found = derived_join(Tables(running.store), handle, "SELECT leg1.name, leg0.amount")
+        assert sorted(found) == sorted((row["name"], row["amount"]) for row in answer.rows)
+        assert len(found) >= 5
 
 
 def test_registrations_and_streams_can_be_read_as_tables(

@@ -29,7 +29,7 @@ from psoup.engine.composites.units import NOBODY, Arrival, EnterUnit
 from psoup.engine.composites.worker import enter
 from psoup.engine.coverage import Cohorts
 from psoup.engine.jobs import by_table, job_of, run_tasks
-from psoup.engine.ledger import Ledger
+from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.settings import EngineSettings
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
@@ -259,8 +259,10 @@ class Growing:
         """Counts new combinations. False where there are too many for each row by now, and the
         composite is suspended."""
         box.change(high=box.mark.high + count)
+        # Not by their ids: combinations have left by retention, or were found anew.
+        stored = sum(file.rows for file in box.ledger.files(stem_name(box.id)))
         inside = sum(file.rows for file in box.work.joins)
-        if box.mark.high > self.settings.most_combinations * inside:
+        if stored > self.settings.most_combinations * inside:
             self._suspend(box)
         return not box.mark.suspended
 
