@@ -7,23 +7,34 @@ predicates.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from psoup.answers.caches import UnregisteredIds
+from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.plan import CompositePlan, Plan
 from psoup.answers.view import View
 from psoup.store import CompositeMark
 from querystem.composites import SPANS, ComposedStream, Composition, NotComposed, compose
 from querystem.language.durations import write_duration
-from querystem.query import From
+from querystem.query import From, Query
+
+# Bytes that a composition takes for each letter of its key, about.
+_HELD = 20
 
 
-def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds) -> Plan:
+@dataclass(frozen=True)
+class _Composed:
+    """A query, and how it is a predicate over a composite."""
+
+    query: Query
+    composition: Composition | NotComposed
+
+
+def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds, memo: Memo) -> Plan:
     """The plan with the combinations that the engine has found ahead for its FROM, where there are
     any, or a word that it is about to find some."""
     if not isinstance(plan.query.source, From) or not view.state.composites:
         return plan
-    composition = composition_of(plan)
+    composition = _remembered(plan, memo)
     if isinstance(composition, NotComposed):
         return plan
     marks = view.epoch.epoch.composites
@@ -70,6 +81,20 @@ def told_of(plan: Plan, view: View) -> str:
 def composition_of(plan: Plan) -> Composition | NotComposed:
     """The composite that a plan's query would be of, or why it can be of none."""
     return compose(plan.query, [ComposedStream(leg.stream_id, leg.schema) for leg in plan.legs])
+
+
+def _remembered(plan: Plan, memo: Memo) -> Composition | NotComposed:
+    """The composition of a plan, which is the same whenever its query is asked again. It is kept
+    with the very query it is of: to compare queries by value takes as long as to compose."""
+    query, streams = plan.query, tuple(leg.stream_id for leg in plan.legs)
+    key = "composition", id(query), streams
+    held = memo.get(key)
+    if isinstance(held, _Composed) and held.query is query:
+        return held.composition
+    composition = composition_of(plan)
+    size = 0 if isinstance(composition, NotComposed) else len(composition.key)
+    memo.put(key, _Composed(query, composition), size * _HELD)
+    return composition
 
 
 def _composites(view: View, composition: Composition) -> list[int]:

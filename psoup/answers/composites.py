@@ -8,7 +8,7 @@ after. So every combination is found once, whoever found it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,56 +17,19 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask, UInt16s
 from datastem.blocks import BLOCK_MASK, Part, Picked
-from datastem.codec import columns_shown
 from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold
-from psoup.answers.leg_rows import LegRows, PickedRows, gathered
+from psoup.answers.leg_rows import LegRows, PickedRows
 from psoup.answers.matching import Matcher, MatchSource
+from psoup.answers.part_rows import PartRows
 from psoup.answers.plan import CompositePlan, LegPlan
-from psoup.answers.windows import Choice, parts_of
+from psoup.answers.windows import Choice
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, ItemRows, LegItem, side_reads
 from querystem.expressions import TRUE
 from querystem.kernel import matches
 from querystem.query import From, Query, item_column
 from results.region import Region
-
-
-@dataclass(frozen=True)
-class PartRows:
-    """The rows of a leg that some combinations have: `ids` ascend, rows that are gone left out."""
-
-    leg: LegPlan
-    picked: Picked
-    ids: Int64s
-
-    @classmethod
-    def of(cls, leg: LegPlan, ids: Int64s) -> PartRows:
-        """The rows with these ids, in whatever order and with repeats."""
-        wanted = np.unique(ids)
-        picked, found = [], [np.empty(0, np.int64)]
-        for part in parts_of(leg.stem, wanted, leg.stem.high):
-            low, high = np.searchsorted(wanted, [part.first, part.stop])
-            places = part.find(wanted[low:high])
-            picked.append((part, places))
-            found.append(part.ids[places])
-        return cls(leg, picked, np.concatenate(found))
-
-    def places(self, ids: Int64s) -> Int64s:
-        """The place of each id among these rows; −1 where its row is gone."""
-        if not len(self.ids):
-            return np.full(len(ids), -1)
-        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return np.where(self.ids[places] == ids, places, -1)
-
-    def instants(self) -> Int64s:
-        """The ts of each row."""
-        found = [part.ts[places] for part, places in self.picked]
-        return np.concatenate([np.empty(0, np.int64), *found])
-
-    def batch(self, names: Collection[str]) -> pa.RecordBatch:
-        shown = tuple((name, name) for name in sorted(names))
-        return gathered(self.picked, columns_shown(self.leg.schema, shown))
 
 
 @dataclass

@@ -64,7 +64,8 @@ class AnswerMaker:
 
     def plan(self, view: View, question: Question) -> Plan:
         """Raises what `make_plan` raises."""
-        return self.implied.prepared(make_plan(view, question, self.unregistered), view.state)
+        plan = make_plan(view, question, self.unregistered, self.memo)
+        return self.implied.prepared(plan, view.state)
 
     def work(self, *, wait_for_engine: bool = False) -> Work:
         """The bound on what one answer may compute."""

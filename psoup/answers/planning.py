@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from psoup.answers.caches import UnregisteredIds
+from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.composing import with_composite
 from psoup.answers.crossings import Crossing
 from psoup.answers.plan import LegPlan, Plan, RowsKnown, Triggers, UnsettledPart, retention
@@ -27,7 +27,7 @@ _LOST_HINT = (
 )
 
 
-def make_plan(view: View, question: Question, unregistered: UnregisteredIds) -> Plan:
+def make_plan(view: View, question: Question, unregistered: UnregisteredIds, memo: Memo) -> Plan:
     """The plan of a question at one moment.
 
     Raises UnknownHandle, RegistrationExpired, StreamDropped, BadRequest for an instant in the
@@ -37,7 +37,7 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds) -> 
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
     if question.base_rows and not (slides(plan.query) and not plan.query.stays):
         return replace(plan, query=_base_query(plan))
-    return with_composite(plan, view, unregistered)
+    return with_composite(plan, view, unregistered, memo)
 
 
 def _base_query(plan: Plan) -> Query:

@@ -156,7 +156,8 @@ def choose_current(window: Window, keyed: KeyedView, horizon: Horizon) -> Choice
 
 def parts_of(stem: StemView, ids: Int64s, high: int) -> Iterator[Part]:
     """The parts that hold rows with these ascending ids, all below `high`."""
-    for number in np.unique(ids >> BLOCK_BITS).tolist():
+    blocks = ids >> BLOCK_BITS
+    for number in blocks[np.flatnonzero(np.diff(blocks, prepend=-1))].tolist():
         for part in stem.parts(number, high):
             first, last = np.searchsorted(ids, [part.first, part.stop])
             if first < last:

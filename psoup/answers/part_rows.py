@@ -1,0 +1,79 @@
+"""The rows of one leg that combinations are made of, found by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s, Mask
+from datastem.blocks import Picked
+from datastem.codec import columns_shown
+from psoup.answers.leg_rows import gathered
+from psoup.answers.plan import LegPlan
+from psoup.answers.windows import parts_of
+
+# Ids that lie no further apart, on average, are looked up in a table with a place for every id
+# between the least and the greatest; others are sorted.
+_DENSE = 32
+
+
+@dataclass(frozen=True)
+class PartRows:
+    """The rows of a leg that some combinations have: `ids` ascend, rows that are gone left out."""
+
+    leg: LegPlan
+    picked: Picked
+    ids: Int64s
+
+    @classmethod
+    def of(cls, leg: LegPlan, ids: Int64s) -> PartRows:
+        """The rows with these ids, in whatever order and with repeats."""
+        wanted = distinct(ids)
+        picked, found = [], [np.empty(0, np.int64)]
+        for part in parts_of(leg.stem, wanted, leg.stem.high):
+            low, high = np.searchsorted(wanted, [part.first, part.stop])
+            places = part.find(wanted[low:high])
+            picked.append((part, places))
+            found.append(part.ids[places])
+        return cls(leg, picked, np.concatenate(found))
+
+    def places(self, ids: Int64s) -> Int64s:
+        """The place of each id among these rows; −1 where its row is gone."""
+        if not len(self.ids):
+            return np.full(len(ids), -1)
+        low, span = int(self.ids[0]), int(self.ids[-1] - self.ids[0]) + 1
+        if span > _DENSE * len(ids):
+            places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+            return np.where(self.ids[places] == ids, places, -1)
+        place_of = np.full(span, -1)
+        place_of[self.ids - low] = np.arange(len(self.ids))
+        offsets = ids - low
+        inside = (offsets >= 0) & (offsets < span)
+        return np.where(inside, place_of[np.where(inside, offsets, 0)], -1)
+
+    def instants(self) -> Int64s:
+        """The ts of each row."""
+        found = [part.ts[places] for part, places in self.picked]
+        return np.concatenate([np.empty(0, np.int64), *found])
+
+    def batch(self, names: Collection[str]) -> pa.RecordBatch:
+        shown = tuple((name, name) for name in sorted(names))
+        return gathered(self.picked, columns_shown(self.leg.schema, shown))
+
+
+def distinct(ids: Int64s) -> Int64s:
+    """The ids that are among some, ascending, each once. A table is several times faster than
+    `np.unique`, which hashes."""
+    if not len(ids):
+        return ids
+    low, high = int(ids.min()), int(ids.max())
+    if high - low < _DENSE * len(ids):
+        seen = np.zeros(high - low + 1, np.bool_)
+        seen[ids - low] = True
+        return np.flatnonzero(seen) + low
+    ordered: Int64s = np.sort(ids)
+    first: Mask = np.append(True, ordered[1:] != ordered[:-1])
+    return ordered[first]
