@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.figures import Figure, Panel, Series
-from benchmarks.paper.published import TABLE_2
+from benchmarks.paper.probing import WAYS, Probes
+from benchmarks.paper.published import FIGURE_8, FIGURE_8_WINDOW, TABLE_2
 from benchmarks.paper.rates import KINDS, Rates
 from benchmarks.paper.response import STRATEGIES, Response
 from benchmarks.paper.storage import Storage
 
 _MS = "ms an invoke, processor time"
 _RATE = "rows a second, processor time"
+_OF_EACH = "window of each table, rows"
 
 
 def by_window(name: str, title: str, panels: Mapping[str, Sequence[Response]]) -> Figure:
@@ -86,3 +88,62 @@ def _storage_panel(title: str, measured: Sequence[Storage]) -> Panel:
         for colour, (label, name) in enumerate(lines.items())
     ]
     return Panel(title, "window, rows", "kB", series, x_log=True, y_log=True, ticks=windows[::3])
+
+
+def by_join_window(measured: Sequence[Response]) -> Figure:
+    """Figure 8."""
+    windows = [each.window for each in measured]
+    panels = []
+    for title, what in (("which pairs", "found"), ("the answer, rows copied out", "taken")):
+        series = _by_strategy(measured, windows, what)
+        for colour, strategy in enumerate(measured[0].found):
+            if strategy in FIGURE_8:
+                at = [FIGURE_8_WINDOW], [FIGURE_8[strategy]]
+                series.append(Series(f"{strategy}, the paper's", *at, colour, "points"))
+        panels.append(Panel(title, _OF_EACH, _MS, series, y_log=True, ticks=windows))
+    pairs = Series("pairs", windows, [each.rows for each in measured])
+    panels.append(Panel("the size of an answer", _OF_EACH, "pairs", [pairs], ticks=windows))
+    title = "Response time of inequality joins by window (figure 8)"
+    return Figure("paper-figure-8", title, panels)
+
+
+def by_join_factors(measured: Mapping[int, Response]) -> Figure:
+    """The range of factors in table 1, for joins."""
+    counts = list(measured)
+    panels = [
+        Panel(
+            title,
+            "factors in a query, one of which joins",
+            _MS,
+            _by_strategy(list(measured.values()), counts, what),
+            y_log=True,
+            ticks=counts,
+        )
+        for title, what in (("which pairs", "found"), ("the answer, rows copied out", "taken"))
+    ]
+    window = next(iter(measured.values())).window
+    title = f"Response time of inequality joins by factors, windows of {window} rows (table 1)"
+    return Figure("paper-table-1-joins", title, panels)
+
+
+def _by_strategy(measured: Sequence[Response], x: Sequence[int], what: str) -> list[Series]:
+    return [
+        Series(strategy, x, [getattr(each, what)[strategy] for each in measured], colour)
+        for colour, strategy in enumerate(measured[0].found)
+    ]
+
+
+def by_probes(panels: Mapping[str, Sequence[Probes]]) -> Figure:
+    """Figure 11."""
+    title = "A new join probes the second table, composite and separate (figure 11)"
+    return Figure("paper-figure-11", title, [_probes_panel(*each) for each in panels.items()])
+
+
+def _probes_panel(title: str, measured: Sequence[Probes]) -> Panel:
+    sizes = [each.size for each in measured]
+    series = [
+        Series(way, sizes, [each.taken[way] for each in measured], colour)
+        for colour, way in enumerate(WAYS)
+    ]
+    label = "hybrid structs, and rows"
+    return Panel(title, label, "ms, processor time", series, True, True, sizes)

@@ -37,17 +37,7 @@ class Partial:
         live = pa.array(range(len(queries)), pa.int64())
         self.matches = pieces.merge(pa.concat_tables(found), live)
         self._base = base
-        self._known = MatchCache(1 << 40)
-        self._decode(len(queries))
-
-    def _decode(self, count: int) -> None:
-        """As a server has it after the first invoke."""
-        run = MatchPieces(self.matches.combine_chunks().to_batches()[0])
-        for predicate in range(count):
-            for block in range(((self._base.high - 1) >> BLOCK_BITS) + 1):
-                rows = [(block << BLOCK_BITS, (block + 1) << BLOCK_BITS)]
-                for lows in run.find(predicate, block):
-                    self._known.insert(predicate, block, rows, lows)
+        self._known = remembered(self.matches, len(queries), base.high)
 
     def find(self, number: int, window: RowWindow) -> Int64s:
         """The ids of the rows of query `number` in the window, ascending."""
@@ -57,3 +47,15 @@ class Partial:
             return self._known.probe(number, first).between(lo, hi)
         blocks = range(first, last + 1)
         return np.concatenate([self._known.probe(number, b).between(lo, hi) for b in blocks])
+
+
+def remembered(matches: pa.Table, queries: int, high: int) -> MatchCache:
+    """The matches of rows with ids below `high`, as a server has them after the first invoke."""
+    known = MatchCache(1 << 40)
+    run = MatchPieces(matches.combine_chunks().to_batches()[0])
+    for predicate in range(queries):
+        for block in range(((high - 1) >> BLOCK_BITS) + 1):
+            rows = [(block << BLOCK_BITS, (block + 1) << BLOCK_BITS)]
+            for lows in run.find(predicate, block):
+                known.insert(predicate, block, rows, lows)
+    return known

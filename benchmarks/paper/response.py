@@ -62,8 +62,8 @@ def _response(
     taken = dict(found)
     for _ in range(rounds):
         for name, find in finds.items():
-            found[name] = min(found[name], _each(find, len(queries)))
-            taken[name] = min(taken[name], _each(_taking(find, base), len(queries)))
+            found[name] = min(found[name], each(find, len(queries)))
+            taken[name] = min(taken[name], each(_taking(find, base), len(queries)))
     return Response(window, rows, found, taken)
 
 
@@ -94,7 +94,7 @@ def _check(finds: dict[str, Find], base: Base, queries: int) -> float:
     return total / queries
 
 
-def _each(call: Callable[[int], object], count: int) -> float:
+def each(call: Callable[[int], object], count: int) -> float:
     """Milliseconds of processor time a call."""
     start = time.process_time()
     for number in range(count):

@@ -115,7 +115,7 @@ def _bind(schema: StreamSchema, factors: list[Factor]) -> Query:
     return Query(tuple(factors), bound.leg.where)
 
 
-def _constant(random: Random) -> int:
+def constant(random: Random) -> int:
     """A fifth of them are multiples of 32: some values interest more queries than others."""
     if random.random() < 0.2:
         return int(random.integers(0, 8)) * 32
@@ -128,14 +128,14 @@ def _some(random: Random, count: int | None = None) -> list[str]:
 
 
 def _equal(random: Random, columns: list[str]) -> list[Factor]:
-    constants = [(name, _constant(random)) for name in columns]
+    constants = [(name, constant(random)) for name in columns]
     return [Factor(name, value, value + 1, f"{name} = {value}") for name, value in constants]
 
 
 def _between(random: Random, columns: list[str]) -> list[Factor]:
     factors = []
     for name in columns:
-        low = _constant(random)
+        low = constant(random)
         high = low + int(random.integers(0, TOP + 1))
         factors.append(Factor(name, low, high + 1, f"{name} BETWEEN {low} AND {high}"))
     return factors
@@ -145,7 +145,7 @@ def _compared(random: Random, count: int) -> list[Factor]:
     columns = _some(random, -(-count // 2))
     factors = _between(random, columns[: count // 2])
     if count % 2:
-        name, value = columns[-1], _constant(random)
+        name, value = columns[-1], constant(random)
         if random.random() < 0.5:
             factors.append(Factor(name, -np.inf, value, f"{name} < {value}"))
         else:
