@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -31,9 +32,17 @@ WORKERS = 2
 STEPS = 60
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """The address of a Spark master, and its workers."""
+
+    master: str
+    workers: list[Process]
+
+
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The master's address. Workers have this project on their path, as an operator sees to."""
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Workers have this project on their path, as an operator sees to."""
     monkeypatch.setenv("SPARK_HOME", str(SPARK))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
@@ -48,7 +57,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             started.append(_spark_class("worker.Worker", [*limits, address], log))
         for worker in started[1:]:
             worker.wait_for("Successfully registered with master")
-        yield address
+        yield Cluster(address, started[1:])
     finally:
         for process in reversed(started):
             process.stop()
@@ -61,9 +70,9 @@ def _spark_class(name: str, arguments: list[str], log: Path) -> Process:
 
 
 def test_answers_are_the_naive_evaluation_with_executors_elsewhere(
-    cluster: str, tmp_path: Path
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    with RunningStore(tmp_path, master=cluster) as store, Fleet(store, servers=1) as fleet:
+    with RunningStore(tmp_path, master=cluster.master) as store, Fleet(store, servers=1) as fleet:
         store.start_engine()
         tenant = Scenario(fleet, 77)
         tenant.run(STEPS)
@@ -81,7 +90,7 @@ SECONDS = 600
 
 @pytest.mark.parametrize("engine", ["psoup.engine", "tests.support.engine.spark_joins"])
 def test_composites_are_found_with_executors_elsewhere(
-    cluster: str, tmp_path: Path, engine: str
+    cluster: Cluster, tmp_path: Path, engine: str
 ) -> None:
     """Old rows by Arrow in tasks or by Spark's own join, then rows that come."""
     store = Store.open(tmp_path / "store", create=True)
@@ -91,7 +100,7 @@ def test_composites_are_found_with_executors_elsewhere(
         author.publish(left, readings(list(range(400)), [float(n) for n in range(400)]))
         author.publish(right, readings(list(range(100, 500)), [1.0] * 400))
     join = register_join(author, [(left, above(199.0)), (right, TRUE)], [equal(0, 1)])
-    with RunningStore(tmp_path, master=cluster, engine_module=engine) as running:
+    with RunningStore(tmp_path, master=cluster.master, engine_module=engine) as running:
         engine_process = running.start_engine()
         wait_for_box(store, join.composite_id, (1200, 1200), engine_process)
         author.publish(left, readings([450, 250], [450.0, 250.0]))
@@ -100,6 +109,27 @@ def test_composites_are_found_with_executors_elsewhere(
     assert_complete(store, join)
     # 200 keys with 3 rows of each stream; 450 finds 3, 250 finds 3 and 4 find the last row.
     assert len(combinations(store, join.composite_id)) == 200 * 9 + 3 + 3 + 4
+
+
+def test_a_worker_that_is_lost_costs_a_retry_and_no_combination(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """It dies while rows keep coming, so that some step has a task there."""
+    store = Store.open(tmp_path / "store", create=True)
+    author = Author(store)
+    left, right = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    with RunningStore(tmp_path, master=cluster.master) as running:
+        engine_process = running.start_engine()
+        wait_for_box(store, join.composite_id, (0, 0), engine_process)
+        for number in range(40):
+            author.publish(left, readings([number, number + 1], [1.0, 2.0]))
+            author.publish(right, readings([number], [3.0]))
+            if number == 20:
+                cluster.workers[0].kill()
+        wait_for_box(store, join.composite_id, (80, 40), engine_process)
+    assert_complete(store, join)
+    assert len(combinations(store, join.composite_id)) == 2 * 40 - 1
 
 
 def wait_for_box(store: Store, composite_id: int, highs: tuple[int, ...], engine: Process) -> None:
