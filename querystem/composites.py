@@ -61,7 +61,7 @@ EqualSides: TypeAlias = tuple[tuple[Expression, Expression], ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a composite is: the ids of its streams, the equalities between its legs, its span.
+    """A composite is this: the ids of its streams, the equalities between its legs, its span.
 
     Equal composites have equal shapes. Legs ascend by stream id, factors are in normal form and
     sorted. `span` is in microseconds; None leaves out nothing.

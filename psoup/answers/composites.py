@@ -24,11 +24,13 @@ from psoup.answers.matching import Matcher, MatchSource
 from psoup.answers.part_rows import PartRows
 from psoup.answers.plan import CompositePlan, LegPlan
 from psoup.answers.windows import Choice
+from psoup.store.layout import combination_part
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, ItemRows, LegItem, side_reads
 from querystem.expressions import TRUE
 from querystem.kernel import matches
 from querystem.query import From, Query, item_column
+from results.id_sets import member
 from results.region import Region
 
 
@@ -58,7 +60,7 @@ class CombinationMatcher(Matcher):
 
 def part_ids(part: Part, number: int) -> Int64s:
     """The row ids of a leg in the combinations of a part."""
-    ids: Int64s = part.numbers(f"_part{number}")
+    ids: Int64s = part.numbers(combination_part(number))
     return ids
 
 
@@ -102,12 +104,7 @@ class StoredJoin:
         names = query.reads
 
         def of(part: Part, among: Int64s) -> Partial:
-            chosen = part.find(self.matcher.match(part, part.first, part.stop))
-            if len(among) < len(part.ids):
-                chosen = np.intersect1d(chosen, among, assume_unique=True)
-            chosen = chosen[self._held(part, chosen, self._composed)]
-            ids = [part_ids(part, number)[chosen] for number in range(len(self.legs))]
-            return partial(grouping, self._beside(ids, names).whole())
+            return partial(grouping, self._beside(self._ids(part, among), names).whole())
 
         subject = ("groups", self.plan.predicate_id, self.plan.places, query.grouping_key)
         region = replace(self._composed[0].choice.region, lo=0, hi=self.plan.mark.high)
@@ -157,28 +154,35 @@ class StoredJoin:
     def _stored_ids(self) -> list[Int64s]:
         """The row ids of each leg, in the order of the composite, of the combinations that the
         windows hold."""
-        legs = self._composed
-        regions = [rows.choice.region for rows in legs]
-        found = [[np.empty(0, np.int64)] for _ in legs]
+        regions = [rows.choice.region for rows in self._composed]
+        found = [[np.empty(0, np.int64)] for _ in regions]
         if not any(region.empty for region in regions):
             begins = [region.begin for region in regions if region.begin is not None]
             begin = min(begins) if len(begins) == len(regions) else None
             end = min(region.end for region in regions)
             for part in self.plan.stem.probe(begin, end, self.plan.mark.high):
-                places = part.find(self.matcher.match(part, part.first, part.stop))
-                places = places[self._held(part, places, legs)]
-                for number in range(len(legs)):
-                    found[number].append(part_ids(part, number)[places])
+                for number, ids in enumerate(self._ids(part)):
+                    found[number].append(ids)
         return [np.concatenate(one) for one in found]
 
-    def _held(self, part: Part, places: Int64s, legs: Sequence[LegRows]) -> Mask:
+    def _ids(self, part: Part, among: Int64s | None = None) -> list[Int64s]:
+        """The row ids of each leg, in the order of the composite, of the combinations of a part
+        that the windows hold; only of the places `among`, which ascend, if they are given."""
+        places = part.find(self.matcher.match(part, part.first, part.stop))
+        if among is not None and len(among) < len(part.ids):
+            places = np.intersect1d(places, among, assume_unique=True)
+        places = places[self._held(part, places)]
+        return [part_ids(part, number)[places] for number in range(len(self.legs))]
+
+    def _held(self, part: Part, places: Int64s) -> Mask:
         """Tells of some combinations of a part whether each leg's window holds its row."""
+        legs = self._composed
         held = np.ones(len(places), np.bool_)
         for number, rows in enumerate(legs):
             region, ids = rows.choice.region, part_ids(part, number)[places]
             held &= (ids >= region.lo) & (ids < region.hi)
             if rows.choice.ids is not None:
-                held &= _among(ids, rows.choice.ids)
+                held &= member(ids, rows.choice.ids)
         for number, rows in enumerate(legs):
             if rows.choice.ids is None:
                 sure = _all_inside(part, places, rows.choice.region)
@@ -242,11 +246,3 @@ def _in_region(rows: LegRows, ids: Int64s) -> Mask:
     found = PartRows.of(rows.leg, ids)
     held = np.append(rows.choice.region.holds(found.instants(), found.ids), False)
     return np.asarray(held[found.places(ids)])
-
-
-def _among(ids: Int64s, chosen: Int64s) -> Mask:
-    """Tells of ids whether they are among others, which ascend."""
-    if not len(chosen):
-        return np.zeros(len(ids), np.bool_)
-    places = np.minimum(np.searchsorted(chosen, ids), len(chosen) - 1)
-    return np.asarray(chosen[places] == ids)

@@ -51,7 +51,7 @@ class LiveNeighbours:
 
 @dataclass(frozen=True, slots=True)
 class ImpliedUse:
-    """What a predicate has gained: of `rows` rows `looked_at` were looked at, those that the
+    """The gain of a predicate: of `rows` rows `looked_at` were looked at, those that the
     predicate `implied`, which is `where`, matches."""
 
     implied: int
@@ -100,7 +100,7 @@ class ImpliedFinder:
         return {id_: key for id_, key in zip(ids, keys, strict=True) if id_ != leg.predicate_id}
 
     def used(self, predicate: int) -> ImpliedUse | None:
-        """What a predicate has gained in this process, as far as that is remembered."""
+        """The gain of a predicate in this process, as far as that is remembered."""
         return self._uses.get(predicate)
 
     def note(self, predicate: int, implied: int, rows: int, looked_at: int) -> None:
@@ -123,7 +123,7 @@ class ImpliedFinder:
         return tuple(one for one in known if one[0] in among.keys)
 
     def _look(self, among: LiveNeighbours, where: Expression) -> tuple[Found, bool]:
-        """What is found in the time there is, and whether that was enough for all."""
+        """The finds of the time there is, and whether that was enough for all."""
         until = time.monotonic() + _SECONDS
         index = self._index(among.stream_id)
         complete = True

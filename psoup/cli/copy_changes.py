@@ -23,7 +23,7 @@ _LOOK_SECONDS = 0.5
 @click.option("--rounds", type=click.IntRange(min=1), help="With --follow: end after so many.")
 @click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
 def changes(file: Path, name: str, follow: bool, rounds: int | None, lines: bool) -> None:
-    """What changed in the answer NAME of FILE, each change once. Needs no connection.
+    """Show what changed in the answer NAME of FILE, each change once. Needs no connection.
 
     The copy must be kept with --changes. Changes are made by syncs, and by time: rows leave and
     enter by themselves. What was shown is forgotten; where showing it fails it is shown again.

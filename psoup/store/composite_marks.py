@@ -1,4 +1,4 @@
-"""What an epoch says of a composite: how far its combinations are found, and for whom."""
+"""An epoch says this of a composite: how far its combinations are found, and for whom."""
 
 from __future__ import annotations
 

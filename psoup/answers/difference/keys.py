@@ -35,7 +35,7 @@ def key_digests(leg: LegPlan, ids: Int64s) -> Int64s:
 
 
 def ended_rows(leg: LegPlan, gone: Int64s, high: int, now: int | None, cut: int | None) -> Int64s:
-    """Those of the ids that are not current at `now`, as known from ids below `high`."""
+    """The ids among those given that are not current at `now`, as known from ids below `high`."""
     if leg.keyed is None or now is None or not len(gone):
         return NO_IDS
     return gone[~member(gone, leg.keyed.current(high, now, cut).ids)]

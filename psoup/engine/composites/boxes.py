@@ -113,7 +113,7 @@ class CompositeBox:
 
     @property
     def work(self) -> CompositeWork:
-        """What units over this composite have in common, as things are now."""
+        """The things that units over this composite have in common, as things are now."""
         legs = tuple(
             CompositeLeg(stream, tuple(self.ledger.files(stem_name(stream))))
             for stream in self.composite.legs
@@ -185,7 +185,7 @@ def _cut(low: int, high: int, parts: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What units over a composite have found: how many combinations, and the fan-outs. Nothing of
+    """The finds of units over a composite: how many combinations, and the fan-outs. Nothing of
     it counts where there were `too_many`."""
 
     count: int
@@ -229,7 +229,7 @@ def store_drafts(
 
 
 def summary(told: Sequence[CompositeOutcome]) -> Found:
-    """What several tasks over one composite tell together."""
+    """The finds of several tasks over one composite, put together."""
     fanouts: dict[int, tuple[int, int]] = {}
     for one in told:
         for side, probes, kept in one.fanouts:

@@ -50,7 +50,7 @@ class Measured:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def after(self, edges: Sequence[KeyEdge], rows: int, count: int, fanouts: Fanouts) -> Measured:
-        """What is known after a step that has found `count` combinations for `rows` rows."""
+        """The measures after a step that has found `count` combinations for `rows` rows."""
         known = {side: (probes, found) for side, probes, found in self.fanouts}
         for side, *new in fanouts:
             old = known.get(side, (0.0, 0.0))

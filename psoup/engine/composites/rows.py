@@ -30,7 +30,7 @@ ReadCache = LruCache[tuple[str, ...], Any]
 
 @lru_cache(maxsize=1)
 def read_cache(limit: int) -> ReadCache:
-    """What this process has read, of at most `limit` bytes."""
+    """Keeps what this process has read, of at most `limit` bytes."""
     return LruCache(limit, _OVERHEAD)
 
 
