@@ -97,7 +97,10 @@ def open_epoch_view(
     store: Store, version: int, epoch: Epoch, before: EpochView = EMPTY
 ) -> EpochView:
     """The view of an epoch, by way of an earlier view. `version` is that of the epochs table."""
-    stems = {id_: _advance_stem(store, before, epoch, id_) for id_ in epoch.stems}
+    stems = {
+        id_: _advance_stem(store, before, epoch, id_, mark.version)
+        for id_, mark in epoch.stems.items()
+    }
     matches = _advance(store, before.matches, epoch, "matches", before is EMPTY)
     same = matches.version == before.matches.version and before is not EMPTY
     return EpochView(
@@ -121,11 +124,12 @@ def _advance(store: Store, seen: Snapshot, epoch: Epoch, name: str, fresh: bool)
     return store.table(name).advance(seen, epoch.versions.get(name, 0))
 
 
-def _advance_stem(store: Store, before: EpochView, epoch: Epoch, stream_id: int) -> Snapshot:
+def _advance_stem(
+    store: Store, before: EpochView, epoch: Epoch, stream_id: int, version: int
+) -> Snapshot:
     seen = before.stems.get(stream_id)
     if seen is None:
         return store.stem_snapshot(epoch, stream_id)
-    version = epoch.stems[stream_id].version
     return seen if version == seen.version else store.stem(stream_id).advance(seen, version)
 
 
@@ -143,7 +147,7 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Stream
         return {
             stream_id: cover.at(mark.high)
             for stream_id, cover in before.coverage.items()
-            if (mark := epoch.stems.get(stream_id)) is not None
+            if (mark := epoch.stem(stream_id)) is not None
         }
     try:
         table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)

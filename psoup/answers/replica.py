@@ -134,7 +134,7 @@ class Replica:
         """Makes a view the current one. The log must be as far as its epoch."""
         for stream_id, found in segments.items():
             if stream_id in self.stems:
-                self.stems[stream_id].cover(view.epoch.stems[stream_id].high, found)
+                self.stems[stream_id].cover(_high(view, stream_id), found)
         self.epoch = view
         self._lost = [hole for hole in self._lost if hole.row_lo >= _high(view, hole.stream_id)]
         self.backlog.consume(view.epoch.log_version)
@@ -242,7 +242,7 @@ class Replica:
 
 
 def _high(view: EpochView, stream_id: int) -> int:
-    mark = view.epoch.stems.get(stream_id)
+    mark = view.epoch.stem(stream_id)
     return mark.high if mark else 0
 
 

@@ -58,6 +58,10 @@ class Epoch:
         and a version."""
         return {**self.streams, **self.composites}
 
+    def stem(self, id_: int) -> StreamMark | CompositeMark | None:
+        """The mark of one stem; None where the epoch names none."""
+        return self.streams.get(id_) or self.composites.get(id_)
+
 
 # Columns whose instants are read as microseconds.
 _APART = frozenset({"clock", "made_at", "streams", "jumps", "holes", "accepted"})

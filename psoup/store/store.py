@@ -106,7 +106,7 @@ class Store:
 
     def stem_snapshot(self, epoch: Epoch, stream_id: int) -> Snapshot:
         """The files of the stem of a stream, or of a composite, as an epoch names them."""
-        mark = epoch.streams.get(stream_id) or epoch.composites.get(stream_id)
+        mark = epoch.stem(stream_id)
         return Snapshot(0) if mark is None else self.stem(stream_id).snapshot(mark.version)
 
     def joins_snapshot(self, epoch: Epoch, composite_id: int) -> Snapshot:
