@@ -5,6 +5,9 @@ without knowing of a wire.
 
 ServerError
 ├── BadRequest          a field of the request is wrong
+├── Unauthenticated     the call does not show who calls, or what it shows is worth nothing
+├── PermissionDenied    the caller may not do that
+├── QuotaExceeded       the tenant or owner has or does as much as it may
 ├── UnknownHandle
 ├── RegistrationExpired nobody asked for it for as long as its lease
 ├── NoSuchStream
@@ -51,6 +54,18 @@ class ServerError(Exception):
 
 class BadRequest(ServerError):
     reason = "BAD_REQUEST"
+
+
+class Unauthenticated(ServerError):
+    reason = "UNAUTHENTICATED"
+
+
+class PermissionDenied(ServerError):
+    reason = "PERMISSION_DENIED"
+
+
+class QuotaExceeded(ServerError):
+    reason = "QUOTA_EXCEEDED"
 
 
 class UnknownHandle(ServerError):

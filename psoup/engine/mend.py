@@ -142,6 +142,7 @@ def _write_again(ledger: Ledger, name: str) -> None:
         publishers=set(state.publishers),
         leases={*handles, *state.leases.expired},
         composites=set(state.composites),
+        access=set(state.access.ids()),
     )
     table = changed_rows(state, everything, state.position).get(name)
     root, sync = ledger.folder(name).root, ledger.store.sync

@@ -12,6 +12,7 @@ from psoup.answers import AnswerMaker
 from psoup.answers.join_limits import JoinLimits
 from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
+from psoup.server.identity import AcceptAnyone, Authenticator
 from psoup.server.memory import HOLD, Room, tidy_up
 from psoup.server.settings import Settings
 from psoup.server.turns import Turns
@@ -60,6 +61,7 @@ class Core:
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.composer = Composer(self.follower, self.appender)
         self.turns = Turns(settings.workers)
+        self.authenticator: Authenticator = AcceptAnyone()
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False
 

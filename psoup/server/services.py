@@ -21,6 +21,7 @@ from psoup.server.calls.sync import sync
 from psoup.server.calls.watch import watch
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER, Caller, next_ticket
+from psoup.server.identity import PRINCIPAL
 from psoup.server.settings import check_text, default_name
 from psoup.server.status_codes import Context, abort
 from psoup.server.wire.arrow import Message, serialize
@@ -63,6 +64,7 @@ def unary(
     @functools.wraps(method)
     async def call(self: Any, request: Request, context: Context) -> Response:
         try:
+            PRINCIPAL.set(self._core.authenticator.principal(context))
             CALLER.set(_caller(request, context))
             return await method(self, request)
         except Exception as error:
@@ -78,6 +80,7 @@ def streaming(
     @functools.wraps(method)
     async def call(self: Any, request: Request, context: Context) -> AsyncIterator[Response]:
         try:
+            PRINCIPAL.set(self._core.authenticator.principal(context))
             CALLER.set(_caller(request, context))
             async for response in method(self, request, context):
                 yield response

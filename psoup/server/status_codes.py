@@ -24,6 +24,8 @@ from psoup.errors import (
     NotReached,
     OutOfTime,
     Overloaded,
+    PermissionDenied,
+    QuotaExceeded,
     RegistrationExpired,
     RowsLost,
     SequenceGap,
@@ -34,6 +36,7 @@ from psoup.errors import (
     StreamDropped,
     StreamExists,
     TooMuchWork,
+    Unauthenticated,
     UnknownHandle,
 )
 from psoup.store.errors import (
@@ -93,6 +96,9 @@ _VALUE_BYTES = 200
 CODES: dict[type[Exception], grpc.StatusCode] = {
     ServerError: grpc.StatusCode.INTERNAL,
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    QuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     UnknownHandle: grpc.StatusCode.NOT_FOUND,
     RegistrationExpired: grpc.StatusCode.NOT_FOUND,
     NoSuchStream: grpc.StatusCode.NOT_FOUND,

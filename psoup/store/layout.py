@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 4
+FORMAT = 5
 
 LOG = pa.schema(
     [
@@ -118,6 +118,32 @@ LEASES = pa.schema(
         ("expired", INSTANT),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
+    ]
+)
+
+# Keys, grants, policies, filled policies and quotas: `body` is the value as JSON.
+ACCESS = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("id", pa.string()),
+        ("tenant", pa.string()),
+        ("body", pa.string()),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
+# What administrators did: rows are only ever added.
+AUDIT = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("stamp", INSTANT),
+        ("tenant", pa.string()),
+        ("owner", pa.string()),
+        ("action", pa.string()),
+        ("object", pa.string()),
+        ("detail", pa.string()),
+        ("server", pa.string()),
     ]
 )
 
@@ -300,6 +326,8 @@ ENGINE_TABLES = (
     "composites",
     "publishers",
     "leases",
+    "access",
+    "audit",
     "coverage",
     "matches",
     "closures",
@@ -318,6 +346,8 @@ TABLES: dict[str, pa.Schema] = {
     "composites": COMPOSITES,
     "publishers": PUBLISHERS,
     "leases": LEASES,
+    "access": ACCESS,
+    "audit": AUDIT,
     "coverage": COVERAGE,
     "matches": MATCHES,
     "closures": CLOSURES,

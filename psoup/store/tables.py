@@ -1,12 +1,12 @@
 """The tables in which the newest row of a key counts: catalog, registrations, predicates,
-composites, publishers and leases. Each step appends the rows that changed; compaction keeps the
-newest ones."""
+composites, publishers, leases and access. Each step appends the rows that changed; compaction keeps
+the newest ones."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.delta.reading import reader
 from psoup.store.epochs import Epoch
 from psoup.store.layout import (
+    ACCESS,
     CATALOG,
     COMPOSITES,
     LEASES,
@@ -26,6 +27,7 @@ from psoup.store.layout import (
     PUBLISHERS,
     REGISTRATIONS,
 )
+from psoup.store.log.access_events import read_value
 from psoup.store.log.position import Position
 from psoup.store.state.columns import handle_halves, with_constants
 from psoup.store.state.composites import CompositeState
@@ -41,6 +43,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "composites": ("composite_id",),
     "publishers": ("tenant", "publisher"),
     "leases": ("handle",),
+    "access": ("kind", "id"),
 }
 # Columns whose values repeat, and are read as dictionaries.
 REPEATED: Mapping[str, tuple[str, ...]] = {
@@ -61,6 +64,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
     publishers = [_publisher_row(state, key, at) for key in touched.publishers]
     leases = [_lease_row(state, key, at) for key in touched.leases]
     composites = [_composite_row(state, key, at) for key in touched.composites]
+    access = [_access_row(state, *key, at) for key in touched.access]
     found = {
         "catalog": pa.Table.from_pylist(streams, schema=CATALOG),
         "registrations": _registration_rows(state, touched.registrations, at),
@@ -68,6 +72,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
         "composites": pa.Table.from_pylist(composites, schema=COMPOSITES),
         "publishers": pa.Table.from_pylist(publishers, schema=PUBLISHERS),
         "leases": pa.Table.from_pylist(leases, schema=LEASES),
+        "access": pa.Table.from_pylist(access, schema=ACCESS),
     }
     return {name: table for name, table in found.items() if table.num_rows}
 
@@ -161,6 +166,8 @@ def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
             Position.unpack(row["position"]),
         )
     _load_leases(state, read("leases"))
+    for row in read("access").to_pylist():
+        state.access.put(read_value(row["kind"], json.loads(row["body"])))
     state.leases.outages = epoch.outages
     state.jumps = epoch.jumps
     state.losses = epoch.losses
@@ -328,6 +335,15 @@ def _lease_row(state: State, handle: bytes, at: int) -> dict[str, Any]:
     if expired is None:
         return row | {"ended": True}
     return row | {"tenant": expired.tenant, "expired": expired.stamp}
+
+
+def _access_row(state: State, kind: str, id_: str, at: int) -> dict[str, Any]:
+    row = {"kind": kind, "id": id_, "position": at}
+    value = state.access.get(kind, id_)
+    if value is None:
+        return row | {"ended": True}
+    body = asdict(value)
+    return row | {"tenant": body.get("tenant"), "body": json.dumps(body), "ended": False}
 
 
 def _publisher_row(state: State, key: tuple[str, str], at: int) -> dict[str, Any]:

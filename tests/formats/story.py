@@ -47,6 +47,7 @@ STREAMS = (
     "CREATE STREAM notes (name TEXT, amount DECIMAL(8,2), day DATE, good BOOLEAN)",
     "CREATE STREAM places (place TEXT, free BIGINT, at TIMESTAMP) KEY (place) ORDERED BY at",
     "CREATE STREAM brief (a BIGINT)",
+    "CREATE VIEW quick AS SELECT lane, speed FROM trips WHERE speed > 80",
 )
 
 QUERIES = {
@@ -62,6 +63,7 @@ QUERIES = {
     "WHERE t.speed > 60",
     "without": "SELECT lane FROM trips WHERE lane > 1 EXCEPT SELECT free FROM places",
     "then": "SELECT t.row_id, p.free FROM trips t LEFT JOIN places AS OF t.ts p ON p.place = 'a'",
+    "viewed": "SELECT lane, speed FROM quick WHERE lane > 0",
 }
 # Registered when the engine has gone: only the log knows them.
 LATER = {

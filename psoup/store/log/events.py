@@ -16,6 +16,13 @@ import pyarrow as pa
 from datastem.schema import StreamSchema
 from psoup.store.errors import UnsupportedFormat
 from psoup.store.layout import FORMAT, LOG
+from psoup.store.log.access_events import (
+    AccessEnded,
+    AccessEvent,
+    AccessPut,
+    access_body,
+    read_access,
+)
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Lost
 from querystem.views import ViewDefinition
@@ -250,6 +257,7 @@ Event = (
     | Confirm
     | Accept
     | Upgrade
+    | AccessEvent
     | Data
 )
 
@@ -330,6 +338,10 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition(type(event).__name__.lower(), None, handle=handle.hex())
         case Tick():
             return _definition("tick", None)
+        case AccessPut():
+            return _definition("access", None, **access_body(event))
+        case AccessEnded():
+            return _definition("access_ended", None, **access_body(event))
         case Upgrade():
             return _definition("format", None, **asdict(event))
         case Jump() | Confirm() | Accept():
@@ -386,6 +398,8 @@ def _event(row: Mapping[str, Any]) -> Event:
             return _BY_HANDLE[kind](bytes.fromhex(json.loads(row["body"])["handle"]))
         case "tick":
             return Tick()
+        case "access" | "access_ended" as kind:
+            return read_access(kind, json.loads(row["body"]))
         case "jump":
             return Jump(**json.loads(row["body"]))
         case "accept":

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.schema import StreamSchema
+from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.log.events import (
     Accept,
     Compose,
@@ -40,6 +41,7 @@ from psoup.store.log.events import (
     ViewEnded,
 )
 from psoup.store.log.position import START, Position
+from psoup.store.state.access import Access, FilledPolicy, Policy, kind_of
 from psoup.store.state.columns import with_constants
 from psoup.store.state.composites import Composites
 from psoup.store.state.drafts import (
@@ -102,6 +104,7 @@ class Touched:
     publishers: set[tuple[str, str]] = field(default_factory=set)
     leases: set[bytes] = field(default_factory=set)
     composites: set[int] = field(default_factory=set)
+    access: set[tuple[str, str]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -123,6 +126,7 @@ class State:
     jumps: Jumps = field(default_factory=Jumps)
     losses: Losses = NO_LOSS
     composites: Composites = field(default_factory=Composites)
+    access: Access = field(default_factory=Access)
 
     def draft(self) -> State:
         """Makes a state that starts as this one and whose changes stay its own."""
@@ -143,6 +147,7 @@ class State:
             self.jumps,
             self.losses,
             self.composites.draft(),
+            self.access.draft(),
         )
 
     @property
@@ -191,6 +196,10 @@ class State:
                 self.losses = self.losses.accept(rows)
             case Tick() | Upgrade():
                 pass
+            case AccessPut() as event:
+                self._put_access(entry, event, touched)
+            case AccessEnded(ids):
+                self._end_access(ids, touched)
             case Jump() as event:
                 self.jumps = self.jumps.add(event)
             case Confirm(number):
@@ -320,6 +329,27 @@ class State:
         self._share_composite(entry, event.composite, touched)
         touched.registrations.add(event.handle)
         touched.predicates.add(event.composite.predicate_id)
+
+    def _put_access(self, entry: Entry, event: AccessPut, touched: Touched) -> None:
+        for value in event.values:
+            match value:
+                case Policy():
+                    self.next_stream_id = max(self.next_stream_id, value.policy_id + 1)
+                case FilledPolicy() if value.id not in self.access.filled:
+                    tenant, key = entry.tenant, value.key
+                    self._share(Predicate(value.predicate_id, tenant, value.stream_id, key, 1))
+                    touched.predicates.add(value.predicate_id)
+            self.access.put(value)
+            touched.access.add((kind_of(value), value.id))
+
+    def _end_access(self, ids: Iterable[tuple[str, str]], touched: Touched) -> None:
+        for kind, id_ in ids:
+            value = self.access.get(kind, id_)
+            if isinstance(value, FilledPolicy):
+                self._release(self.predicates[value.predicate_id])
+                touched.predicates.add(value.predicate_id)
+            self.access.end(kind, id_)
+            touched.access.add((kind, id_))
 
     def _share_composite(self, entry: Entry, composite: Composite, touched: Touched) -> None:
         """Counts one more registration of a composite and of its predicate, which may be new."""

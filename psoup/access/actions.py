@@ -1,0 +1,48 @@
+"""The actions that roles and grants allow, on all objects of a tenant or on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from psoup.access.principal import Principal
+from psoup.store import State
+from psoup.store.state.access import Grant
+
+
+class Action(Enum):
+    DEFINE = "define"
+    PUBLISH = "publish"
+    REGISTER = "register"
+    READ = "read"
+    ADMINISTER = "administer"
+
+
+_ALL = frozenset(Action)
+# Roles that need no grant. An operator is an administrator of every tenant, and of the store.
+BUILT_IN: Mapping[str, frozenset[Action]] = {
+    "operator": _ALL,
+    "administrator": _ALL,
+    "developer": frozenset({Action.DEFINE, Action.PUBLISH, Action.REGISTER, Action.READ}),
+    "publisher": frozenset({Action.PUBLISH}),
+    "reader": frozenset({Action.REGISTER, Action.READ}),
+}
+
+
+def may(state: State, caller: Principal, action: Action, object_id: int = 0) -> bool:
+    """Tells whether a caller may do something with a stream or view of the caller's own tenant, or
+    with all of them (0)."""
+    if caller.anyone or any(action in BUILT_IN.get(role, ()) for role in caller.roles):
+        return True
+    grantees = [("owner", caller.owner), *(("role", role) for role in caller.roles)]
+    objects = {object_id, 0}
+    return any(
+        Grant(caller.tenant, *grantee, action.value, one).id in state.access.grants
+        for grantee in grantees
+        for one in objects
+    )
+
+
+def administers(state: State, caller: Principal) -> bool:
+    """Tells whether no row policy binds a caller."""
+    return may(state, caller, Action.ADMINISTER)

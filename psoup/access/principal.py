@@ -1,0 +1,32 @@
+"""The caller of a call, as far as permission goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+# A claim that policies can name.
+ClaimValue: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A caller who has shown who they are, or where no authentication is asked for, anyone.
+
+    `credential` names what was shown, such as `key 4f…`, for logs and for the ends of watches; it
+    is no secret. From the instant `expires` on it is worth nothing. `anyone` may name every tenant
+    and owner and do everything: a server on the loopback without authentication has only such
+    callers.
+    """
+
+    tenant: str
+    owner: str
+    roles: frozenset[str] = frozenset()
+    claims: Mapping[str, ClaimValue] = field(default_factory=dict, hash=False)
+    credential: str = ""
+    expires: int | None = None
+    anyone: bool = False
+
+
+ANYONE = Principal("main", "main", anyone=True)

@@ -1,0 +1,24 @@
+"""Authenticators tell whose a call is, before anything else of it is looked at."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Protocol
+
+from psoup.access.principal import ANYONE, Principal
+from psoup.server.status_codes import Context
+
+# The caller of the present call. It has no default: code that no call has reached may do nothing.
+PRINCIPAL: ContextVar[Principal] = ContextVar("principal")
+
+
+class Authenticator(Protocol):
+    def principal(self, context: Context) -> Principal:
+        """The caller of a call. Raises Unauthenticated."""
+
+
+class AcceptAnyone:
+    """Takes every caller for anyone: of a server that only the own machine reaches."""
+
+    def principal(self, context: Context) -> Principal:
+        return ANYONE

@@ -1,0 +1,52 @@
+"""The events of the log about who may do what: a value of `psoup.store.state.access` came, or
+ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from psoup.store.state.access import KINDS, AccessValue, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPut:
+    """Keys, grants, policies, filled policies or quotas came, or took the place of those of their
+    ids."""
+
+    values: tuple[AccessValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessEnded:
+    """Values ended: each is named by its kind and id."""
+
+    ids: tuple[tuple[str, str], ...]
+
+
+AccessEvent = AccessPut | AccessEnded
+
+
+def access_body(event: AccessEvent) -> dict[str, Any]:
+    """The event as the body of a row of the log."""
+    if isinstance(event, AccessEnded):
+        return {"ids": event.ids}
+    return {"values": [{"kind": kind_of(value), **asdict(value)} for value in event.values]}
+
+
+def read_access(kind: str, body: Mapping[str, Any]) -> AccessEvent:
+    if kind == "access_ended":
+        return AccessEnded(tuple((kind, id_) for kind, id_ in body["ids"]))
+    return AccessPut(tuple(read_value(one["kind"], one) for one in body["values"]))
+
+
+def read_value(kind: str, body: Mapping[str, Any]) -> AccessValue:
+    """The value whose fields are in a body; lists in it are tuples of the value."""
+    type_ = KINDS[kind]
+    given = {one.name: _frozen(body[one.name]) for one in fields(type_) if one.name in body}
+    return type_(**given)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value

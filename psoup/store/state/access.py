@@ -1,0 +1,204 @@
+"""Who may do what, as the log tells it: keys, grants, row policies and quotas.
+
+Each is a value with an id of its own kind; the table `access` has a row for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from psoup.store.state.drafts import Overlay
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A static key: whoever shows its secret acts as `owner` of `tenant`, with `roles` and
+    `claims`, a JSON object.
+
+    The store has only the `digest` of the secret, in hexadecimal. `expires` is an instant, None
+    for a key that ends only when it is revoked.
+    """
+
+    id: str
+    tenant: str
+    owner: str
+    roles: tuple[str, ...]
+    claims: str
+    digest: str
+    created: int
+    expires: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An action that callers of a tenant may do: those with the role `name`, or the owner `name`
+    where `to` is "owner". `object_id` is a stream's or a view's; 0 stands for all."""
+
+    tenant: str
+    to: str
+    name: str
+    action: str
+    object_id: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.object_id} {self.action} {self.to} {self.tenant} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A condition that rows of a stream must meet to be shown. `text` is what stands after USING,
+    and `claims` are the names of the caller's claims in it."""
+
+    policy_id: int
+    tenant: str
+    owner: str
+    name: str
+    stream_id: int
+    text: str
+    claims: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        return str(self.policy_id)
+
+
+@dataclass(frozen=True, slots=True)
+class FilledPolicy:
+    """A policy with the values of claims filled in, which is a predicate matched like any other.
+    `key` is its normal form as JSON, `used` the stamp of its last known use."""
+
+    policy_id: int
+    stream_id: int
+    predicate_id: int
+    key: str
+    used: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.policy_id} {self.predicate_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The most that a tenant may have and do, or with `owner` one owner of it. `limits` are pairs
+    of a limit's name and its number."""
+
+    tenant: str
+    owner: str
+    limits: tuple[tuple[str, int], ...]
+
+    @property
+    def id(self) -> str:
+        return f"{len(self.tenant)} {self.tenant} {self.owner}"
+
+
+AccessValue: TypeAlias = Key | Grant | Policy | FilledPolicy | Quota
+
+# The kinds of rows of the table `access`.
+KINDS: dict[str, type[AccessValue]] = {
+    "key": Key,
+    "grant": Grant,
+    "policy": Policy,
+    "filled": FilledPolicy,
+    "quota": Quota,
+}
+_NAMES = {type_: kind for kind, type_ in KINDS.items()}
+
+
+def kind_of(value: AccessValue) -> str:
+    return _NAMES[type(value)]
+
+
+@dataclass(slots=True)
+class Access:
+    """What a state knows of access, by id.
+
+    `by_stream` has the ids of the policies of a stream, `by_predicate` the filled policies that
+    have a predicate; both follow from the others.
+    """
+
+    keys: MutableMapping[str, Key] = field(default_factory=dict)
+    grants: MutableMapping[str, Grant] = field(default_factory=dict)
+    policies: MutableMapping[str, Policy] = field(default_factory=dict)
+    filled: MutableMapping[str, FilledPolicy] = field(default_factory=dict)
+    quotas: MutableMapping[str, Quota] = field(default_factory=dict)
+    by_stream: MutableMapping[int, tuple[str, ...]] = field(default_factory=dict)
+    by_predicate: MutableMapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def draft(self) -> Access:
+        """Makes an access that starts as this one and whose changes stay its own."""
+        return Access(
+            Overlay(self.keys),
+            Overlay(self.grants),
+            Overlay(self.policies),
+            Overlay(self.filled),
+            Overlay(self.quotas),
+            Overlay(self.by_stream),
+            Overlay(self.by_predicate),
+        )
+
+    def put(self, value: AccessValue) -> None:
+        """Adds a value, or replaces the one of its id."""
+        match value:
+            case Key():
+                self.keys[value.id] = value
+            case Grant():
+                self.grants[value.id] = value
+            case Policy():
+                self.policies[value.id] = value
+                _add(self.by_stream, value.stream_id, value.id)
+            case FilledPolicy():
+                self.filled[value.id] = value
+                _add(self.by_predicate, value.predicate_id, value.id)
+            case Quota():
+                self.quotas[value.id] = value
+
+    def end(self, kind: str, id_: str) -> None:
+        """Removes the value of a kind and id, which must be there."""
+        values = self._values(kind)
+        value = values[id_]
+        del values[id_]
+        match value:
+            case Policy():
+                _remove(self.by_stream, value.stream_id, id_)
+            case FilledPolicy():
+                _remove(self.by_predicate, value.predicate_id, id_)
+
+    def get(self, kind: str, id_: str) -> AccessValue | None:
+        return self._values(kind).get(id_)
+
+    def ids(self) -> Iterator[tuple[str, str]]:
+        """The kind and id of every value."""
+        for kind in KINDS:
+            for id_ in self._values(kind):
+                yield kind, id_
+
+    def policies_of(self, stream_id: int) -> list[Policy]:
+        return [self.policies[id_] for id_ in self.by_stream.get(stream_id, ())]
+
+    def _values(self, kind: str) -> MutableMapping[str, AccessValue]:
+        found: dict[str, MutableMapping[str, AccessValue]] = {
+            "key": self.keys,  # type: ignore[dict-item]
+            "grant": self.grants,  # type: ignore[dict-item]
+            "policy": self.policies,  # type: ignore[dict-item]
+            "filled": self.filled,  # type: ignore[dict-item]
+            "quota": self.quotas,  # type: ignore[dict-item]
+        }
+        return found[kind]
+
+
+def _add(index: MutableMapping[int, tuple[str, ...]], number: int, id_: str) -> None:
+    known = index.get(number, ())
+    if id_ not in known:
+        index[number] = (*known, id_)
+
+
+def _remove(index: MutableMapping[int, tuple[str, ...]], number: int, id_: str) -> None:
+    left = tuple(one for one in index[number] if one != id_)
+    if left:
+        index[number] = left
+    else:
+        del index[number]
