@@ -113,7 +113,7 @@ def kind_of(value: AccessValue) -> str:
 
 
 @dataclass(slots=True)
-class Access:
+class AccessState:
     """What a state knows of access, by id.
 
     `by_stream` has the ids of the policies of a stream, `by_predicate` the filled policies that
@@ -128,9 +128,9 @@ class Access:
     by_stream: MutableMapping[int, tuple[str, ...]] = field(default_factory=dict)
     by_predicate: MutableMapping[int, tuple[str, ...]] = field(default_factory=dict)
 
-    def draft(self) -> Access:
+    def draft(self) -> AccessState:
         """Makes an access that starts as this one and whose changes stay its own."""
-        return Access(
+        return AccessState(
             Overlay(self.keys),
             Overlay(self.grants),
             Overlay(self.policies),

@@ -41,7 +41,7 @@ from psoup.store.log.events import (
     ViewEnded,
 )
 from psoup.store.log.position import START, Position
-from psoup.store.state.access import Access, FilledPolicy, Policy, kind_of
+from psoup.store.state.access import AccessState, FilledPolicy, Policy, kind_of
 from psoup.store.state.columns import with_constants
 from psoup.store.state.composites import Composites
 from psoup.store.state.drafts import (
@@ -126,7 +126,7 @@ class State:
     jumps: Jumps = field(default_factory=Jumps)
     losses: Losses = NO_LOSS
     composites: Composites = field(default_factory=Composites)
-    access: Access = field(default_factory=Access)
+    access: AccessState = field(default_factory=AccessState)
 
     def draft(self) -> State:
         """Makes a state that starts as this one and whose changes stay its own."""
