@@ -33,7 +33,11 @@ def normalise(sent: pa.ChunkedArray, column: Column, value_bytes: int, total: in
         sent = sent.cast(sent.type.value_type)
     values = _single(sent)
     nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
-    result = _CONVERSIONS[column.type.kind](values, column)
+    try:
+        result = _CONVERSIONS[column.type.kind](values, column)
+    except pa.ArrowException as error:
+        # Types that Arrow itself makes nothing of, such as decimals with a scale past all digits.
+        raise _wrong_type(values.type, column) from error
     return result if nulls is None else _masked(result, nulls)
 
 
@@ -129,8 +133,10 @@ def _lengths(chunk: pa.Array, column: Column) -> Array:
     if not _is_text(chunk.type):
         raise _wrong_type(chunk.type, column)
     if chunk.type == pa.string_view():
-        views = np.frombuffer(chunk.buffers()[1] or b"", np.int32).reshape(-1, 4)
-        lengths = views[chunk.offset : chunk.offset + len(chunk), 0].astype(np.int64)
+        # A buffer may be longer than its views, by anything.
+        count = 4 * (chunk.offset + len(chunk))
+        views = np.frombuffer(chunk.buffers()[1] or b"", np.int32, count)
+        lengths = views[4 * chunk.offset :: 4].astype(np.int64)
         lengths[chunk.is_null().to_numpy(zero_copy_only=False)] = 0
         return lengths
     counted = pc.binary_length(chunk).cast(pa.int64()).fill_null(0)

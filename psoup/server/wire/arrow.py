@@ -65,6 +65,7 @@ def read_table(content: bytes, limits: Limits) -> pa.Table:
     measure(content, limits)
     try:
         with pa.ipc.open_stream(content) as reader:
+            reader.schema.names  # noqa: B018 - raises where a name is no UTF-8
             return reader.read_all()
     except Exception as error:
         raise RowError("MALFORMED_ARROW", f"no Arrow IPC stream: {error}", hint=_HINT) from error
