@@ -199,11 +199,18 @@ class QueryParser(ExpressionParser):
         words = [token.text.upper() for token in self._tokens[self._index : self._index + 4]]
         if words[:2] == ["AS", "OF"] and words[3:] == ["."]:
             self._advance(2)
-            return self._parse_column()
+            return self._row(2, "expected row.ts, with a row that stands before it in FROM")
         if words[:3] == ["AS", "KNOWN", "AT"]:
             self._advance(3)
-            return self._parse_column()
+            return self._row(1, "expected the name of a row that stands before it in FROM")
         return None
+
+    def _row(self, names: int, wanted: str) -> exp.Expr:
+        """A column that is written with so many names."""
+        row = self._parse_column()
+        if not isinstance(row, exp.Column) or len(row.parts) != names:
+            self.raise_error(wanted, self._prev)
+        return row
 
     def _item_alias(self) -> exp.Expr | None:
         if self._curr.text.upper() == "NATURAL" and self._next.token_type == TokenType.JOIN:

@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
-from google.protobuf.message import Message
 
 from psoup.cli.bench.memory import resident
 from psoup.v1 import psoup_pb2 as pb
@@ -59,10 +58,7 @@ class Attacked:
             came = call(request, timeout=_SECONDS)
             got = b"".join(came) if described.server_streaming else came
         except grpc.RpcError as error:
-            trailer = b"".join(
-                value if isinstance(value, bytes) else value.encode()
-                for _, value in error.trailing_metadata() or ()
-            )
+            trailer = b"".join(repr(one).encode() for one in error.trailing_metadata() or ())
             own = trailer or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
             return error.code().name if own else "HANGS", f"{error.details()}".encode() + trailer
         return "OK", got
@@ -90,9 +86,9 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     server.stop()
 
 
-def request_of(draw: random.Random, method: str, words: list[Any]) -> Message:
+def request_of(draw: random.Random, method: str, words: list[Any]) -> Any:
     """A request of the attacker, whatever else it says."""
-    message = random_message(draw, SERVICE.methods_by_name[method].input_type, words)
+    message: Any = random_message(draw, SERVICE.methods_by_name[method].input_type, words)
     for asked in (message, getattr(message, "sync", None)):
         if asked is not None and "tenant" in asked.DESCRIPTOR.fields_by_name:
             asked.tenant = "attacker"
