@@ -113,8 +113,8 @@ def _value(draw: random.Random, field: FieldDescriptor, words: Sequence[Any]) ->
     if field.message_type is not None:
         return random_message(draw, field.message_type, words)
     if field.type == FieldDescriptor.TYPE_BYTES:
-        known = [word for word in words if isinstance(word, bytes)]
-        return draw.choice(known) if known and draw.random() < 0.8 else draw.randbytes(16)
+        contents = [word for word in words if isinstance(word, bytes)]
+        return draw.choice(contents) if draw.random() < 0.8 else draw.randbytes(16)
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING:
             known = [word for word in words if isinstance(word, str)]
@@ -124,6 +124,7 @@ def _value(draw: random.Random, field: FieldDescriptor, words: Sequence[Any]) ->
         case FieldDescriptor.CPPTYPE_BOOL:
             return draw.random() < 0.5
         case FieldDescriptor.CPPTYPE_ENUM:
+            assert field.enum_type is not None
             return draw.choice([one.number for one in field.enum_type.values])
         case FieldDescriptor.CPPTYPE_DOUBLE | FieldDescriptor.CPPTYPE_FLOAT:
             return draw.choice((0.0, -1.5, 1e308, float("nan"), float("inf")))
