@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Client, Copies
+from tests.client_sdk.copies.rooms import HOT, ROOMS
 from tests.client_sdk.copies.trades import COUNTS, DEAR, TRADES
 from tests.support.client_sdk.inside import InsideStore
 from tests.support.server.process import ServerProcess
@@ -64,3 +65,12 @@ def client(process: ServerProcess) -> Iterator[Client]:
 
 
 _tenants = itertools.count()
+
+
+@pytest.fixture
+def rooms(store: InsideStore, copies: Copies) -> Copies:
+    """A copy of a keyed stream that has been synced, of no rows yet."""
+    store.client.define(ROOMS)
+    copies.keep("hot", HOT, changes=True)
+    copies.sync(store.client)
+    return copies
