@@ -187,6 +187,7 @@ def status_message(core: Core) -> pb.StatusResponse:
         holes=[_hole(view, hole) for hole in view.losses.holes],
         composite_count=len(state.composites),
         suspended_count=sum(mark.suspended for mark in epoch.composites.values()),
+        security=_security(core),
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
@@ -217,6 +218,16 @@ def _hole(view: View, hole: Hole) -> pb.Hole:
         message.begin.CopyFrom(from_instant(hole.ts_lo))
         message.end.CopyFrom(from_instant(hole.ts_hi))
     return message
+
+
+def _security(core: Core) -> pb.SecurityStatus:
+    settings = core.settings.identity
+    return pb.SecurityStatus(
+        tls=settings.tls is not None,
+        client_certificates=settings.tls is not None and settings.tls.client_ca is not None,
+        modes=core.authenticator.modes(),
+        missing=settings.missing_for(core.settings.host),
+    )
 
 
 def _limits(settings: Settings) -> pb.Limits:
