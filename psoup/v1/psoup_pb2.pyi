@@ -951,16 +951,22 @@ class StatusResponse(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., composite_count: _Optional[int] = ..., suspended_count: _Optional[int] = ..., security: _Optional[_Union[SecurityStatus, _Mapping]] = ...) -> None: ...
 
 class SecurityStatus(_message.Message):
-    __slots__ = ("tls", "client_certificates", "modes", "missing")
+    __slots__ = ("tls", "client_certificates", "modes", "missing", "tenant", "owner", "credential")
     TLS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
     MODES_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     tls: bool
     client_certificates: bool
     modes: _containers.RepeatedScalarFieldContainer[str]
     missing: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, tls: _Optional[bool] = ..., client_certificates: _Optional[bool] = ..., modes: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
+    tenant: str
+    owner: str
+    credential: str
+    def __init__(self, tls: _Optional[bool] = ..., client_certificates: _Optional[bool] = ..., modes: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., tenant: _Optional[str] = ..., owner: _Optional[str] = ..., credential: _Optional[str] = ...) -> None: ...
 
 class Hole(_message.Message):
     __slots__ = ("tenant", "stream", "first_row_id", "row_count", "begin", "end", "file", "accepted")
