@@ -297,7 +297,7 @@ class AsyncClient:
             _flows.create_key(self._session, owner, roles, claims, expires, tenant)
         )
 
-    async def keys(self, *, tenant: str | None = None) -> list[AccessKey]:
+    async def access_keys(self, *, tenant: str | None = None) -> list[AccessKey]:
         """Gives the static keys of the tenant, without their secrets."""
         return await self._run(_flows.keys(self._session, tenant))
 

@@ -305,7 +305,7 @@ class Client(Closing):
         """
         return self._run(_flows.create_key(self._session, owner, roles, claims, expires, tenant))
 
-    def keys(self, *, tenant: str | None = None) -> list[AccessKey]:
+    def access_keys(self, *, tenant: str | None = None) -> list[AccessKey]:
         """Gives the static keys of the tenant, without their secrets."""
         return self._run(_flows.keys(self._session, tenant))
 

@@ -95,7 +95,7 @@ def list_(connection: Connection, lines: bool, store: Path | None) -> None:
         found = _keys_in(store, connection.tenant or "main")
     else:
         with connection.client() as client:
-            found = client.keys()
+            found = client.access_keys()
     if lines:
         for each in found:
             click.echo(as_json(each))

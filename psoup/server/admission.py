@@ -8,6 +8,7 @@ call of somebody who does not show who they are, but for a health check.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import timedelta
@@ -122,6 +123,10 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                             responses = handler.stream_stream(requests, context)
                         else:
                             responses = handler.unary_stream(await anext(requests), context)
+                        if inspect.isawaitable(responses):
+                            # A handler that writes to the context by itself: Health/Watch.
+                            await responses
+                            return
                         if caller is not None and method in _STAYING:
                             responses = self._core.endings.until_ended(caller, responses)
                         async for response in responses:
