@@ -7,7 +7,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,8 @@ from tests.support.authority import Authority
 from tests.support.server.process import ROOT, ServerProcess
 
 
-def run(*arguments: object, code: int = 0, **environment: str) -> Result:
-    result = CliRunner(env=environment).invoke(cli, [str(one) for one in arguments])
+def run(*arguments: object, code: int = 0, env: Mapping[str, str] | None = None) -> Result:
+    result = CliRunner(env=env).invoke(cli, [str(one) for one in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -92,15 +92,15 @@ def test_commands_show_a_token(world: tuple[Path, ServerProcess]) -> None:
     rows.write_text("a\n5\n")
     run(*target, *root, "publish", "s", rows)
     token = (folder / "root.key").read_text().strip()
-    assert "5" in run(*target, "ask", "SELECT a FROM s", PSOUP_TOKEN=token).stdout
+    assert "5" in run(*target, "ask", "SELECT a FROM s", env={"PSOUP_TOKEN": token}).stdout
     shown = {"PSOUP_TARGET": server.address, "PSOUP_TOKEN_FILE": str(folder / "root.key")}
     shown["PSOUP_TLS_CA"] = str(folder / "pki" / "ca.pem")
-    assert "SELECT a FROM s" in run("list", **shown).output
+    assert "SELECT a FROM s" in run("list", env=shown).output
     copy = folder / "copy.db"
     run("copy", "keep", copy, "mine", "SELECT a FROM s")
-    run("copy", "sync", copy, **shown)
+    run("copy", "sync", copy, env=shown)
     assert "5" in run("copy", "rows", copy, "mine").stdout
-    run("pull", "--sql", "SELECT a FROM s", "--to", folder / "out.csv", "--once", **shown)
+    run("pull", "--sql", "SELECT a FROM s", "--to", folder / "out.csv", "--once", env=shown)
     assert (folder / "out.csv").read_text().split() == ['"a"', "5"]
 
 
@@ -126,11 +126,11 @@ def test_keys_through_a_server(world: tuple[Path, ServerProcess]) -> None:
     )
     secret = made.stdout.strip()
     ann = {"PSOUP_TOKEN": secret}
-    listed = run(*target, "key", "list", **ann).stdout
+    listed = run(*target, "key", "list", env=ann).stdout
     assert "ann" in listed and "north" in listed and secret not in listed
-    run(*target, "key", "create", "eve", "--role", "operator", code=1, **ann)
-    run(*target, "key", "revoke", secret[4:20], **ann)
-    assert "revoked" in run(*target, "status", code=1, **ann).stderr
+    run(*target, "key", "create", "eve", "--role", "operator", code=1, env=ann)
+    run(*target, "key", "revoke", secret[4:20], env=ann)
+    assert "revoked" in run(*target, "status", code=1, env=ann).stderr
 
 
 def test_a_token_stands_in_no_option() -> None:
@@ -140,10 +140,12 @@ def test_a_token_stands_in_no_option() -> None:
 
 
 def test_no_token_goes_elsewhere_in_plain_text() -> None:
-    said = run("--target", "store.example", "status", code=2, PSOUP_TOKEN="psk_secret").stderr
+    said = run(
+        "--target", "store.example", "status", code=2, env={"PSOUP_TOKEN": "psk_secret"}
+    ).stderr
     assert "unencrypted" in said and "--plaintext-token" in said and "psk_secret" not in said
     assert "belong together" in run("--tls-cert", "x", "status", code=2).stderr
-    assert "ASCII" in run("status", code=2, PSOUP_TOKEN="two words").stderr
+    assert "ASCII" in run("status", code=2, env={"PSOUP_TOKEN": "two words"}).stderr
 
 
 @pytest.mark.process

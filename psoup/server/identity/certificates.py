@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from cryptography import x509
@@ -53,8 +53,9 @@ class ServerCertificates:
 
     def credentials(self) -> grpc.ServerCredentials:
         """For a port: TLS 1.2 and later, which is the least that gRPC speaks."""
-        return grpc.dynamic_ssl_server_credentials(  # type: ignore[no-any-return]
-            self._configuration, self.renewed, self._files.client_ca is not None
+        renewed: Any = self.renewed  # may give None, which the stubs leave out
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration, renewed, self._files.client_ca is not None
         )
 
     def renewed(self) -> grpc.ServerCertificateConfiguration | None:
@@ -126,7 +127,7 @@ class CallerCertificates:
         shown = context.auth_context().get("x509_pem_cert")
         if not shown:
             return None
-        caller = _principal(bytes(shown[0]))
+        caller = _principal(bytes(next(iter(shown))))
         self.check(caller)
         return caller
 
@@ -156,10 +157,8 @@ def _principal(pem: bytes) -> Principal:
 
 
 def _only(found: x509.Certificate, oid: x509.ObjectIdentifier, short: str, what: str) -> str:
-    values = [one.value for one in found.subject.get_attributes_for_oid(oid)]
-    if len(values) == 1 and isinstance(values[0], str):
-        (value,) = values
-        if value and len(value.encode()) <= _NAME_BYTES:
+    match [one.value for one in found.subject.get_attributes_for_oid(oid)]:
+        case [str() as value] if 0 < len(value.encode()) <= _NAME_BYTES:
             return value
     raise Unauthenticated(
         f"the subject of the client's certificate must have one {short}, {what}",

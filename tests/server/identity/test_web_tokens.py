@@ -61,7 +61,8 @@ def world(tmp_path: Path, issuer: Issuer) -> World:
 async def test_a_caller_is_what_the_claims_say(world: World, algorithm: str) -> None:
     token = world.issuer.token(algorithm, roles=["reader", "x"], region="north", n=3, deep={"a": 1})
     caller = await world.tokens.principal(token)
-    assert (caller.tenant, caller.owner, caller.roles) == ("acme", "bob", {"reader", "x"})
+    assert (caller.tenant, caller.owner) == ("acme", "bob")
+    assert caller.roles == {"reader", "x"}
     assert caller.claims == {"region": "north", "n": 3}
     assert caller.expires is not None and not caller.anyone
     assert await world.tokens.principal(token) is caller
