@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from client_sdk._async_client import AsyncAnswerStream, AsyncClient
 from client_sdk._client import AnswerStream, Client
+from client_sdk._credentials import Credentials
 from client_sdk._exceptions import (
     Conflict,
     ConnectionFailed,
@@ -35,12 +36,14 @@ from client_sdk._exceptions import (
     NotFound,
     NotSynced,
     OtherStore,
+    PermissionDenied,
     PreconditionFailed,
     PsoupError,
     QueryProblem,
     RowProblem,
     ServerError,
     Timeout,
+    Unauthenticated,
     UnknownCopy,
     WrongFile,
 )
@@ -61,6 +64,7 @@ from client_sdk._wire.explanations import (
     ImpliedBy,
     StoredMatches,
 )
+from client_sdk._wire.keys import AccessKey, NewKey
 from client_sdk._wire.models import (
     Definition,
     Published,
@@ -77,6 +81,7 @@ from client_sdk._wire.status import (
     LostRows,
     StoreClock,
     StoreLimits,
+    StoreSecurity,
     StoreStatus,
 )
 from client_sdk._wire.values import Column
@@ -117,6 +122,7 @@ from client_sdk.pulls import (
 __all__ = [
     "DEFAULT_TARGET",
     "SEEN",
+    "AccessKey",
     "Answer",
     "AnswerHeader",
     "AnswerStream",
@@ -137,6 +143,7 @@ __all__ = [
     "Copy",
     "CopyError",
     "CopyState",
+    "Credentials",
     "Definition",
     "Doubtful",
     "EngineStatus",
@@ -161,12 +168,14 @@ __all__ = [
     "LocalQueryProblem",
     "LostRows",
     "MockTransport",
+    "NewKey",
     "NotComputable",
     "NotFound",
     "NotSynced",
     "OtherStore",
     "OutputBusy",
     "OutputFailed",
+    "PermissionDenied",
     "PreconditionFailed",
     "PsoupError",
     "Published",
@@ -192,12 +201,14 @@ __all__ = [
     "Store",
     "StoreClock",
     "StoreLimits",
+    "StoreSecurity",
     "StoreStatus",
     "StoredMatches",
     "Stream",
     "Synced",
     "Timeout",
     "Transport",
+    "Unauthenticated",
     "UnknownCopy",
     "Verified",
     "View",

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from client_sdk import _flows, _publishing
 from client_sdk._client import DEFAULT_TIMEOUT, STREAM_TIMEOUT
+from client_sdk._credentials import Credentials
 from client_sdk._flows import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._grpc.drivers import async_drive
 from client_sdk._grpc.effects import Flow, Retry
@@ -19,6 +20,7 @@ from client_sdk._publishing import AsyncPublisher
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, HandleLike, Session, with_port
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
 from client_sdk._wire.explanations import Explanation
+from client_sdk._wire.keys import AccessKey, NewKey
 from client_sdk._wire.models import (
     Definition,
     Published,
@@ -46,15 +48,20 @@ class AsyncClient:
         self,
         target: str = DEFAULT_TARGET,
         *,
-        tenant: str = "main",
-        owner: str = "main",
+        tenant: str | None = None,
+        owner: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
         retry: Retry | None = None,
         max_message_bytes: int = 16 * MEBIBYTE,
+        credentials: Credentials | None = None,
         transport: AsyncTransport | None = None,
     ) -> None:
+        own = "main" if credentials is None else ""
+        tenant, owner = own if tenant is None else tenant, own if owner is None else owner
         self._session = Session(tenant, owner, timeout, retry or Retry(), max_message_bytes)
-        self._transport = transport or AsyncGrpcTransport(with_port(target), max_message_bytes)
+        self._transport = transport or AsyncGrpcTransport(
+            with_port(target), max_message_bytes, credentials
+        )
 
     async def define(self, sql: str) -> Definition:
         """Runs one CREATE STREAM or DROP STREAM."""
@@ -271,6 +278,36 @@ class AsyncClient:
 
     async def status(self, *, timeout: float | None = None) -> StoreStatus:
         return await self._run(_flows.status(self._session, timeout))
+
+    async def create_key(
+        self,
+        owner: str,
+        *,
+        roles: Sequence[str] = (),
+        claims: Mapping[str, Any] | None = None,
+        expires: datetime | None = None,
+        tenant: str | None = None,
+    ) -> NewKey:
+        """Makes a static key for an owner of the client's tenant, or of another `tenant`. Its
+        secret is told this once.
+
+        Only administrators of the tenant may, and operators for every tenant.
+        """
+        return await self._run(
+            _flows.create_key(self._session, owner, roles, claims, expires, tenant)
+        )
+
+    async def access_keys(self, *, tenant: str | None = None) -> list[AccessKey]:
+        """Gives the static keys of the tenant, without their secrets."""
+        return await self._run(_flows.keys(self._session, tenant))
+
+    async def revoke_key(self, id: str, *, tenant: str | None = None) -> AccessKey:
+        """Ends a static key: within seconds every server refuses it, and ends open watches."""
+        return await self._run(_flows.revoke_key(self._session, id, tenant))
+
+    async def owner(self) -> str:
+        """Gives the owner this client acts as, for which it asks the store where it must."""
+        return await self._run(_flows.own_name(self._session))
 
     @property
     def position(self) -> bytes | None:

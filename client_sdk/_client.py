@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from client_sdk import _flows, _publishing
+from client_sdk._credentials import Credentials
 from client_sdk._flows import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._grpc.drivers import drive
 from client_sdk._grpc.effects import Flow, Retry
@@ -17,6 +18,7 @@ from client_sdk._publishing import Publisher
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, Closing, HandleLike, Session, with_port
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
 from client_sdk._wire.explanations import Explanation
+from client_sdk._wire.keys import AccessKey, NewKey
 from client_sdk._wire.models import (
     Definition,
     Published,
@@ -42,6 +44,9 @@ class Client(Closing):
     """A client talks to one store, from several threads if need be. `target` is a host, or
     host:port.
 
+    `credentials` say how to know the store and who calls. `tenant` and `owner` are then those that
+    the credentials stand for, and "main" without any, unless they are named.
+
     `timeout` is the deadline in seconds of each verb as a whole, retries included. What can be sent
     twice without harm (reads, keyed registrations, numbered publishes) is sent again with growing
     pauses while the server is away; anything else fails at once.
@@ -54,15 +59,20 @@ class Client(Closing):
         self,
         target: str = DEFAULT_TARGET,
         *,
-        tenant: str = "main",
-        owner: str = "main",
+        tenant: str | None = None,
+        owner: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
         retry: Retry | None = None,
         max_message_bytes: int = 16 * MEBIBYTE,
+        credentials: Credentials | None = None,
         transport: Transport | None = None,
     ) -> None:
+        own = "main" if credentials is None else ""
+        tenant, owner = own if tenant is None else tenant, own if owner is None else owner
         self._session = Session(tenant, owner, timeout, retry or Retry(), max_message_bytes)
-        self._transport = transport or GrpcTransport(with_port(target), max_message_bytes)
+        self._transport = transport or GrpcTransport(
+            with_port(target), max_message_bytes, credentials
+        )
 
     def define(self, sql: str) -> Definition:
         """Runs one CREATE STREAM or DROP STREAM."""
@@ -278,6 +288,34 @@ class Client(Closing):
 
     def status(self, *, timeout: float | None = None) -> StoreStatus:
         return self._run(_flows.status(self._session, timeout))
+
+    def create_key(
+        self,
+        owner: str,
+        *,
+        roles: Sequence[str] = (),
+        claims: Mapping[str, Any] | None = None,
+        expires: datetime | None = None,
+        tenant: str | None = None,
+    ) -> NewKey:
+        """Makes a static key for an owner of the client's tenant, or of another `tenant`. Its
+        secret is told this once.
+
+        Only administrators of the tenant may, and operators for every tenant.
+        """
+        return self._run(_flows.create_key(self._session, owner, roles, claims, expires, tenant))
+
+    def access_keys(self, *, tenant: str | None = None) -> list[AccessKey]:
+        """Gives the static keys of the tenant, without their secrets."""
+        return self._run(_flows.keys(self._session, tenant))
+
+    def revoke_key(self, id: str, *, tenant: str | None = None) -> AccessKey:
+        """Ends a static key: within seconds every server refuses it, and ends open watches."""
+        return self._run(_flows.revoke_key(self._session, id, tenant))
+
+    def owner(self) -> str:
+        """Gives the owner this client acts as, for which it asks the store where it must."""
+        return self._run(_flows.own_name(self._session))
 
     @property
     def position(self) -> bytes | None:

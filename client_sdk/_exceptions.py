@@ -7,6 +7,8 @@
     ├── InvalidRequest         the request itself is wrong; sending it again won't help
     │   ├── QueryProblem       … somewhere in its SQL: `line`, `column`, `excerpt`
     │   └── RowProblem         … somewhere in its rows: `row`, `field`
+    ├── Unauthenticated        the store asks who calls; no token, or one that is worth nothing
+    ├── PermissionDenied       the store knows who calls, and that is not for this caller
     ├── NotFound               no such stream or registration
     ├── Conflict               the name, key or sequence is taken by something else
     ├── PreconditionFailed     right in itself, but not in the state the store is in
@@ -131,6 +133,21 @@ class RowProblem(InvalidRequest):
     @property
     def field(self) -> str:
         return self.detail.field
+
+
+class Unauthenticated(PsoupError):
+    """What was shown is nothing, unknown, expired or revoked; `hint` says what would do.
+
+    `renewed` tells whether the client's token or certificate has changed since: then the call is
+    made again.
+    """
+
+    code = "UNAUTHENTICATED"
+    renewed = False
+
+
+class PermissionDenied(PsoupError):
+    code = "PERMISSION_DENIED"
 
 
 class NotFound(PsoupError):

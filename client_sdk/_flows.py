@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
@@ -15,6 +16,7 @@ from client_sdk._session import HandleLike, Session, handle_bytes
 from client_sdk._wire.answers import Answer
 from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.ipc import to_ipc
+from client_sdk._wire.keys import AccessKey, NewKey
 from client_sdk._wire.models import (
     Definition,
     Registered,
@@ -329,3 +331,49 @@ def _latest(latest: bool, as_of: datetime | None) -> bool:
 def _least(session: Session, least_position: bytes | Seen | None) -> bytes:
     least = session.position if isinstance(least_position, Seen) else least_position
     return least or b""
+
+
+# ---- keys
+
+
+def create_key(
+    session: Session,
+    owner: str,
+    roles: Sequence[str],
+    claims: Mapping[str, Any] | None,
+    expires: datetime | None,
+    tenant: str | None,
+) -> Flow[NewKey]:
+    if isinstance(roles, str):
+        raise TypeError("roles are a list of names")
+    request = pb.CreateKeyRequest(
+        tenant=session.tenant if tenant is None else tenant,
+        owner=owner,
+        roles=roles,
+        claims=json.dumps(dict(claims or {})),
+        expires=None if expires is None else timestamp(expires),
+    )
+    reply, _ = yield from call(session, "CreateKey", request, Repeat.HARMFUL)
+    session.wrote(reply.position)
+    return NewKey(AccessKey.from_wire(reply.key), reply.secret)
+
+
+def keys(session: Session, tenant: str | None) -> Flow[list[AccessKey]]:
+    request = pb.ListKeysRequest(tenant=session.tenant if tenant is None else tenant)
+    reply, _ = yield from call(session, "ListKeys", request, Repeat.READ)
+    return [AccessKey.from_wire(message) for message in reply.keys]
+
+
+def revoke_key(session: Session, id_: str, tenant: str | None) -> Flow[AccessKey]:
+    request = pb.RevokeKeyRequest(tenant=session.tenant if tenant is None else tenant, id=id_)
+    reply, _ = yield from call(session, "RevokeKey", request, Repeat.HARMFUL)
+    session.wrote(reply.position)
+    return AccessKey.from_wire(reply.key)
+
+
+def own_name(session: Session) -> Flow[str]:
+    """Gives the owner that a client acts as; the store is asked where the client does not know."""
+    if session.owner:
+        return session.owner
+    found = yield from status(session, None)
+    return (found.security.owner if found.security else "") or "main"

@@ -11,6 +11,7 @@ ServerError
 ├── UnknownHandle
 ├── RegistrationExpired nobody asked for it for as long as its lease
 ├── NoSuchStream
+├── NoSuchKey           the tenant has no such key, or it was revoked
 ├── StreamExists
 ├── StreamDropped       the registration's stream is gone, or a view it goes through
 ├── NotAStream          the name is a view's, and only a stream will do
@@ -78,6 +79,10 @@ class RegistrationExpired(ServerError):
 
 class NoSuchStream(ServerError):
     reason = "UNKNOWN_STREAM"
+
+
+class NoSuchKey(ServerError):
+    reason = "UNKNOWN_KEY"
 
 
 class StreamExists(ServerError):

@@ -26,12 +26,14 @@ from client_sdk._exceptions import (
     InvalidRequest,
     LimitExceeded,
     NotFound,
+    PermissionDenied,
     PreconditionFailed,
     PsoupError,
     QueryProblem,
     RowProblem,
     ServerError,
     Timeout,
+    Unauthenticated,
 )
 from client_sdk._session import MEBIBYTE
 from psoup.v1 import psoup_pb2 as pb
@@ -61,20 +63,25 @@ def channel_options(max_message_bytes: int) -> list[tuple[str, int]]:
 
 @dataclass(eq=False, slots=True)
 class HeldChannel:
-    """A held channel has its stub, and the count of calls that are under way on it."""
+    """A held channel has its stub, and the count of calls that are under way on it. `files` marks
+    the certificates it was made with."""
 
     channel: Any
     stub: Any
     made_at: float = field(default_factory=time.monotonic)
     calls: int = 0
+    files: object = None
 
 
 class Channels:
     """Gives each call its channel. Usable from several threads; closing is left to the caller."""
 
-    def __init__(self, make: Callable[[], tuple[Any, Any]]) -> None:
-        """`make` gives a channel and its stub."""
+    def __init__(
+        self, make: Callable[[], tuple[Any, Any]], files: Callable[[], object] = lambda: None
+    ) -> None:
+        """`make` gives a channel and its stub, `files` the mark of what it is made with."""
         self._make = make
+        self._files = files
         self._lock = threading.Lock()
         self._newest: HeldChannel | None = None
         self._held: set[HeldChannel] = set()
@@ -86,7 +93,8 @@ class Channels:
             if self.closed:
                 raise ValueError("the client was closed")
             if self._newest is None:
-                self._newest = HeldChannel(*self._make())
+                files = self._files()
+                self._newest = HeldChannel(*self._make(), files=files)
                 self._held.add(self._newest)
             self._newest.calls += 1
             return self._newest
@@ -96,7 +104,8 @@ class Channels:
         with self._lock:
             held.calls -= 1
             old = time.monotonic() - held.made_at >= _SHORTEST_LIFE
-            if self._newest is held and old and _is_unheard(error):
+            stale = isinstance(error, Unauthenticated) and error.renewed
+            if self._newest is held and (stale or (old and _is_unheard(error))):
                 self._newest = None
             if self._newest is held or held.calls or held not in self._held:
                 return None
@@ -125,6 +134,8 @@ _BY_CODE: dict[str, type[PsoupError]] = {
     "INVALID_ARGUMENT": InvalidRequest,
     "OUT_OF_RANGE": InvalidRequest,
     "UNIMPLEMENTED": InvalidRequest,
+    "UNAUTHENTICATED": Unauthenticated,
+    "PERMISSION_DENIED": PermissionDenied,
     "NOT_FOUND": NotFound,
     "ALREADY_EXISTS": Conflict,
     "ABORTED": Conflict,

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from client_sdk._exceptions import PsoupError, Timeout
+from client_sdk._exceptions import PsoupError, Timeout, Unauthenticated
 from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
@@ -186,6 +186,8 @@ class Attempts:
 
 
 def may_repeat(error: PsoupError, repeat: Repeat) -> bool:
+    if isinstance(error, Unauthenticated):
+        return error.renewed  # the store has looked at nothing else of it
     if error.detail.retry_after is not None:
         return True  # the store has done nothing yet, and says when it will
     if repeat is Repeat.HARMFUL:

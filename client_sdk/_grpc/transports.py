@@ -6,13 +6,14 @@ import asyncio
 import queue
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import grpc
 from google.protobuf.message import Message
 
-from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError
-from client_sdk._grpc.channels import Channels, channel_options, from_rpc
+from client_sdk._credentials import Credentials, Metadata, Shown, metadata
+from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError, Unauthenticated
+from client_sdk._grpc.channels import Channels, HeldChannel, channel_options, from_rpc
 from psoup.v1 import psoup_pb2_grpc
 
 
@@ -70,25 +71,43 @@ class AsyncTransport(Protocol):
     async def async_close(self) -> None: ...
 
 
+class Line(NamedTuple):
+    """A line for one call: the stub, and the metadata that shows who calls."""
+
+    stub: Any
+    metadata: Metadata | None
+
+    def call(self, method: str, *request: Any, timeout: float | None) -> Any:
+        return getattr(self.stub, method)(*request, timeout=timeout, metadata=self.metadata)
+
+
 class GrpcTransport:
-    def __init__(self, target: str, max_message_bytes: int) -> None:
+    def __init__(
+        self, target: str, max_message_bytes: int, credentials: Credentials | None = None
+    ) -> None:
+        """Raises ValueError where a token would go to another machine in plain text."""
         self._target = target
         self._options = channel_options(max_message_bytes)
-        self._channels = Channels(self._make)
+        self._shown = Shown(credentials, target)
+        self._channels = Channels(self._make, self._shown.files)
 
     def _make(self) -> tuple[Any, Any]:
-        channel = grpc.insecure_channel(self._target, self._options)
+        credentials = self._shown.channel_credentials()
+        if credentials is None:
+            channel = grpc.insecure_channel(self._target, self._options)
+        else:
+            channel = grpc.secure_channel(self._target, credentials, self._options)
         return channel, psoup_pb2_grpc.PsoupStub(channel)
 
     def unary(self, method: str, request: Message, timeout: float | None) -> Any:
-        with self.calling() as stub:
-            return getattr(stub, method)(request, timeout=timeout)
+        with self.calling() as line:
+            return line.call(method, request, timeout=timeout)
 
     def stream(
         self, method: str, request: Message, timeout: float | None
     ) -> Generator[Any, None, None]:
-        with self.calling() as stub:
-            call = getattr(stub, method)(request, timeout=timeout)
+        with self.calling() as line:
+            call = line.call(method, request, timeout=timeout)
             try:
                 yield from call
             finally:
@@ -102,26 +121,30 @@ class GrpcTransport:
             channel.close()
 
     @contextmanager
-    def calling(self) -> Iterator[Any]:
-        """Gives the stub for one call, which ends with the block."""
+    def calling(self) -> Iterator[Line]:
+        """Gives the line for one call, which ends with the block."""
+        token = self._shown.token()
         held, failure = self._channels.take(), None
         try:
-            yield held.stub
+            yield Line(held.stub, metadata(token))
         except grpc.RpcError as error:
-            failure = self._failed(error)
+            failure = self._failed(error, held, token)
             raise failure from None
         finally:
             unused = self._channels.give_back(held, failure)
             if unused is not None:
                 unused.close()
 
-    def _failed(self, error: grpc.RpcError) -> PsoupError:
+    def _failed(self, error: grpc.RpcError, held: HeldChannel, token: str | None) -> PsoupError:
         """Makes the error of a call. One that another thread ended by closing the client is not
         made again.
         """
         if self._channels.closed:
             return ConnectionFailed("the client was closed meanwhile", code="FAILED_PRECONDITION")
-        return from_rpc(error, self._target)
+        failure = from_rpc(error, self._target)
+        if isinstance(failure, Unauthenticated):
+            failure.renewed = self._shown.is_renewed(held.files, token, self._shown.token())
+        return failure
 
 
 class GrpcDuplex:
@@ -130,8 +153,8 @@ class GrpcDuplex:
     def __init__(self, transport: GrpcTransport, method: str, timeout: float | None) -> None:
         self._held = ExitStack()
         self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        stub = self._held.enter_context(transport.calling())
-        self._call = getattr(stub, method)(iter(self._requests.get, None), timeout=timeout)
+        line = self._held.enter_context(transport.calling())
+        self._call = line.call(method, iter(self._requests.get, None), timeout=timeout)
 
     def write(self, request: Message) -> None:
         self._requests.put(request)
@@ -173,24 +196,32 @@ class AsyncGrpcTransport:
     loop.
     """
 
-    def __init__(self, target: str, max_message_bytes: int) -> None:
+    def __init__(
+        self, target: str, max_message_bytes: int, credentials: Credentials | None = None
+    ) -> None:
+        """Raises ValueError where a token would go to another machine in plain text."""
         self._target = target
         self._options = channel_options(max_message_bytes)
-        self._channels = Channels(self._make)
+        self._shown = Shown(credentials, target)
+        self._channels = Channels(self._make, self._shown.files)
 
     def _make(self) -> tuple[Any, Any]:
-        channel = grpc.aio.insecure_channel(self._target, self._options)
+        credentials = self._shown.channel_credentials()
+        if credentials is None:
+            channel = grpc.aio.insecure_channel(self._target, self._options)
+        else:
+            channel = grpc.aio.secure_channel(self._target, credentials, self._options)
         return channel, psoup_pb2_grpc.PsoupStub(channel)
 
     async def async_unary(self, method: str, request: Message, timeout: float | None) -> Any:
-        async with self.calling() as stub:
-            return await getattr(stub, method)(request, timeout=timeout)
+        async with self.calling() as line:
+            return await line.call(method, request, timeout=timeout)
 
     async def async_stream(
         self, method: str, request: Message, timeout: float | None
     ) -> AsyncGenerator[Any, None]:
-        async with self.calling() as stub:
-            call = getattr(stub, method)(request, timeout=timeout)
+        async with self.calling() as line:
+            call = line.call(method, request, timeout=timeout)
             try:
                 async for message in call:
                     yield message
@@ -199,21 +230,25 @@ class AsyncGrpcTransport:
 
     async def async_duplex(self, method: str, timeout: float | None) -> AsyncGrpcDuplex:
         held = AsyncExitStack()
-        stub = await held.enter_async_context(self.calling())
-        return AsyncGrpcDuplex(getattr(stub, method)(timeout=timeout), held, self._target)
+        line = await held.enter_async_context(self.calling())
+        return AsyncGrpcDuplex(line.call(method, timeout=timeout), held, self._target)
 
     async def async_close(self) -> None:
         for channel in self._channels.close():
             await channel.close()
 
     @asynccontextmanager
-    async def calling(self) -> AsyncIterator[Any]:
-        """Gives the stub for one call, which ends with the block."""
+    async def calling(self) -> AsyncIterator[Line]:
+        """Gives the line for one call, which ends with the block."""
+        token = await self._shown.async_token()
         held, failure = self._channels.take(), None
         try:
-            yield held.stub
+            yield Line(held.stub, metadata(token))
         except grpc.RpcError as error:
             failure = from_rpc(error, self._target)
+            if isinstance(failure, Unauthenticated):
+                now = await self._shown.async_token()
+                failure.renewed = self._shown.is_renewed(held.files, token, now)
             raise failure from None
         finally:
             unused = self._channels.give_back(held, failure)

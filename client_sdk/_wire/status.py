@@ -127,12 +127,41 @@ class LostRows:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSecurity:
+    """What the server that answers asks of those who connect, and whom it takes this client for.
+
+    `modes` are some of "keys", "jwt" and "certificates"; where there are none, anyone may call.
+    `missing` is what a server that other machines reach should have, and this one has not.
+    """
+
+    tls: bool
+    client_certificates: bool
+    modes: tuple[str, ...]
+    missing: tuple[str, ...]
+    tenant: str
+    owner: str
+    credential: str
+
+    @classmethod
+    def from_wire(cls, message: pb.SecurityStatus) -> StoreSecurity:
+        return cls(
+            tls=message.tls,
+            client_certificates=message.client_certificates,
+            modes=tuple(message.modes),
+            missing=tuple(message.missing),
+            tenant=message.tenant,
+            owner=message.owner,
+            credential=message.credential,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """The state of a store. While `epoch` is 0 no engine has ever run; answers are complete all the
     same.
 
-    `clock` and `engine` are None where the server is of a version that does not tell them. The
-    engine finds the combinations of `composite_count` joins ahead of time, but for
+    `clock`, `engine` and `security` are None where the server is of a version that does not tell
+    them. The engine finds the combinations of `composite_count` joins ahead of time, but for
     `suspended_count` of them, which have too many.
     """
 
@@ -157,6 +186,7 @@ class StoreStatus:
     holes: tuple[LostRows, ...] = ()
     composite_count: int = 0
     suspended_count: int = 0
+    security: StoreSecurity | None = None
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -182,4 +212,7 @@ class StoreStatus:
             holes=tuple(map(LostRows.from_wire, message.holes)),
             composite_count=message.composite_count,
             suspended_count=message.suspended_count,
+            security=StoreSecurity.from_wire(message.security)
+            if message.HasField("security")
+            else None,
         )

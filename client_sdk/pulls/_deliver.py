@@ -92,6 +92,7 @@ def tell(report: PullReport, file: ReceiptFile) -> PullReport:
 def facts(report: PullReport) -> dict[str, str]:
     """Gives what the hook finds in its environment."""
     pull = report.pull
+    tenant, owner = pull.store.names
     return {
         "PSOUP_PULL": pull.name,
         "PSOUP_OUTPUT": str(pull.to.resolve()),
@@ -101,8 +102,8 @@ def facts(report: PullReport) -> dict[str, str]:
         "PSOUP_NOW": "" if report.now is None else report.now.isoformat(),
         "PSOUP_POSITION": report.position.hex(),
         "PSOUP_TARGET": pull.store.target,
-        "PSOUP_TENANT": pull.store.tenant,
-        "PSOUP_OWNER": pull.store.owner,
+        "PSOUP_TENANT": tenant,
+        "PSOUP_OWNER": owner,
     }
 
 

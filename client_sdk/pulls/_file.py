@@ -19,12 +19,13 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, NoReturn
 
+from client_sdk._credentials import Credentials
 from client_sdk._exceptions import BadPull
 from client_sdk._wire.values import Scalar
 from client_sdk.pulls._pull import Hook, Pull, Store
@@ -115,9 +116,9 @@ class _File:
             return Path(values["state"])
         store, usual = _store(values, self.store), _store(defaults, self.store)
         plain = self.path.with_name(f"{self.path.name}.psoup")
-        if (store.target, store.tenant, store.owner) == (usual.target, usual.tenant, usual.owner):
+        if (store.target, store.names) == (usual.target, usual.names):
             return plain
-        label = re.sub(r"[^A-Za-z0-9.]+", "-", f"{store.target} {store.tenant} {store.owner}")
+        label = re.sub(r"[^A-Za-z0-9.]+", "-", " ".join([store.target, *store.names]))
         return plain.with_name(f"{self.path.name}.{label}.psoup")
 
     def _fail(self, label: str, message: str) -> NoReturn:
@@ -139,7 +140,22 @@ def _store(values: Values, usual: Store) -> Store:
         values.get("tenant", usual.tenant),
         values.get("owner", usual.owner),
         values["timeout"].total_seconds() if "timeout" in values else usual.timeout,
+        _credentials(values, usual.credentials),
     )
+
+
+def _credentials(values: Values, usual: Credentials | None) -> Credentials | None:
+    """Reads what a pull shows and trusts; what it does not say is as for the others. Raises
+    ValueError."""
+    given = {_CREDENTIALS[key]: value for key, value in values.items() if key in _CREDENTIALS}
+    if not given:
+        return usual
+    if "token_file" in given:
+        given["token"] = None
+    try:
+        return replace(usual or Credentials(), **given)
+    except ValueError as error:
+        raise ValueError(f"tls_cert: {error}") from None
 
 
 def _made(name: str, values: Values, state: Path, store: Store, folder: Path) -> Pull:
@@ -227,6 +243,15 @@ def _parameter(label: str, value: Any) -> tuple[str, Scalar]:
     return name, value
 
 
+# The keys that make the credentials, by the names these have there.
+_CREDENTIALS = {
+    "tls": "tls",
+    "tls_ca": "ca",
+    "tls_cert": "cert",
+    "tls_key": "key",
+    "token_file": "token_file",
+}
+
 # Those that a pull has of its own, and those that [defaults] may have too.
 OWN: dict[str, Reader] = {
     "sql": _text,
@@ -255,4 +280,9 @@ SHARED: dict[str, Reader] = {
     "tenant": _text,
     "owner": _text,
     "timeout": _duration,
+    "tls": _flag,
+    "tls_ca": _path,
+    "tls_cert": _path,
+    "tls_key": _path,
+    "token_file": _path,
 }

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from client_sdk._client import DEFAULT_TIMEOUT, Client
+from client_sdk._credentials import Credentials
 from client_sdk._exceptions import BadPull
 from client_sdk._session import DEFAULT_TARGET
 from client_sdk._wire.values import Scalar
@@ -21,17 +22,31 @@ _HANDLE = re.compile(r"[0-9a-fA-F]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store is asked at a target, as somebody. Pulls of one store and state file share a round
-    trip.
+    """A store is asked at a target, as somebody: whoever the credentials stand for, unless a tenant
+    or owner is named. Pulls of one store and state file share a round trip.
     """
 
     target: str = DEFAULT_TARGET
-    tenant: str = "main"
-    owner: str = "main"
+    tenant: str | None = None
+    owner: str | None = None
     timeout: float = DEFAULT_TIMEOUT
+    credentials: Credentials | None = None
 
     def client(self) -> Client:
-        return Client(self.target, tenant=self.tenant, owner=self.owner, timeout=self.timeout)
+        return Client(
+            self.target,
+            tenant=self.tenant,
+            owner=self.owner,
+            timeout=self.timeout,
+            credentials=self.credentials,
+        )
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The tenant and the owner, as far as they are known without asking the store."""
+        own = "main" if self.credentials is None else ""
+        tenant, owner = self.tenant, self.owner
+        return own if tenant is None else tenant, own if owner is None else owner
 
 
 @dataclass(frozen=True, slots=True)

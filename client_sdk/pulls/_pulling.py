@@ -232,7 +232,7 @@ def found_again(client: Client, pull: Pull, receipt: Receipt, error: PsoupError 
 
 def _source(pull: Pull) -> str:
     """Names what the receipt's handle stands for; another source is looked up anew."""
-    return "\n".join([pull.store.tenant, pull.store.owner, pull.key or "", pull.handle or ""])
+    return "\n".join([*pull.store.names, pull.key or "", pull.handle or ""])
 
 
 def _looked_up(client: Client, pull: Pull, receipt: Receipt) -> Receipt:
@@ -252,11 +252,12 @@ def _looked_up(client: Client, pull: Pull, receipt: Receipt) -> Receipt:
 
 
 def _of_key(client: Client, pull: Pull) -> Registration:
-    for each in client.registrations(owner=pull.store.owner):
+    owner = client.owner()
+    for each in client.registrations(owner=owner):
         if each.key == pull.key:
             return each
     raise NotFound(
-        f"owner {pull.store.owner} has no registration with key {pull.key!r}",
+        f"owner {owner} has no registration with key {pull.key!r}",
         detail=ErrorDetail(hint="`psoup list` shows them; with its SQL too the pull makes it"),
     )
 

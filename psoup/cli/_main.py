@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -12,7 +13,9 @@ from psoup.cli import (
     bench,
     clock,
     copies,
+    credentials,
     explain,
+    keys,
     publish,
     pull,
     queries,
@@ -71,16 +74,14 @@ def _version() -> str:
 @click.option(
     "--tenant",
     envvar="PSOUP_TENANT",
-    default="main",
-    show_default=True,
+    show_default="main, or that of the token",
     show_envvar=True,
     help="Whose streams, publishers and registrations are seen.",
 )
 @click.option(
     "--owner",
     envvar="PSOUP_OWNER",
-    default="main",
-    show_default=True,
+    show_default="main, or that of the token",
     show_envvar=True,
     help="Whose registrations, within the tenant: keys are unique for each owner.",
 )
@@ -92,12 +93,28 @@ def _version() -> str:
     metavar="SECONDS",
     help="For the command as a whole, retries included.",
 )
+@credentials.options
 @click.version_option(_version(), prog_name="psoup")
 @click.pass_context
-def cli(context: click.Context, target: str, tenant: str, owner: str, timeout: float) -> None:
+def cli(
+    context: click.Context,
+    /,
+    target: str,
+    tenant: str | None,
+    owner: str | None,
+    timeout: float,
+    **shown: Any,
+) -> None:
     """Register queries, publish rows, go away, come back and ask."""
     given = context.obj if isinstance(context.obj, Connection) else Connection()
-    context.obj = replace(given, target=target, tenant=tenant, owner=owner, timeout=timeout)
+    context.obj = replace(
+        given,
+        target=target,
+        tenant=tenant,
+        owner=owner,
+        timeout=timeout,
+        credentials=credentials.read(**shown),
+    )
 
 
 cli.add_command(serve.serve)
@@ -117,6 +134,7 @@ cli.add_command(queries.list_)
 cli.add_command(queries.unregister)
 cli.add_command(status.status)
 cli.add_command(clock.clock)
+cli.add_command(keys.key)
 cli.add_command(repair.repair)
 cli.add_command(bench.bench)
 

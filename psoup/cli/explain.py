@@ -40,7 +40,7 @@ def explain(connection: Connection, query: str, window: str | None, as_json_: bo
     psoup explain dear --window "RANGE 1 HOUR" --json
     """
     with connection.client() as client:
-        found = client.explain(resolve(client, query, connection.owner), window=window)
+        found = client.explain(resolve(client, query), window=window)
     if as_json_:
         click.echo(as_json(found))
         return

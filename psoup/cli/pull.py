@@ -115,7 +115,13 @@ def pull(
     75 try again later, 130 ended with Ctrl-C, 143 with SIGTERM in the middle of --once.
     """
     connection: Connection = context.obj
-    usual = Store(connection.target, connection.tenant, connection.owner, connection.timeout)
+    usual = Store(
+        connection.target,
+        connection.tenant,
+        connection.owner,
+        connection.timeout,
+        connection.credentials,
+    )
     try:
         pulls = _from_file(file, usual, one) if file else (_of_options(_One(**one), usual),)
         plan = PullPlan(pulls, once or all(each.schedule is None for each in pulls), connection)
@@ -161,6 +167,7 @@ class PullPlan:
             tenant=store.tenant,
             owner=store.owner,
             timeout=store.timeout,
+            credentials=store.credentials,
         ).client()
 
 

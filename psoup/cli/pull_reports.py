@@ -104,8 +104,9 @@ def code_of_all(reports: Iterable[PullReport], changed_code: int) -> int:
 def describe(pull: Pull) -> Iterable[str]:
     """Says what would be done, for --check."""
     yield f"{pull.name}: {_source(pull)}"
-    store = pull.store
-    yield f"  from      {store.target}, tenant {store.tenant}, owner {store.owner}"
+    tenant, owner = pull.store.names
+    own = "of the credentials"
+    yield f"  from      {pull.store.target}, tenant {tenant or own}, owner {owner or own}"
     yield f"  to        {pull.to} ({pull.format})"
     if pull.changes_to is not None:
         yield f"  changes   {pull.changes_to}"

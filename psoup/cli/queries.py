@@ -187,7 +187,7 @@ def invoke(
     with (
         connection.client() as client,
         client.invoke_stream(
-            resolve(client, query, connection.owner),
+            resolve(client, query),
             window=window,
             as_of=moment,
             knowledge=knowledge,
@@ -241,10 +241,11 @@ def ask(
         write_answer(answer, form, output, limit, footer)
 
 
-def resolve(client: Client, query: str, owner: str) -> str:
+def resolve(client: Client, query: str) -> str:
     """The handle: `query` itself, or the owner's registration with that key."""
     if is_handle(query):
         return query
+    owner = client.owner()
     for each in client.registrations(owner=owner):
         if each.key == query:
             return each.hex
@@ -262,7 +263,7 @@ def list_(connection: Connection, everyone: bool, lines: bool) -> None:
     it is asked for. `lease until` moves on whenever it is invoked or synced.
     """
     with connection.client() as client:
-        found = client.registrations(owner=None if everyone else connection.owner)
+        found = client.registrations(owner=None if everyone else client.owner())
         if lines:
             for each in found:
                 click.echo(as_json(each))
@@ -293,5 +294,5 @@ def _line(each: Registration, everyone: bool) -> list[str]:
 def unregister(connection: Connection, query: str) -> None:
     """End a registration, by handle or by key."""
     with connection.client() as client:
-        client.unregister(resolve(client, query, connection.owner))
+        client.unregister(resolve(client, query))
     note(f"unregistered {query}")

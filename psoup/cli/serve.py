@@ -8,8 +8,10 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -18,9 +20,19 @@ from psoup.cli.problems import fail
 from psoup.cli.supervisor import Supervisor
 
 _NEEDS = {
-    "server": ("deltalake", "grpc_health", "grpc_reflection", "numpy", "pyroaring", "sqlglot"),
+    "server": (
+        "cryptography",
+        "deltalake",
+        "grpc_health",
+        "grpc_reflection",
+        "jwt",
+        "numpy",
+        "pyroaring",
+        "sqlglot",
+    ),
     "engine": ("deltalake", "pyspark"),
 }
+FILE = click.Path(dir_okay=False, path_type=Path)
 _PASS = {"ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -73,23 +85,65 @@ def require(part: str) -> None:
 )
 @click.option("--no-engine", is_flag=True, help="Only the server; answers are complete without.")
 @click.option("--master", metavar="URL", help="The engine's Spark master, as local[2].")
-def serve(store: Path, listen: str, no_engine: bool, master: str | None) -> None:
+@click.option("--tls-cert", type=FILE, metavar="FILE", help="The server's certificate, PEM.")
+@click.option("--tls-key", type=FILE, metavar="FILE", help="Its private key, PEM.")
+@click.option("--tls-client-ca", type=FILE, metavar="FILE", help="Ask for client certificates.")
+@click.option(
+    "--auth",
+    multiple=True,
+    type=click.Choice(["keys", "jwt", "certificates", "none"]),
+    help="How callers show who they are; may be repeated. Left out: keys, where the store has any.",
+)
+@click.option("--jwt-keys", metavar="FILE|URL", help="The JWKS of the issuer of JWTs.")
+@click.option("--jwt-issuer", metavar="ISS", help="The issuer that JWTs must name.")
+@click.option("--jwt-audience", metavar="AUD", help="The audience that JWTs must name.")
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen beyond this machine without TLS or authentication.",
+)
+def serve(
+    store: Path,
+    listen: str,
+    no_engine: bool,
+    master: str | None,
+    **identity: Any,
+) -> None:
     """Run a store over a local folder: one server, one engine, until Ctrl-C.
+
+    By itself it listens on this machine only. Elsewhere it needs TLS, and callers who show who they
+    are.
 
     \b
     psoup serve ./store
-    psoup serve ./store --listen 0.0.0.0:7181 --master 'local[4]'
+    psoup serve ./store --master 'local[4]'
+    psoup serve ./store --listen 0.0.0.0:7181 --auth keys --tls-cert server.pem --tls-key server.key
     """
     require("server")
     if not no_engine:
         require("engine")
     host, port = address(listen)
-    commands = {"server": command("server", store, "--host", host, "--port", str(port))}
+    listening = ("--host", host, "--port", str(port))
+    commands = {"server": command("server", store, *listening, *forwarded(identity))}
     if not no_engine:
         commands["engine"] = command("engine", store, *(["--master", master] if master else []))
-    supervisor = Supervisor(commands, _reachable(host, port), store, _store_id)
+    target = _reachable(host, port)
+    supervisor = Supervisor(commands, target, store, _store_id, tls=bool(identity["tls_cert"]))
     _stop_on_signals(supervisor.stopping)
     sys.exit(supervisor.run())
+
+
+def forwarded(identity: Mapping[str, Any]) -> list[str]:
+    """The options of a server that `serve` has too, as they were given."""
+    words: list[str] = []
+    for name, value in identity.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [option] * value
+        else:
+            values = value if isinstance(value, tuple) else () if value is None else (value,)
+            words += [word for one in values for word in (option, str(one))]
+    return words
 
 
 def command(part: str, store: Path, *options: str) -> list[str]:

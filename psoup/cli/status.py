@@ -28,7 +28,7 @@ def status(connection: Connection, as_json_: bool) -> None:
         click.echo(as_json(found))
     else:
         pair_table(f"store {found.store_id} at {connection.target}", _pairs(found))
-        for line in warnings(found.clock) if found.clock else ():
+        for line in [*insecure(found), *(warnings(found.clock) if found.clock else ())]:
             note(line)
         for hole in found.holes:
             note(_hole(hole))
@@ -44,6 +44,7 @@ def _pairs(found: StoreStatus) -> list[tuple[str, str]]:
         *_joins(found),
         ("engine", _engine(found)),
         ("back-fill", f"{found.backfill_rows:,} rows to match" if found.backfill_rows else "done"),
+        *_identity(found),
         ("cache", f"{_mebibytes(found.cache_bytes)} of {_mebibytes(found.cache_limit_bytes)}"),
     ]
 
@@ -54,6 +55,30 @@ def _joins(found: StoreStatus) -> list[tuple[str, str]]:
         return []
     suspended = f", {found.suspended_count:,} suspended" if found.suspended_count else ""
     return [("joins", f"{found.composite_count:,} found ahead of time{suspended}")]
+
+
+def _identity(found: StoreStatus) -> list[tuple[str, str]]:
+    """Lines about what the server asks of callers, and whom it takes this one for."""
+    security = found.security
+    if security is None:
+        return []
+    tls = "no TLS"
+    if security.tls:
+        tls = "TLS, with client certificates" if security.client_certificates else "TLS"
+    asks = f"callers show {' or '.join(security.modes)}" if security.modes else "anyone may call"
+    lines = [("identity", f"{tls}; {asks}")]
+    if security.owner:
+        by = f"owner {security.owner} of tenant {security.tenant}, by {security.credential}"
+        lines.append(("you are", by))
+    return lines
+
+
+def insecure(found: StoreStatus) -> list[str]:
+    """A warning where other machines reach a server that lacks what it should have for that."""
+    missing = found.security.missing if found.security else ()
+    if not missing:
+        return []
+    return [f"INSECURE: other machines reach this server, and it has no {' and no '.join(missing)}"]
 
 
 def _hole(hole: LostRows) -> str:

@@ -33,8 +33,12 @@ class Supervisor:
         target: str,
         store: Path,
         store_id: Callable[[Path], str],
+        *,
+        tls: bool = False,
     ) -> None:
-        """`store_id` tells which store is in a folder; empty where none is."""
+        """`store_id` tells which store is in a folder; empty where none is. With `tls` the server
+        is not asked who it is, which would need its authority: that it has the port is enough."""
+        self._tls = tls
         self.stopping = threading.Event()
         self._target = target
         self._store = store
@@ -67,8 +71,12 @@ class Supervisor:
         with Client(self._target, timeout=1.0) as client:
             while not self.stopping.wait(LOOK_SECONDS):
                 ended = self._server_ended()
-                reached = _store_reached(client)
-                if ended or (reached and self._server.is_ready.is_set()):
+                ready = self._server.is_ready.is_set()
+                if self._tls:
+                    reached = self._store_id(self._store) if ready else ""
+                else:
+                    reached = _store_reached(client)
+                if ended or (reached and ready):
                     break
                 if time.monotonic() > deadline:
                     self.say("psoup", f"the server did not answer in {START_SECONDS:g} s")
@@ -126,6 +134,7 @@ class Supervisor:
         self.say("psoup", engine if self._engine else "no engine: answers are computed on the spot")
         for line in (
             f"  export PSOUP_TARGET={self._target}",
+            *(["  export PSOUP_TLS_CA=FILE"] if self._tls else []),
             "  psoup stream create 'CREATE STREAM …'",
             "  psoup register --key mine 'SELECT … FROM …'",
             "  psoup publish STREAM FILE",
@@ -143,8 +152,9 @@ def _store_reached(client: Client) -> str:
     """The id of the store that answers, whoever that is; empty where none does."""
     try:
         return client.status().store_id
-    except PsoupError:
-        return ""
+    except PsoupError as error:
+        # A store that asks who calls says which one it is all the same.
+        return error.detail.store_id
 
 
 def _ending(code: int) -> str:

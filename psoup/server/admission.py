@@ -2,11 +2,13 @@
 
 gRPC queues what it has not handed over yet, and drops what the queue can't hold with a bare
 CANCELLED, which tells a client nothing. So the queue is given room for everything, every call is
-taken from it at once, and a call too many is refused before a byte of its message is read.
+taken from it at once, and a call too many is refused before a byte of its message is read. So is a
+call of somebody who does not show who they are, but for a health check.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import timedelta
@@ -15,8 +17,10 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from psoup.access.principal import Principal
 from psoup.errors import BadRequest, Overloaded
 from psoup.server.core import Core
+from psoup.server.identity import identify
 from psoup.server.memory import HOLD, SMALL
 from psoup.server.status_codes import FAMILIES, Context, abort
 from psoup.v1 import psoup_pb2 as pb
@@ -32,6 +36,10 @@ QUEUE_OPTIONS = [
 
 _WATCHES = frozenset({"/psoup.v1.Psoup/Watch", "/grpc.health.v1.Health/Watch"})
 _ALWAYS = frozenset({"/grpc.health.v1.Health/Check"})
+# Calls of anybody.
+_OPEN = "/grpc.health.v1.Health/"
+# Calls that stay, and end with what their caller has shown.
+_STAYING = frozenset({"/psoup.v1.Psoup/Watch", "/psoup.v1.Psoup/PublishStream"})
 
 Handler = Any  # grpc.RpcMethodHandler: its attributes depend on the kind of call
 Find = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
@@ -63,10 +71,11 @@ class Gate:
 class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Lets calls in through the gate of their kind, and reads their messages where there is room.
 
-    A health check needs neither.
+    A health check needs neither, and no caller who is known.
     """
 
     def __init__(self, core: Core) -> None:
+        self._core = core
         self._room = core.room
         self._store_id = core.store.id
         self._calls = Gate(core.settings.calls, "calls", "--calls", 1)
@@ -94,6 +103,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         async def call(messages: AsyncIterator[bytes], context: Context) -> Any:
             try:
                 with gate:
+                    await self._identify(method, context)
                     requests = self._requests(messages, method, handler, context.peer())
                     async with aclosing(requests):
                         return await handler.unary_unary(await anext(requests), context)
@@ -106,18 +116,31 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         async def call(messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
             try:
                 with gate:
+                    caller = await self._identify(method, context)
                     requests = self._requests(messages, method, handler, context.peer())
                     async with aclosing(requests):
                         if handler.stream_stream is not None:
                             responses = handler.stream_stream(requests, context)
                         else:
                             responses = handler.unary_stream(await anext(requests), context)
+                        if inspect.isawaitable(responses):
+                            # A handler that writes to the context by itself: Health/Watch.
+                            await responses
+                            return
+                        if caller is not None and method in _STAYING:
+                            responses = self._core.endings.until_ended(caller, responses)
                         async for response in responses:
                             yield response
             except FAMILIES as error:
                 await abort(context, error, self._store_id)
 
         return grpc.stream_stream_rpc_method_handler(call, None, handler.response_serializer)
+
+    async def _identify(self, method: str, context: Context) -> Principal | None:
+        """The caller; None where anybody may call. Raises Unauthenticated."""
+        if method.startswith(_OPEN):
+            return None
+        return await identify(self._core.authenticator, context)
 
     async def _requests(
         self, messages: AsyncIterator[bytes], method: str, handler: Handler, peer: str

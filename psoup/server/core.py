@@ -12,7 +12,7 @@ from psoup.answers import AnswerMaker
 from psoup.answers.join_limits import JoinLimits
 from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
-from psoup.server.identity import AcceptAnyone, Authenticator
+from psoup.server.identity import Authenticator, Endings, authenticator
 from psoup.server.memory import HOLD, Room, tidy_up
 from psoup.server.settings import Settings
 from psoup.server.turns import Turns
@@ -61,7 +61,10 @@ class Core:
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.composer = Composer(self.follower, self.appender)
         self.turns = Turns(settings.workers)
-        self.authenticator: Authenticator = AcceptAnyone()
+        self.authenticator: Authenticator = authenticator(
+            settings.identity, lambda: self.follower.state, self.guard.now
+        )
+        self.endings = Endings(lambda: self.authenticator)
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False
 
@@ -79,6 +82,7 @@ class Core:
             asyncio.create_task(self.leases.run()),
             asyncio.create_task(self.composer.run()),
             asyncio.create_task(tidy_up()),
+            asyncio.create_task(self.endings.run()),
         ]
 
     def close(self) -> None:

@@ -25,6 +25,8 @@ from datastem.accept import Limits
 from psoup import lifeline
 from psoup.server.admission import QUEUE_OPTIONS, Admission
 from psoup.server.core import Core
+from psoup.server.identity.certificates import ServerCertificates
+from psoup.server.identity.settings import add_options, read_options
 from psoup.server.services import SERVICE, PsoupService, add_service
 from psoup.server.settings import Settings
 from psoup.store import Store, StoreError
@@ -134,6 +136,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         default=defaults.log_bytes,
         help="of the log that the engine has yet to consume, as in 64GB",
     )
+    add_options(parser)
     given = parser.parse_args(arguments)
     return Settings(
         store=given.store,
@@ -155,6 +158,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         calls=given.calls,
         watches=given.watches,
         log_bytes=given.backlog,
+        identity=read_options(parser, given),
     )
 
 
@@ -170,7 +174,10 @@ class Server:
     """A core with a port. `start` returns when it serves."""
 
     def __init__(self, settings: Settings) -> None:
+        settings.identity.check_host(settings.host)
         self.settings = settings
+        tls = settings.identity.tls
+        self._certificates = None if tls is None else ServerCertificates(tls)
         store = Store.open(settings.store, create=True, sync=settings.durability == "fsync")
         self.core = Core(store, settings)
         self.port = 0
@@ -190,10 +197,24 @@ class Server:
         add_service(PsoupService(self.core), self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         enable_reflection((SERVICE, health.SERVICE_NAME), self._grpc)
-        self.port = self._grpc.add_insecure_port(f"{self.settings.host}:{self.settings.port}")
+        self.port = self._listen()
         await self.core.start()
         await self._grpc.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    def _listen(self) -> int:
+        """Gives the port. Raises RuntimeError where it can't be had."""
+        place = f"{self.settings.host}:{self.settings.port}"
+        if self._certificates is None:
+            return self._grpc.add_insecure_port(place)
+        return self._grpc.add_secure_port(place, self._certificates.credentials())
+
+    def identity(self) -> str:
+        """Says who may connect, for people."""
+        tls = self.settings.identity.tls
+        line = "no TLS" if tls is None else "TLS, both ways" if tls.client_ca else "TLS"
+        modes = self.core.authenticator.modes()
+        return f"{line}; callers show {' or '.join(modes) if modes else 'nothing'}"
 
     async def stop(self) -> bool:
         """Finishes the calls under way, for as long as `drain` says, then cuts them at their chunk.
@@ -229,6 +250,8 @@ async def serve(settings: Settings) -> None:
     await server.start()
     # What is there now stays: no collection needs to look at it again.
     gc.freeze()
+    _warn(settings)
+    log.info("identity: %s", server.identity())
     print(f"server ready on {settings.host}:{server.port}", flush=True)
     await asked.wait()
     if not await server.stop():
@@ -236,6 +259,17 @@ async def serve(settings: Settings) -> None:
         logging.shutdown()
         # An ordinary end would wait for the threads.
         os._exit(0)
+
+
+def _warn(settings: Settings) -> None:
+    missing = settings.identity.missing_for(settings.host)
+    if missing:
+        log.warning(
+            "INSECURE: %s can be reached from other machines, and has no %s: anyone there can "
+            "read, change and delete everything",
+            settings.host,
+            " and no ".join(missing),
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,13 +15,14 @@ from psoup.lookup import find_registration, find_stream, find_view
 from psoup.server.calls.define import define
 from psoup.server.calls.explain import explain
 from psoup.server.calls.invoke import ask, invoke
+from psoup.server.calls.keys import create_key, list_keys, revoke_key
 from psoup.server.calls.publish import publish, publish_stream
 from psoup.server.calls.register import register, register_many
 from psoup.server.calls.sync import sync
 from psoup.server.calls.watch import watch
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER, Caller, next_ticket
-from psoup.server.identity import PRINCIPAL
+from psoup.server.identity import identify
 from psoup.server.settings import check_text, default_name
 from psoup.server.status_codes import Context, abort
 from psoup.server.wire.arrow import Message, serialize
@@ -64,7 +65,7 @@ def unary(
     @functools.wraps(method)
     async def call(self: Any, request: Request, context: Context) -> Response:
         try:
-            PRINCIPAL.set(self._core.authenticator.principal(context))
+            await identify(self._core.authenticator, context)
             CALLER.set(_caller(request, context))
             return await method(self, request)
         except Exception as error:
@@ -80,7 +81,7 @@ def streaming(
     @functools.wraps(method)
     async def call(self: Any, request: Request, context: Context) -> AsyncIterator[Response]:
         try:
-            PRINCIPAL.set(self._core.authenticator.principal(context))
+            await identify(self._core.authenticator, context)
             CALLER.set(_caller(request, context))
             async for response in method(self, request, context):
                 yield response
@@ -245,6 +246,18 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         if request.confirm:
             await core.appender.submit(ConfirmJumps(tuple(request.confirm)))
         return clock_message(core.guard, core.follower.state)
+
+    @unary
+    async def CreateKey(self, request: pb.CreateKeyRequest) -> pb.CreateKeyResponse:
+        return await create_key(self._core, request)
+
+    @unary
+    async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
+        return await list_keys(self._core, request)
+
+    @unary
+    async def RevokeKey(self, request: pb.RevokeKeyRequest) -> pb.RevokeKeyResponse:
+        return await revoke_key(self._core, request)
 
 
 def add_service(service: PsoupService, server: Any) -> None:

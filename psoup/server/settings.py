@@ -11,6 +11,7 @@ from pathlib import Path
 
 from datastem.accept import Limits
 from psoup.errors import BadRequest
+from psoup.server.identity.settings import IdentitySettings
 
 MIB = 1 << 20
 # Threads that compute at once: a core each, and one for first chunks.
@@ -62,6 +63,7 @@ class Settings:
     log_bytes: int = 64 << 30
     clock_limit: float = 600.0
     clock_settle: float = 7 * 24 * 3600.0
+    identity: IdentitySettings = IdentitySettings()
 
 
 # ---- limits of names and texts

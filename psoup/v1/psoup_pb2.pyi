@@ -903,7 +903,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "engine", "clock", "holes", "composite_count", "suspended_count")
+    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "engine", "clock", "holes", "composite_count", "suspended_count", "security")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -925,6 +925,7 @@ class StatusResponse(_message.Message):
     HOLES_FIELD_NUMBER: _ClassVar[int]
     COMPOSITE_COUNT_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SECURITY_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     version: str
     position: bytes
@@ -946,7 +947,26 @@ class StatusResponse(_message.Message):
     holes: _containers.RepeatedCompositeFieldContainer[Hole]
     composite_count: int
     suspended_count: int
-    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., composite_count: _Optional[int] = ..., suspended_count: _Optional[int] = ...) -> None: ...
+    security: SecurityStatus
+    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., composite_count: _Optional[int] = ..., suspended_count: _Optional[int] = ..., security: _Optional[_Union[SecurityStatus, _Mapping]] = ...) -> None: ...
+
+class SecurityStatus(_message.Message):
+    __slots__ = ("tls", "client_certificates", "modes", "missing", "tenant", "owner", "credential")
+    TLS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
+    MODES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
+    tls: bool
+    client_certificates: bool
+    modes: _containers.RepeatedScalarFieldContainer[str]
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    tenant: str
+    owner: str
+    credential: str
+    def __init__(self, tls: _Optional[bool] = ..., client_certificates: _Optional[bool] = ..., modes: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., tenant: _Optional[str] = ..., owner: _Optional[str] = ..., credential: _Optional[str] = ...) -> None: ...
 
 class Hole(_message.Message):
     __slots__ = ("tenant", "stream", "first_row_id", "row_count", "begin", "end", "file", "accepted")
@@ -1063,3 +1083,73 @@ class ErrorDetail(_message.Message):
     store_id: str
     retry_after: _duration_pb2.Duration
     def __init__(self, reason: _Optional[str] = ..., line: _Optional[int] = ..., column: _Optional[int] = ..., excerpt: _Optional[str] = ..., hint: _Optional[str] = ..., expected: _Optional[str] = ..., got: _Optional[str] = ..., row: _Optional[int] = ..., field: _Optional[str] = ..., store_id: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Key(_message.Message):
+    __slots__ = ("id", "tenant", "owner", "roles", "claims", "created", "expires")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    tenant: str
+    owner: str
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    claims: str
+    created: _timestamp_pb2.Timestamp
+    expires: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., tenant: _Optional[str] = ..., owner: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., claims: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class CreateKeyRequest(_message.Message):
+    __slots__ = ("tenant", "owner", "roles", "claims", "expires")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    owner: str
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    claims: str
+    expires: _timestamp_pb2.Timestamp
+    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., claims: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class CreateKeyResponse(_message.Message):
+    __slots__ = ("key", "secret", "position")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    key: Key
+    secret: str
+    position: bytes
+    def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., secret: _Optional[str] = ..., position: _Optional[bytes] = ...) -> None: ...
+
+class ListKeysRequest(_message.Message):
+    __slots__ = ("tenant",)
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    def __init__(self, tenant: _Optional[str] = ...) -> None: ...
+
+class ListKeysResponse(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedCompositeFieldContainer[Key]
+    def __init__(self, keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ...) -> None: ...
+
+class RevokeKeyRequest(_message.Message):
+    __slots__ = ("tenant", "id")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    id: str
+    def __init__(self, tenant: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class RevokeKeyResponse(_message.Message):
+    __slots__ = ("key", "position")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    key: Key
+    position: bytes
+    def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., position: _Optional[bytes] = ...) -> None: ...

@@ -124,6 +124,21 @@ class PsoupStub:
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.ClockRequest.SerializeToString,
                 response_deserializer=psoup_dot_v1_dot_psoup__pb2.ClockState.FromString,
                 _registered_method=True)
+        self.CreateKey = channel.unary_unary(
+                '/psoup.v1.Psoup/CreateKey',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.CreateKeyRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.CreateKeyResponse.FromString,
+                _registered_method=True)
+        self.ListKeys = channel.unary_unary(
+                '/psoup.v1.Psoup/ListKeys',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.ListKeysRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.ListKeysResponse.FromString,
+                _registered_method=True)
+        self.RevokeKey = channel.unary_unary(
+                '/psoup.v1.Psoup/RevokeKey',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.RevokeKeyRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.RevokeKeyResponse.FromString,
+                _registered_method=True)
 
 
 class PsoupServicer:
@@ -257,6 +272,29 @@ class PsoupServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateKey(self, request, context):
+        """Makes a static key, which callers show as a bearer token. For administrators of its tenant; a key
+        with the role operator is for operators to make. Durable when it returns.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListKeys(self, request, context):
+        """The keys of a tenant, without what would let anyone show one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeKey(self, request, context):
+        """Ends a key. Every server of the store refuses it as soon as it has read of that, and ends the
+        Watch and PublishStream calls of those who have shown it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PsoupServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -349,6 +387,21 @@ def add_PsoupServicer_to_server(servicer, server):
                     servicer.Clock,
                     request_deserializer=psoup_dot_v1_dot_psoup__pb2.ClockRequest.FromString,
                     response_serializer=psoup_dot_v1_dot_psoup__pb2.ClockState.SerializeToString,
+            ),
+            'CreateKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateKey,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.CreateKeyRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.CreateKeyResponse.SerializeToString,
+            ),
+            'ListKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKeys,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.ListKeysRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.ListKeysResponse.SerializeToString,
+            ),
+            'RevokeKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeKey,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.RevokeKeyRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.RevokeKeyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -837,6 +890,87 @@ class Psoup:
             '/psoup.v1.Psoup/Clock',
             psoup_dot_v1_dot_psoup__pb2.ClockRequest.SerializeToString,
             psoup_dot_v1_dot_psoup__pb2.ClockState.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/CreateKey',
+            psoup_dot_v1_dot_psoup__pb2.CreateKeyRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.CreateKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/ListKeys',
+            psoup_dot_v1_dot_psoup__pb2.ListKeysRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.ListKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/RevokeKey',
+            psoup_dot_v1_dot_psoup__pb2.RevokeKeyRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.RevokeKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -2,7 +2,7 @@
 import { create } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, createClient, type Client as Stub } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
+import { type Credentials, Shown } from "./credentials.js";
 import { Copy, Garbled, type Wanted } from "./copy.js";
 import {
   ErrorDetailSchema,
@@ -61,23 +61,31 @@ const SILENCE = 90_000;
 
 export class Client {
   private readonly stub: Stub<typeof Psoup>;
+  private readonly shown: Shown;
 
   constructor(
     address: string,
     private readonly tenant = "",
+    credentials: Credentials = {},
   ) {
-    this.stub = createClient(Psoup, createGrpcTransport({ baseUrl: `http://${address}` }));
+    this.shown = new Shown(address, credentials);
+    this.stub = createClient(Psoup, this.shown.transport());
+  }
+
+  /** Again while that may help; with a token that was renewed it may, too. */
+  private again<T>(call: (progress: () => void) => Promise<T>, most = MOST_FAILURES): Promise<T> {
+    return again(call, most, () => this.shown.renewed());
   }
 
   async register(sql: string, options: Registering = {}): Promise<RegisterResponse> {
     const { key = "", leaseSeconds } = options;
     const lease = leaseSeconds === undefined ? {} : { lease: durationFromMs(leaseSeconds * 1000) };
     const request = { tenant: this.tenant, clientKey: key, sql, ...lease };
-    return key ? again(() => this.stub.register(request)) : understood(this.stub.register(request));
+    return key ? this.again(() => this.stub.register(request)) : understood(this.stub.register(request));
   }
 
   async describe(stream: string): Promise<Stream> {
-    return again(() => this.stub.describeStream({ tenant: this.tenant, name: stream }));
+    return this.again(() => this.stub.describeStream({ tenant: this.tenant, name: stream }));
   }
 
   /** One batch; sent again only where a publisher's sequence makes that safe. */
@@ -94,7 +102,7 @@ export class Client {
     const batch = { case: "rows" as const, value: { columns, rows: values } };
     const request = { tenant: this.tenant, stream: stream.name, publisher, sequence, batch };
     return publisher
-      ? again(() => this.stub.publish(request))
+      ? this.again(() => this.stub.publish(request))
       : understood(this.stub.publish(request));
   }
 
@@ -124,7 +132,7 @@ export class Client {
     let anew = whole;
     while (copy.end === before) {
       if (calls.left-- <= 0) return false;
-      await again(async (progress) => {
+      await this.again(async (progress) => {
         const item = itemOf(handle, copy.want(anew));
         for await (const part of patient((signal) => this.parts(item, options, signal))) {
           take(copy, part, save);
@@ -165,7 +173,7 @@ export class Client {
   private async changed(handle: Uint8Array, copy: Copy, save: Save): Promise<void> {
     const before = copy.end;
     while (copy.end === before) {
-      await again(async (progress) => {
+      await this.again(async (progress) => {
         const sync = { tenant: this.tenant, items: [itemOf(handle, copy.want(false))] };
         const parts = patient((signal) => this.stub.watch({ sync, rounds: 1 }, { signal }));
         for await (const part of parts) {
@@ -201,14 +209,15 @@ function typeOf(stream: Stream, name: string) {
 /** Again after a pause, while it fails for reasons that pass. Progress makes failures forgotten. */
 async function again<T>(
   call: (progress: () => void) => Promise<T>,
-  most = MOST_FAILURES,
+  most: number,
+  renewed: () => boolean,
 ): Promise<T> {
   let failures = 0;
   for (;;) {
     try {
       return await understood(call(() => (failures = 0)));
     } catch (error) {
-      if (++failures >= most || !mayPass(error)) throw error;
+      if (++failures >= most || !(mayPass(error) || (isUnknown(error) && renewed()))) throw error;
       await pause(failures);
     }
   }
@@ -216,6 +225,11 @@ async function again<T>(
 
 function mayPass(error: unknown): boolean {
   return error instanceof Garbled || (error instanceof Refused && MAY_PASS.has(error.code));
+}
+
+/** The store does not take what was shown: nothing, or a token that has ended. */
+function isUnknown(error: unknown): boolean {
+  return error instanceof Refused && error.code === Code.Unauthenticated;
 }
 
 /** Longer with every failure, and never the same for two clients. */

@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { Client, Refused, type Syncing } from "./client.js";
 import { Copy } from "./copy.js";
+import { type Credentials } from "./credentials.js";
 import { load, save, type Kept } from "./file.js";
 import { UpdatePattern } from "./generated/psoup/v1/psoup_pb.js";
 import { display, fromText, instantText, parseType, toText, type Value } from "./values.js";
@@ -11,7 +12,8 @@ const USAGE = `psoup-copy register FILE SQL [--address HOST:PORT] [--tenant T] [
 psoup-copy sync FILE [--address HOST:PORT] [--budget BYTES] [--calls N] [--away SECONDS] [--json]
 psoup-copy rows FILE [--now MICROSECONDS] [--json]
 psoup-copy watch FILE [--address HOST:PORT] [--rounds N] [--json]
-psoup-copy publish STREAM ROWS.jsonl [--address HOST:PORT] [--tenant T] [--publisher P --sequence N]`;
+psoup-copy publish STREAM ROWS.jsonl [--address HOST:PORT] [--tenant T] [--publisher P --sequence N]
+each with [--tls-ca FILE] [--tls-cert FILE --tls-key FILE] [--token-file FILE, or PSOUP_TOKEN]`;
 
 const OPTIONS = {
   address: { type: "string" },
@@ -25,6 +27,10 @@ const OPTIONS = {
   rounds: { type: "string" },
   publisher: { type: "string" },
   sequence: { type: "string" },
+  "tls-ca": { type: "string" },
+  "tls-cert": { type: "string" },
+  "tls-key": { type: "string" },
+  "token-file": { type: "string" },
   json: { type: "boolean" },
 } as const;
 
@@ -41,7 +47,7 @@ function parse(args: string[]) {
 async function register(path: string, sql: string, options: Options): Promise<void> {
   const { address = DEFAULT_ADDRESS, tenant = "", key = "" } = options;
   const lease = options.lease === undefined ? {} : { leaseSeconds: number(options.lease) };
-  const client = new Client(address, tenant);
+  const client = new Client(address, tenant, credentials(options));
   const { handle, notes, pattern } = await client.register(sql, { key, ...lease });
   const copy = copyFor(path, handle);
   save(path, { registration: { address, tenant, handle, key, sql }, copy });
@@ -90,7 +96,7 @@ async function watch(path: string, options: Options): Promise<void> {
 
 async function publish(name: string, path: string, options: Options): Promise<void> {
   const { address = DEFAULT_ADDRESS, tenant = "", publisher = "", sequence = "0" } = options;
-  const client = new Client(address, tenant);
+  const client = new Client(address, tenant, credentials(options));
   const lines = readFileSync(path, "utf8").split("\n").filter((line) => line.trim());
   const rows = lines.map((line) => JSON.parse(line) as Record<string, string | null>);
   const columns = [...new Set(rows.flatMap(Object.keys))];
@@ -110,10 +116,24 @@ async function publish(name: string, path: string, options: Options): Promise<vo
 
 // ---- what they share
 
+/** A token stands in no option: every user of a machine can see those of its processes. */
+function credentials(options: Options): Credentials {
+  const found: Record<string, string> = {};
+  const given = {
+    ca: options["tls-ca"],
+    cert: options["tls-cert"],
+    key: options["tls-key"],
+    tokenFile: options["token-file"],
+    token: options["token-file"] === undefined ? process.env.PSOUP_TOKEN : undefined,
+  };
+  for (const [name, value] of Object.entries(given)) if (value) found[name] = value;
+  return found;
+}
+
 function opened(path: string, options: Options) {
   const kept: Kept = load(path);
   const { address, tenant } = kept.registration;
-  const client = new Client(options.address ?? address, tenant);
+  const client = new Client(options.address ?? address, tenant, credentials(options));
   return { kept, client, keep: (copy: Copy) => save(path, { ...kept, copy }) };
 }
 

@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
-from psoup.server.identity.authenticator import PRINCIPAL, AcceptAnyone, Authenticator
+from psoup.server.identity.authenticator import (
+    PRINCIPAL,
+    AcceptAnyone,
+    Authenticator,
+    identify,
+)
+from psoup.server.identity.callers import authenticator
+from psoup.server.identity.endings import Endings
+from psoup.server.identity.settings import IdentitySettings
 
-__all__ = ["PRINCIPAL", "AcceptAnyone", "Authenticator"]
+__all__ = [
+    "PRINCIPAL",
+    "AcceptAnyone",
+    "Authenticator",
+    "Endings",
+    "IdentitySettings",
+    "authenticator",
+    "identify",
+]

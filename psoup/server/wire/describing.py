@@ -11,10 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
+from psoup.access.principal import ANYONE
 from psoup.answers import View
 from psoup.answers.question import read_query
 from psoup.errors import BadRequest
 from psoup.server.core import Core
+from psoup.server.identity import PRINCIPAL
 from psoup.server.settings import Settings
 from psoup.server.wire.parameters import from_json
 from psoup.server.wire.values import columns_message, from_duration, from_instant, pattern_message
@@ -187,6 +189,7 @@ def status_message(core: Core) -> pb.StatusResponse:
         holes=[_hole(view, hole) for hole in view.losses.holes],
         composite_count=len(state.composites),
         suspended_count=sum(mark.suspended for mark in epoch.composites.values()),
+        security=_security(core),
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
@@ -217,6 +220,19 @@ def _hole(view: View, hole: Hole) -> pb.Hole:
         message.begin.CopyFrom(from_instant(hole.ts_lo))
         message.end.CopyFrom(from_instant(hole.ts_hi))
     return message
+
+
+def _security(core: Core) -> pb.SecurityStatus:
+    settings, caller = core.settings.identity, PRINCIPAL.get(ANYONE)
+    known = {} if caller.anyone else {"tenant": caller.tenant, "owner": caller.owner}
+    return pb.SecurityStatus(
+        **known,
+        credential=caller.credential,
+        tls=settings.tls is not None,
+        client_certificates=settings.tls is not None and settings.tls.client_ca is not None,
+        modes=core.authenticator.modes(),
+        missing=settings.missing_for(core.settings.host),
+    )
 
 
 def _limits(settings: Settings) -> pb.Limits:

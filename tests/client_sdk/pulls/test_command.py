@@ -39,7 +39,7 @@ def run(place: Place) -> Run:
     """`psoup pull` for the test's own tenant."""
 
     def invoke(*arguments: object, code: int = 0, store: tuple[str, ...] = ()) -> Result:
-        before = ["--target", place.store.target, "--tenant", place.store.tenant, *store]
+        before = ["--target", place.store.target, "--tenant", place.store.names[0], *store]
         result = CliRunner().invoke(cli, [*before, "pull", *map(str, arguments)])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -204,7 +204,7 @@ def test_a_file_and_what_it_would_do(run: Run, place: Place) -> None:
 
 
 def start(place: Place, *arguments: str) -> Process:
-    store = ["--target", place.store.target, "--tenant", place.store.tenant]
+    store = ["--target", place.store.target, "--tenant", place.store.names[0]]
     command = [
         "-m",
         "psoup.cli",

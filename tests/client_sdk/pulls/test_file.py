@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk import BadPull, Hook, Pull, Schedule, Store, load_pulls
+from client_sdk import BadPull, Credentials, Hook, Pull, Schedule, Store, load_pulls
 from client_sdk.pulls._file import OWN, SHARED
 from client_sdk.pulls._pull import name_from
 
@@ -161,9 +161,48 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_every_key_is_used_by_some_pull(tmp_path: Path) -> None:
-    """The full example has all of them but one, so none is read and then forgotten."""
-    missing = [key for key in OWN | SHARED if f"\n{key}" not in FULL]
+    """The full examples have all of them but one, so none is read and then forgotten."""
+    missing = [key for key in OWN | SHARED if f"\n{key}" not in FULL + SHOWN]
     assert missing == ["owner"]
+
+
+SHOWN = """
+[defaults]
+target = "store.example:7181"
+tls = true
+token_file = "token"
+
+[pulls.dear]
+sql = "SELECT 1"
+to = "dear.csv"
+
+[pulls.other]
+sql = "SELECT 1"
+to = "other.csv"
+tls_ca = "pki/ca.pem"
+tls_cert = "pki/bob.pem"
+tls_key = "pki/bob.key"
+"""
+
+
+def test_credentials_are_files_beside_the_file(tmp_path: Path) -> None:
+    """What a pull does not say is as in [defaults], and what these don't as on the command line."""
+    usual = Store(credentials=Credentials("psk_x", plaintext_token=True))
+    dear, other = load_pulls(written(tmp_path, SHOWN), usual)
+    token = tmp_path / "token"
+    assert dear.store.credentials == Credentials(token_file=token, tls=True, plaintext_token=True)
+    pki = tmp_path / "pki"
+    assert other.store.credentials == Credentials(
+        None, token, pki / "ca.pem", pki / "bob.pem", pki / "bob.key", True, True
+    )
+    assert dear.store.names == ("", "")
+
+
+def test_credentials_that_do_not_fit_together(tmp_path: Path) -> None:
+    with pytest.raises(BadPull, match="belong together"):
+        load_pulls(written(tmp_path, ONE + 'tls_cert = "x"'))
+    with pytest.raises(BadPull, match="token: there is no such key; did you mean token_file"):
+        load_pulls(written(tmp_path, ONE + 'token = "psk_x"'))
 
 
 def test_names_from_keys() -> None:

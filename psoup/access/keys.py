@@ -1,0 +1,113 @@
+"""Static keys: how one is made, what is kept of it, and whether a text that is shown is one.
+
+A key's text is `psk_ID_SECRET`. The secret has 256 random bits, so nobody can try them all, and one
+SHA-256 of the text is as good at rest as a slow digest, which is for passwords that people choose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+
+from psoup.access.principal import ClaimValue
+from psoup.errors import BadRequest
+from psoup.store.state.access import Key
+
+PREFIX = "psk_"
+_TEXT = re.compile(r"psk_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
+_ID = re.compile(r"[0-9a-f]{16}")
+_CLAIMS_BYTES = 4096
+_NAME_BYTES = 256
+_MOST_ROLES = 64
+# A digest that no text has, to be compared with where a key is not known: that takes as long.
+_NOBODY = "0" * 64
+
+
+def new_key(
+    tenant: str,
+    owner: str,
+    roles: Sequence[str],
+    claims: str,
+    created: int,
+    expires: int | None = None,
+) -> tuple[Key, str]:
+    """Makes a key and its text, which nobody can tell from the key. Raises BadRequest."""
+    _check(tenant, owner, roles)
+    if expires is not None and expires <= created:
+        raise BadRequest("a key can't have expired before it is made", field="expires")
+    written = json.dumps(read_claims(claims), separators=(",", ":"))
+    id_ = secrets.token_hex(8)
+    text = f"{PREFIX}{id_}_{secrets.token_urlsafe(32)}"
+    return Key(id_, tenant, owner, tuple(roles), written, digest(text), created, expires), text
+
+
+def _check(tenant: str, owner: str, roles: Sequence[str]) -> None:
+    if len(roles) > _MOST_ROLES:
+        raise BadRequest(f"a key has at most {_MOST_ROLES} roles, not {len(roles)}", field="roles")
+    names = [("tenant", tenant), ("owner", owner), *(("roles", role) for role in roles)]
+    for field, name in names:
+        if not name or len(name.encode()) > _NAME_BYTES:
+            raise BadRequest(
+                f"{field} of a key must be a name of 1 to {_NAME_BYTES} bytes", field=field
+            )
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def id_of(text: str) -> str | None:
+    """The id that a key's text names; None for what can't be a key."""
+    match = _TEXT.fullmatch(text)
+    return match[1] if match else None
+
+
+def is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def is_shown(key: Key | None, text: str) -> bool:
+    """Tells whether a text is that of the key, in a time that does not depend on how near it is."""
+    known = _NOBODY if key is None else key.digest
+    return hmac.compare_digest(digest(text), known) and key is not None
+
+
+def read_claims(text: str) -> dict[str, ClaimValue]:
+    """Reads a JSON object of plain values; an empty text has none. Raises BadRequest."""
+    if len(text.encode()) > _CLAIMS_BYTES:
+        raise BadRequest(f"claims may take {_CLAIMS_BYTES:,} bytes at most", field="claims")
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        raise BadRequest("claims are no JSON", field="claims", expected="an object") from None
+    if not isinstance(found, dict) or any(not is_claim(value) for value in found.values()):
+        raise BadRequest(
+            "claims are a JSON object of texts, numbers, booleans and nulls",
+            field="claims",
+            hint='as {"region": "north", "level": 3}',
+        )
+    return found
+
+
+def is_claim(value: object) -> bool:
+    """Tells whether a value is plain: what policies can compare a column with."""
+    match value:
+        case float():
+            return math.isfinite(value)
+        case int():
+            return -(1 << 63) <= value < 1 << 63
+    return value is None or isinstance(value, str)
+
+
+def plain_claims(claims: Mapping[str, object], without: Sequence[str]) -> dict[str, ClaimValue]:
+    """Chooses the claims with plain values, but for some names."""
+    return {
+        name: value  # type: ignore[misc]
+        for name, value in claims.items()
+        if name not in without and is_claim(value)
+    }

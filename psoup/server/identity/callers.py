@@ -1,0 +1,123 @@
+"""The authenticator of a server that asks who calls: by bearer token, else by certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from psoup.access.keys import PREFIX
+from psoup.access.principal import ANYONE, Principal
+from psoup.errors import Unauthenticated
+from psoup.server.identity.authenticator import AcceptAnyone, Authenticator
+from psoup.server.identity.certificates import CallerCertificates
+from psoup.server.identity.key_sets import KeySet
+from psoup.server.identity.settings import CERTIFICATES, JWT, KEYS, NONE, IdentitySettings
+from psoup.server.identity.static_keys import StaticKeys
+from psoup.server.identity.web_tokens import WebTokens
+from psoup.server.status_codes import Context
+from psoup.store import State
+
+_HEADER = "authorization"
+_SCHEME = "bearer "
+
+
+class Callers:
+    """Tells callers by what the modes of a server allow. A bearer token decides where there is one,
+    whatever certificate the connection has.
+
+    With `unless_keyless` anyone may call until the store has its first key. From then on this
+    server asks for keys, also when the last one was revoked.
+    """
+
+    def __init__(
+        self,
+        keys: StaticKeys | None = None,
+        web_tokens: WebTokens | None = None,
+        certificates: CallerCertificates | None = None,
+        *,
+        unless_keyless: bool = False,
+    ) -> None:
+        self._keys = keys
+        self._web_tokens = web_tokens
+        self._certificates = certificates
+        self._open = unless_keyless
+
+    async def principal(self, context: Context) -> Principal:
+        if self._is_open():
+            return ANYONE
+        text = _bearer(context)
+        if text is not None:
+            return await self._told_by(text)
+        if self._certificates is not None:
+            found = self._certificates.principal(context)
+            if found is not None:
+                return found
+        raise Unauthenticated(
+            "this store asks who calls, and the call does not say",
+            hint=f"show {self._wanted()}: Client(credentials=…), or PSOUP_TOKEN or --token-file "
+            "for psoup",
+        )
+
+    def check(self, caller: Principal) -> None:
+        for one in (self._keys, self._web_tokens, self._certificates):
+            if one is not None and one.made(caller):
+                one.check(caller)
+                return
+        if not self._is_open():
+            raise Unauthenticated("this store asks who calls by now", hint="call again with a key")
+
+    def modes(self) -> tuple[str, ...]:
+        if self._is_open():
+            return ()
+        has = {KEYS: self._keys, JWT: self._web_tokens, CERTIFICATES: self._certificates}
+        return tuple(name for name, one in has.items() if one is not None)
+
+    def _is_open(self) -> bool:
+        if self._open and self._keys is not None and self._keys.any:
+            self._open = False
+        return self._open
+
+    async def _told_by(self, text: str) -> Principal:
+        if self._keys is not None and (text.startswith(PREFIX) or self._web_tokens is None):
+            return self._keys.principal(text)
+        if self._web_tokens is not None:
+            return await self._web_tokens.principal(text)
+        raise Unauthenticated("this server takes no bearer tokens", hint=f"show {self._wanted()}")
+
+    def _wanted(self) -> str:
+        words = {KEYS: "a key (psk_…)", JWT: "a JWT", CERTIFICATES: "a client certificate"}
+        return " or ".join(words[mode] for mode in self.modes())
+
+
+def _bearer(context: Context) -> str | None:
+    """The bearer token of a call. Raises Unauthenticated for any other authorization, or two."""
+    shown = [value for name, value in context.invocation_metadata() or () if name == _HEADER]
+    if not shown:
+        return None
+    (first, *more) = shown
+    if more or not isinstance(first, str) or first[: len(_SCHEME)].lower() != _SCHEME:
+        raise Unauthenticated(
+            "the call's authorization can't be read", hint="send `authorization: Bearer TOKEN`"
+        )
+    return first[len(_SCHEME) :].strip()
+
+
+def authenticator(
+    settings: IdentitySettings, state: Callable[[], State], now: Callable[[], int]
+) -> Authenticator:
+    """Makes the authenticator of a server. Raises ValueError or OSError where the keys of JWTs
+    can't be had."""
+    if NONE in settings.auth:
+        return AcceptAnyone()
+    keys = StaticKeys(state, now)
+    if not settings.auth:
+        return Callers(keys, unless_keyless=True)
+    web_tokens = None
+    if settings.jwt is not None:
+        found = KeySet(settings.jwt.keys)
+        found.load()
+        web_tokens = WebTokens(settings.jwt, found, now)
+    return Callers(
+        keys if KEYS in settings.auth else None,
+        web_tokens,
+        CallerCertificates(now) if CERTIFICATES in settings.auth else None,
+    )

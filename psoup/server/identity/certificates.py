@@ -1,0 +1,166 @@
+"""The certificates of a server, read again when their files change, and callers by certificate.
+
+A caller's certificate was verified by TLS before any call of it is seen. Its subject names the
+caller: O is the tenant, CN the owner. It has no roles: what it may do are grants to that owner.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import NameOID
+
+from datastem.instants import SECOND
+from psoup.access.principal import Principal
+from psoup.errors import Unauthenticated
+from psoup.server.identity.settings import TlsFiles
+from psoup.server.status_codes import Context
+
+log = logging.getLogger("psoup.server")
+
+T = TypeVar("T")
+
+_LABEL = "certificate "
+_NAME_BYTES = 256
+
+
+# ---- the server's own
+
+
+class ServerCertificates:
+    """The certificate, its key and the authorities of clients, as their files were at the last
+    handshake at which they belonged together."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Raises ValueError or OSError where they can't be used."""
+        self._files = files
+        self._lock = threading.Lock()
+        self._marks = self._look()
+        self._configuration = self._read()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """For a port: TLS 1.2 and later, which is the least that gRPC speaks."""
+        renewed: Any = self.renewed  # may give None, which the stubs leave out
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration, renewed, self._files.client_ca is not None
+        )
+
+    def renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """The configuration, if files have changed; called by gRPC before each handshake, on a
+        thread of its own. Files that can't be used leave it as it was."""
+        with self._lock:
+            try:
+                marks = self._look()
+                if marks == self._marks:
+                    return None
+                self._marks = marks
+                self._configuration = self._read()
+            except (OSError, ValueError) as error:
+                log.warning("the TLS certificate stays as it was: %s", error)
+                return None
+            log.info("the TLS certificate was read again from %s", self._files.cert)
+            return self._configuration
+
+    def _look(self) -> list[tuple[int, int, int]]:
+        paths = (self._files.cert, self._files.key, self._files.client_ca)
+        found = [os.stat(path) for path in paths if path is not None]
+        return [(one.st_mtime_ns, one.st_size, one.st_ino) for one in found]
+
+    def _read(self) -> grpc.ServerCertificateConfiguration:
+        files = self._files
+        chain, key = files.cert.read_bytes(), files.key.read_bytes()
+        _check_pair(chain, key, files)
+        authorities = None if files.client_ca is None else files.client_ca.read_bytes()
+        if authorities is not None:
+            _load(x509.load_pem_x509_certificates, authorities, str(files.client_ca))
+        return grpc.ssl_server_certificate_configuration([(key, chain)], authorities)
+
+
+def _check_pair(chain: bytes, key: bytes, files: TlsFiles) -> None:
+    """Raises ValueError where a certificate and a key don't belong together."""
+    first = _load(x509.load_pem_x509_certificates, chain, str(files.cert))[0]
+    private = _load(lambda content: load_pem_private_key(content, None), key, str(files.key))
+    if _spki(first.public_key()) != _spki(private.public_key()):
+        raise ValueError(f"{files.key} is not the key of the certificate in {files.cert}")
+
+
+def _spki(key: object) -> bytes:
+    content: bytes = key.public_bytes(  # type: ignore[attr-defined]
+        Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    )
+    return content
+
+
+def _load(read: Callable[[bytes], T], content: bytes, name: str) -> T:
+    """Raises ValueError that names the file, and nothing of what is in it."""
+    try:
+        return read(content)
+    except Exception:
+        raise ValueError(f"{name} is not what it should be: PEM, and without a password") from None
+
+
+# ---- callers
+
+
+class CallerCertificates:
+    """Tells callers by the certificates of their connections; `now` gives the present instant."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+
+    def principal(self, context: Context) -> Principal | None:
+        """The caller whose certificate the connection has; None where it has none. Raises
+        Unauthenticated."""
+        shown = context.auth_context().get("x509_pem_cert")
+        if not shown:
+            return None
+        caller = _principal(bytes(next(iter(shown))))
+        self.check(caller)
+        return caller
+
+    def check(self, caller: Principal) -> None:
+        """Raises Unauthenticated where the certificate of a caller has expired."""
+        if caller.expires is not None and self._now() >= caller.expires:
+            raise Unauthenticated(
+                "the client's certificate has expired", hint="connect again with a new one"
+            )
+
+    @staticmethod
+    def made(caller: Principal) -> bool:
+        """Tells whether a caller was told by a certificate."""
+        return caller.credential.startswith(_LABEL)
+
+
+@lru_cache(4096)
+def _principal(pem: bytes) -> Principal:
+    found = _load(x509.load_pem_x509_certificate, pem, "the client's certificate")
+    tenant = _only(found, NameOID.ORGANIZATION_NAME, "O", "the tenant")
+    owner = _only(found, NameOID.COMMON_NAME, "CN", "the owner")
+    ends = found.not_valid_after_utc - datetime(1970, 1, 1, tzinfo=UTC)
+    credential = f"{_LABEL}{found.serial_number:x}"
+    return Principal(
+        tenant, owner, credential=credential, expires=int(ends.total_seconds()) * SECOND
+    )
+
+
+def _only(found: x509.Certificate, oid: x509.ObjectIdentifier, short: str, what: str) -> str:
+    match [one.value for one in found.subject.get_attributes_for_oid(oid)]:
+        case [str() as value] if 0 < len(value.encode()) <= _NAME_BYTES:
+            return value
+    raise Unauthenticated(
+        f"the subject of the client's certificate must have one {short}, {what}",
+        hint="use another certificate, or show a key or a JWT too",
+    )

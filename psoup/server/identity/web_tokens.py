@@ -1,0 +1,180 @@
+"""Callers who show a JWT (RFC 7519) that an issuer has signed.
+
+A JWT that was verified is remembered by its digest until it expires, so that a call need not check
+a signature; whether its key is still among the issuer's is looked at each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+
+from datastem.instants import SECOND
+from psoup.access.keys import plain_claims
+from psoup.access.principal import Principal
+from psoup.errors import Unauthenticated
+from psoup.server.identity.key_sets import KeySet, VerifyingKey
+from psoup.server.identity.settings import JwtSettings
+
+_LARGEST = 8 << 10
+_REMEMBERED = 10_000
+_NAME_BYTES = 256
+_LABEL = "jwt "
+_HINT = "get a new one from its issuer"
+# The issuer's own words about the token, which say nothing about the caller.
+_REGISTERED = ("iss", "aud", "exp", "nbf", "iat", "jti")
+_LATEST = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    principal: Principal
+    begins: int
+    expires: int
+    key: VerifyingKey
+
+
+class WebTokens:
+    """`keys` must have been loaded; `now` gives the present instant."""
+
+    def __init__(self, settings: JwtSettings, keys: KeySet, now: Callable[[], int]) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._now = now
+        self._skew = int(settings.skew * SECOND)
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+
+    async def principal(self, text: str) -> Principal:
+        """The caller who shows a text. Raises Unauthenticated."""
+        if len(text) > _LARGEST:
+            raise _refused(f"it has {len(text):,} bytes; at most {_LARGEST:,} are taken")
+        mark = hashlib.sha256(text.encode()).digest()
+        found = self._verified.get(mark)
+        kid = found.key.id if found is not None else _kid(text)
+        key = await self._keys.find(kid)
+        if key is None:
+            self._verified.pop(mark, None)
+            raise _refused("its `kid` is none of the issuer's keys")
+        if found is None or found.key.content != key.content:
+            found = self._verify(text, key, mark)
+            self._remember(mark, found)
+        self._check_time(found)
+        return found.principal
+
+    def check(self, caller: Principal) -> None:
+        """Raises Unauthenticated where the JWT of a caller has expired, or its key is gone."""
+        if caller.expires is not None and self._now() >= caller.expires:
+            raise _refused("it has expired")
+        kid, _, _ = caller.credential.removeprefix(_LABEL).rpartition(" ")
+        if self._keys.known(kid) is None:
+            raise _refused("its `kid` is none of the issuer's keys any more")
+
+    @staticmethod
+    def made(caller: Principal) -> bool:
+        """Tells whether a caller was told by a JWT."""
+        return caller.credential.startswith(_LABEL)
+
+    def _remember(self, mark: bytes, found: _Verified) -> None:
+        self._verified[mark] = found
+        while len(self._verified) > _REMEMBERED:
+            self._verified.popitem(last=False)
+
+    def _verify(self, text: str, key: VerifyingKey, mark: bytes) -> _Verified:
+        settings = self._settings
+        try:
+            claims = jwt.decode(
+                text,
+                key.key,
+                algorithms=[key.algorithm],
+                issuer=settings.issuer,
+                audience=settings.audience,
+                options={
+                    # Times are looked at here, by the server's own clock.
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                    "verify_sub": False,
+                    "verify_jti": False,
+                    "require": ["exp", "iss", "aud"],
+                },
+            )
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+            # Not the message: some of them quote the token.
+            raise _refused(_REASONS.get(type(error), "it can't be verified")) from None
+        expires = _instant(claims, "exp") + self._skew
+        begins = _instant(claims, "nbf") - self._skew if "nbf" in claims else 0
+        principal = self._principal(claims, f"{_LABEL}{key.id} {mark.hex()[:16]}", expires)
+        return _Verified(principal, begins, expires, key)
+
+    def _check_time(self, found: _Verified) -> None:
+        now = self._now()
+        if now >= found.expires:
+            raise _refused("it has expired")
+        if now < found.begins:
+            raise _refused("it is not valid yet")
+
+    def _principal(self, claims: Mapping[str, Any], credential: str, expires: int) -> Principal:
+        settings = self._settings
+        mapped = (settings.tenant, settings.owner, settings.roles)
+        return Principal(
+            _name(claims, settings.tenant),
+            _name(claims, settings.owner),
+            _roles(claims.get(settings.roles), settings.roles),
+            plain_claims(claims, (*_REGISTERED, *mapped)),
+            credential,
+            expires,
+        )
+
+
+_REASONS: dict[type[Exception], str] = {
+    jwt.InvalidSignatureError: "its signature is wrong",
+    jwt.InvalidAlgorithmError: "its `alg` is not that of its key",
+    jwt.InvalidIssuerError: "its `iss` is another issuer",
+    jwt.InvalidAudienceError: "its `aud` is another audience",
+    jwt.MissingRequiredClaimError: "it needs `exp`, `iss` and `aud`",
+    jwt.DecodeError: "it is none",
+}
+
+
+def _kid(text: str) -> str:
+    """The key that a JWT names; nothing else of its header is believed. Raises Unauthenticated."""
+    try:
+        kid = jwt.get_unverified_header(text).get("kid")
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        raise _refused("it is none") from None
+    if not isinstance(kid, str) or not kid:
+        raise _refused("it has no `kid`")
+    return kid
+
+
+def _instant(claims: Mapping[str, Any], name: str) -> int:
+    value = claims[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LATEST:
+        raise _refused(f"its `{name}` is no instant")
+    return int(value * SECOND)
+
+
+def _name(claims: Mapping[str, Any], claim: str) -> str:
+    value = claims.get(claim)
+    if not isinstance(value, str) or not value or len(value.encode()) > _NAME_BYTES:
+        raise _refused(f"its claim `{claim}` must be a name of 1 to {_NAME_BYTES} bytes")
+    return value
+
+
+def _roles(value: Any, claim: str) -> frozenset[str]:
+    """A list of names, or one text of names with spaces between; nothing where it is absent."""
+    if value is None:
+        return frozenset()
+    listed = value.split() if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise _refused(f"its claim `{claim}` must be a list of names")
+    return frozenset(listed)
+
+
+def _refused(why: str) -> Unauthenticated:
+    return Unauthenticated(f"the JWT is refused: {why}", hint=_HINT)
