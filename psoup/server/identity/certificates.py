@@ -6,6 +6,7 @@ caller: O is the tenant, CN the owner. It has no roles: what it may do are grant
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
@@ -146,11 +147,18 @@ class CallerCertificates:
 
 @lru_cache(4096)
 def _principal(pem: bytes) -> Principal:
-    found = _load(x509.load_pem_x509_certificate, pem, "the client's certificate")
-    tenant = _only(found, NameOID.ORGANIZATION_NAME, "O", "the tenant")
-    owner = _only(found, NameOID.COMMON_NAME, "CN", "the owner")
-    ends = found.not_valid_after_utc - datetime(1970, 1, 1, tzinfo=UTC)
-    credential = f"{_LABEL}{found.serial_number:x}"
+    try:
+        found = x509.load_pem_x509_certificate(pem)
+        tenant = _only(found, NameOID.ORGANIZATION_NAME, "O", "the tenant")
+        owner = _only(found, NameOID.COMMON_NAME, "CN", "the owner")
+        ends = found.not_valid_after_utc - datetime(1970, 1, 1, tzinfo=UTC)
+    except ValueError:
+        raise Unauthenticated(
+            "the client's certificate can't be read",
+            hint="use another certificate, or show a key or a JWT too",
+        ) from None
+    # Serial numbers are an authority's own, and there may be several authorities.
+    credential = f"{_LABEL}{hashlib.sha256(pem).hexdigest()[:32]}"
     return Principal(
         tenant, owner, credential=credential, expires=int(ends.total_seconds()) * SECOND
     )
