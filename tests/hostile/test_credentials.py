@@ -26,6 +26,8 @@ from psoup.server.identity.settings import JwtSettings
 from psoup.server.identity.static_keys import StaticKeys
 from psoup.server.identity.web_tokens import WebTokens
 from psoup.store.state.state import State
+from psoup.v1 import psoup_pb2 as pb
+from psoup.v1.psoup_pb2_grpc import PsoupStub
 from tests.hostile.mutating import mutated_bytes
 from tests.support.authority import AUDIENCE, ISSUER, Authority, Issuer
 from tests.support.server.process import ServerProcess
@@ -196,4 +198,4 @@ def test_bytes_that_are_no_handshake(served: tuple[ServerProcess, Authority], ca
     with Client(server.address, credentials=good) as client:
         client.status()
     with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError):
-        channel.unary_unary("/psoup.v1.Psoup/Status")(b"", timeout=10)
+        PsoupStub(channel).Status(pb.StatusRequest(), timeout=10)
