@@ -118,6 +118,8 @@ LEASES = pa.schema(
         ("expired", INSTANT),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
+        # Of an expired registration; NULL up to format 4.
+        ("owner", pa.string()),
     ]
 )
 

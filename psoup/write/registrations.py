@@ -182,15 +182,16 @@ class RegisterAll:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterOne:
-    """Ends a registration. Refused where the tenant has none of that handle."""
+    """Ends a registration. Refused where the tenant, or the one owner, has none of that handle."""
 
     tenant: str
     handle: bytes
+    whose: str | None = None
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> Position:
-        registration = find_registration(draft.state, self.tenant, self.handle)
+        registration = find_registration(draft.state, self.tenant, self.handle, self.whose)
         return draft.append(self.tenant, registration.owner, Unregister(self.handle))
 
 

@@ -13,6 +13,7 @@ from psoup.errors import BadRequest
 from psoup.server.calls.invoke import Deadline
 from psoup.server.calls.sync import SyncCall
 from psoup.server.calls.transfer import Transfer
+from psoup.server.calls.withdrawn import WithdrawnTransfer
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER, next_ticket
 from psoup.server.wire.values import BadValue, from_instant, to_micros
@@ -56,7 +57,7 @@ class _Watched:
     """An item as its next round asks for it, and the last round of it."""
 
     item: pb.SyncItem
-    last: Transfer | None = None
+    last: Transfer | WithdrawnTransfer | None = None
 
 
 class Watcher:
