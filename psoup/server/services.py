@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.message import Message as ProtoMessage
 
 from psoup.lookup import find_stream
+from psoup.server.calls.administer import audit, list_grants, list_quotas, quotas_on, set_quota
 from psoup.server.calls.define import define
 from psoup.server.calls.explain import explain
 from psoup.server.calls.invoke import ask, invoke, readable
@@ -64,7 +65,7 @@ def _begin(core: Core, rpc: str, request: Any, context: Context) -> None:
         check_call(rpc, core.follower.state, acting)
     left = context.time_remaining()
     until = None if left is None else time.monotonic() + left
-    CALLER.set(Caller(tenant, context.peer(), next_ticket(), until))
+    CALLER.set(Caller(tenant, context.peer(), next_ticket(), until, principal.owner))
 
 
 def unary(
@@ -242,13 +243,18 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
 
     @streaming
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.SyncPart]:
-        async for part in watch(self._core, request):
-            yield part
+        acting = Acting.of(request, self._core.settings)
+        with self._core.quotas.watching(acting.tenant, acting.owner):
+            async for part in watch(self._core, request):
+                yield part
 
     @unary
     async def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:
         await self._core.follower.catch_up()
-        return status_message(self._core, Acting.of(request, self._core.settings))
+        acting = Acting.of(request, self._core.settings)
+        message = status_message(self._core, acting)
+        message.quotas.extend(quotas_on(self._core, acting))
+        return message
 
     @unary
     async def Clock(self, request: pb.ClockRequest) -> pb.ClockState:
@@ -260,6 +266,22 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             whose = acting.principal.tenant, acting.owner
             await core.appender.submit(ConfirmJumps(tuple(request.confirm), *whose))
         return clock_message(core.guard, core.follower.state, acting)
+
+    @unary
+    async def ListGrants(self, request: pb.ListGrantsRequest) -> pb.ListGrantsResponse:
+        return await list_grants(self._core, request)
+
+    @unary
+    async def SetQuota(self, request: pb.SetQuotaRequest) -> pb.Quota:
+        return await set_quota(self._core, request)
+
+    @unary
+    async def ListQuotas(self, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
+        return await list_quotas(self._core, request)
+
+    @unary
+    async def Audit(self, request: pb.AuditRequest) -> pb.AuditResponse:
+        return await audit(self._core, request)
 
 
 def _sorted(names: Mapping[tuple[str, str], int], tenant: str) -> list[int]:

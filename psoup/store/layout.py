@@ -28,6 +28,8 @@ LOG = pa.schema(
         ("payload", pa.binary()),
         ("server", pa.string()),
         ("clock", INSTANT),
+        # From format 5 on, where it is another than the owner.
+        ("actor", pa.string()),
     ]
 )
 

@@ -22,9 +22,11 @@ from psoup.answers.question import (
 from psoup.errors import BadRequest, NotReached
 from psoup.lookup import TenantStreams
 from psoup.server.core import Core
+from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings, check_text
+from psoup.server.turns import TURN_UNITS
 from psoup.server.wire.arrow import Message, pieces
 from psoup.server.wire.parameters import to_json, to_scalars
 from psoup.server.wire.values import (
@@ -303,10 +305,13 @@ async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answe
     """Computes here if that is quick, else in a thread. The plan may be settled on the way."""
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
     work, size = core.maker.work(wait_for_engine=waits), core.settings.piece_bytes
+    caller = CALLER.get()
+    core.quotas.check_work(caller.tenant, caller.owner)
     found = core.maker.evaluate_at_once(plan, work)
     if found is None:
         return await core.in_thread(_compute, core.maker, plan, request, work, size)
     values = found.row_count * len(plan.query.columns)
+    core.quotas.charge_work(caller.tenant, caller.owner, TURN_UNITS + values)
     if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
         return plan, found, _messages(plan, request, found, size)
     return plan, found, await core.in_thread(_messages, plan, request, found, size)

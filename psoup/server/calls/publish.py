@@ -73,10 +73,14 @@ async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None)
     stream = find_stream(state, acting.tenant, request.stream, acting.visible(state))
     acting.demand(state, [stream.id])
     _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
+    core.quotas.check_rows(acting.tenant, acting.owner)
     given = core.follower, core.settings.batch, request, acting, stream, chain
     if await _reserve(core, request, stream.schema) <= _SMALL_BYTES:
-        return _accept(*given)
-    return await core.in_thread(_accept, *given)
+        batch = _accept(*given)
+    else:
+        batch = await core.in_thread(_accept, *given)
+    core.quotas.charge_rows(acting.tenant, acting.owner, batch.rows)
+    return batch
 
 
 async def _reserve(core: Core, request: pb.PublishRequest, schema: StreamSchema) -> int:

@@ -78,7 +78,7 @@ class Watcher:
             due = list(self.items)
         if not due:
             return
-        CALLER.set(replace(CALLER.get(), ticket=next_ticket()))
+        CALLER.set(replace(CALLER.get(), ticket=next_ticket(), patient=True))
         call = SyncCall(self._core, self._asking(due))
         async for part in call.parts(Deadline.after(None, self._core.settings.wait)):
             transfer = call.transfers.get(part.item)

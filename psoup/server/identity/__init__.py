@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from psoup.server.identity.authenticator import PRINCIPAL, AcceptAnyone, Authenticator
+from psoup.server.identity.authenticator import (
+    PRINCIPAL,
+    AcceptAnyone,
+    Authenticator,
+    present_actor,
+)
 
-__all__ = ["PRINCIPAL", "AcceptAnyone", "Authenticator"]
+__all__ = ["PRINCIPAL", "AcceptAnyone", "Authenticator", "present_actor"]
