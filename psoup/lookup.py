@@ -2,69 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
 from psoup.errors import NoSuchStream, NotAStream, RegistrationExpired, UnknownHandle
 from psoup.store import Registration, State, StreamState, ViewState
+from psoup.store.state.leases import Expired
 from querystem.composites import ComposedStream
 from querystem.query import Query
 from querystem.views import ViewDefinition
 
+# Tells by its id whether a caller may know that there is a stream or a view.
+Visible = Callable[[int], bool]
 
-def find_stream(state: State, tenant: str, name: str) -> StreamState:
-    """The live stream of a name, whatever its case. Raises NoSuchStream; NotAStream for the name of
-    a view."""
-    stream = state.find_stream(tenant, name.lower())
-    if stream is None and (view := state.find_view(tenant, name.lower())) is not None:
+
+def all_visible(object_id: int) -> bool:
+    """Tells that a caller may know of everything."""
+    return True
+
+
+def find_stream(
+    state: State, tenant: str, name: str, visible: Visible = all_visible
+) -> StreamState:
+    """The live stream of a name, whatever its case. Raises NoSuchStream, also where it is not
+    `visible`; NotAStream for the name of a view."""
+    stream, view = state.find_stream(tenant, name.lower()), state.find_view(tenant, name.lower())
+    if view is not None and visible(view.id):
         raise NotAStream(
             f"{view.definition.name} is a view, and has no rows of its own",
             got=view.definition.name,
             hint="name a stream: the view shows what is published to those it is over",
         )
-    if stream is None:
+    if stream is None or not visible(stream.id):
         raise NoSuchStream(
             f"there is no stream {name[:100]!r}", got=name[:100], hint="create it, or list them"
         )
     return stream
 
 
-def find_view(state: State, tenant: str, name: str) -> ViewState:
-    """The live view of a name, whatever its case. Raises NoSuchStream."""
-    view = state.find_view(tenant, name.lower())
-    if view is None:
-        stream = state.find_stream(tenant, name.lower())
-        hint = "create it, or list them" if stream is None else "it is a stream: DROP STREAM"
+def find_view(state: State, tenant: str, name: str, visible: Visible = all_visible) -> ViewState:
+    """The live view of a name, whatever its case. Raises NoSuchStream, also where it is not
+    `visible`."""
+    view, stream = state.find_view(tenant, name.lower()), state.find_stream(tenant, name.lower())
+    if view is None or not visible(view.id):
+        seen = stream is not None and visible(stream.id)
+        hint = "it is a stream: DROP STREAM" if seen else "create it, or list them"
         raise NoSuchStream(f"there is no view {name[:100]!r}", got=name[:100], hint=hint)
     return view
 
 
-def find_registration(state: State, tenant: str, handle: bytes) -> Registration:
-    """The registration of a handle. Raises RegistrationExpired, and UnknownHandle also for the
-    handle of another tenant's registration."""
+def find_registration(
+    state: State, tenant: str, handle: bytes, owner: str | None = None
+) -> Registration:
+    """The registration of a handle; None stands for all owners. Raises RegistrationExpired, and
+    UnknownHandle also for the handle of another tenant's or owner's registration."""
     registration = state.registrations.get(handle)
     expired = state.leases.expired.get(handle)
-    if expired is not None and expired.tenant == tenant:
+    if expired is not None and _is_of(expired, tenant, owner):
         raise RegistrationExpired(
             f"nobody asked for this query for as long as its lease, so it ended on "
             f"{format_instant(expired.stamp)}",
             got=handle[:32].hex(),
             hint="register it again, and begin with a whole answer",
         )
-    if registration is None or registration.tenant != tenant:
+    if registration is None or not _is_of(registration, tenant, owner):
         raise UnknownHandle(
-            "that handle is unknown: never given, unregistered, or another tenant's",
+            "that handle is unknown: never given, unregistered, or somebody else's",
             got=handle[:32].hex(),
             hint="register the query again",
         )
     return registration
 
 
-class TenantStreams:
-    """The streams and views of a tenant by name; remembers those a text was bound to."""
+def _is_of(found: Registration | Expired, tenant: str, owner: str | None) -> bool:
+    return found.tenant == tenant and owner in (None, found.owner)
 
-    def __init__(self, state: State, tenant: str) -> None:
+
+class TenantStreams:
+    """The streams and views of a tenant by name; remembers those a text was bound to.
+
+    A text can name what is `visible`. What the views it names are over is found in any case.
+    """
+
+    def __init__(self, state: State, tenant: str, visible: Visible = all_visible) -> None:
         self._state = state
         self.tenant = tenant
+        self._visible = visible
         self._streams: dict[str, StreamState] = {}
         self._views: dict[str, ViewState] = {}
 
@@ -93,17 +118,46 @@ class TenantStreams:
         found = [self._streams[leg.stream] for leg in query.legs]
         return [ComposedStream(stream.id, stream.schema) for stream in found]
 
-    def lookup(self, name: str) -> StreamSchema | ViewDefinition | None:
+    @property
+    def lookup(self) -> NameLookup:
+        return NameLookup(self)
+
+    def ids_of(self, names: Iterable[str]) -> list[int]:
+        """The ids of streams and views of these names, which a text was bound to."""
+        ids = {name: view.id for name, view in self._views.items()} | self.ids
+        return [ids[name] for name in names]
+
+    def find(self, name: str, visible: Visible) -> StreamSchema | ViewDefinition | None:
         stream = self._state.find_stream(self.tenant, name)
         if stream is not None:
+            if not visible(stream.id):
+                return None
             self._streams.setdefault(name, stream)
             return stream.schema
         view = self._state.find_view(self.tenant, name)
-        if view is None:
+        if view is None or not visible(view.id):
             return None
         self._views.setdefault(name, view)
         return view.definition
 
+    def find_visible(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.find(name, self._visible)
+
     def names(self) -> list[str]:
-        known = [*list(self._state.stream_names), *list(self._state.view_names)]
-        return [name for tenant, name in known if tenant == self.tenant]
+        """The names that a text can have."""
+        known = [*list(self._state.stream_names.items()), *list(self._state.view_names.items())]
+        mine = [(name, id_) for (tenant, name), id_ in known if tenant == self.tenant]
+        return [name for name, id_ in mine if self._visible(id_)]
+
+
+@dataclass(frozen=True, slots=True)
+class NameLookup:
+    """What the names of a text stand for, and those in the views that it names."""
+
+    streams: TenantStreams
+
+    def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.streams.find_visible(name)
+
+    def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.streams.find(name, all_visible)

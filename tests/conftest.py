@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from psoup.access.principal import ANYONE
+from psoup.server.identity import PRINCIPAL
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -25,6 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("default")
+
+# Tests that call into a server without a wire do so as its only caller would.
+PRINCIPAL.set(ANYONE)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "b86c550f0d5d922263e3cde63e243190fad8b821d3f386dce8d5fdb7a1220d8f"
+WIRE = "fa75bcdbca8be413ba4ae2ace4743ead05f4b26875202ce113db1f31f2ffaa2c"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

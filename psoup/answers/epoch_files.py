@@ -6,6 +6,7 @@ Rows that no file has yet are read from the log again, where they have left memo
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ MatchFiles = Mapping[tuple[int, int], Sequence[DataFile]]
 @dataclass(frozen=True, slots=True)
 class EpochView:
     """A view names the files of an epoch, of rows, of matches and of heartbeats (`reached`), and
-    the rows the matches cover.
+    the rows the matches cover. `stem_bytes` and `match_bytes` are those of each stream's files.
 
     Immutable: an answer keeps the view it began with.
     """
@@ -64,6 +65,8 @@ class EpochView:
     match_files: MatchFiles
     coverage: Mapping[int, StreamCoverage]
     reached: Snapshot
+    stem_bytes: Mapping[int, int]
+    match_bytes: Mapping[int, int]
 
     @property
     def number(self) -> int:
@@ -90,7 +93,7 @@ class EpochView:
         ]
 
 
-EMPTY = EpochView(GENESIS, 0, {}, Snapshot(0), {}, {}, Snapshot(0))
+EMPTY = EpochView(GENESIS, 0, {}, Snapshot(0), {}, {}, Snapshot(0), {}, {})
 
 
 def open_epoch_view(
@@ -103,15 +106,31 @@ def open_epoch_view(
     }
     matches = _advance(store, before.matches, epoch, "matches", before is EMPTY)
     same = matches.version == before.matches.version and before is not EMPTY
+    match_files = before.match_files if same else _by_segment(matches.files.values())
     return EpochView(
         epoch,
         version,
         stems,
         matches,
-        before.match_files if same else _by_segment(matches.files.values()),
+        match_files,
         _coverage(store, epoch, before),
         _advance(store, before.reached, epoch, "reached", before is EMPTY),
+        {id_: _stem_bytes(before, id_, snapshot) for id_, snapshot in stems.items()},
+        before.match_bytes if same else _match_bytes(match_files),
     )
+
+
+def _stem_bytes(before: EpochView, stream_id: int, snapshot: Snapshot) -> int:
+    if before.stems.get(stream_id) is snapshot:
+        return before.stem_bytes[stream_id]
+    return sum(file.size for file in snapshot.files.values())
+
+
+def _match_bytes(match_files: MatchFiles) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for (stream_id, _), files in match_files.items():
+        found[stream_id] += sum(file.size for file in files)
+    return found
 
 
 def _may_hold(file: DataFile, column: str, value: int) -> bool:

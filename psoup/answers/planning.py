@@ -84,7 +84,7 @@ def find_source(view: View, question: Question, unregistered: UnregisteredIds) -
     """
     asked, views = question.source, tuple[int, ...]()
     if isinstance(asked, RegisteredQuery):
-        found = find_registration(view.state, asked.tenant, asked.handle)
+        found = find_registration(view.state, asked.tenant, asked.handle, asked.owner)
         if asked.text not in (None, found.position):
             raise TextReplaced
         views = _live_views(view, found.views)

@@ -23,7 +23,8 @@ _HELD, _UNITS = 20, 1000
 
 @dataclass(frozen=True, slots=True)
 class RegisteredQuery:
-    """The source of a question about a registration of a tenant.
+    """The source of a question about a registration of a tenant, and of an owner; None stands for
+    all owners.
 
     `text` is the position of the event that gave it the text that was read; None where no text was
     read yet.
@@ -32,6 +33,7 @@ class RegisteredQuery:
     tenant: str
     handle: bytes
     text: Position | None = None
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class StoredTexts:
 
 def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bool) -> StoredTexts:
     """Raises UnknownHandle, RegistrationExpired."""
-    registration = find_registration(state, source.tenant, source.handle)
+    registration = find_registration(state, source.tenant, source.handle, source.owner)
     legs = registration.legs
     return StoredTexts(
         registration.query,

@@ -8,7 +8,7 @@ beside the one it answers from, and takes it when it is as far.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -32,6 +32,7 @@ from psoup.store import (
     StreamCreated,
     StreamEnded,
 )
+from psoup.store.audit import AuditRecord, records_of
 from psoup.store.heartbeats import HeartbeatTail, heartbeats
 from psoup.store.layout import combinations_schema
 from psoup.store.log.decoding import DecodedRows, decode_rows
@@ -61,8 +62,8 @@ class Replica:
     """A store up to the commit `version` of its log, the last one that `state` and `stems` hold.
 
     `stems` has those of streams and, of `combinations`, those of composites. `epoch` names the
-    engine's files; `backlog` has the commits after it, `heartbeats` those of
-    them. A replica is changed by one thread; the views of its stems may be read by any.
+    engine's files; `backlog` has the commits after it, `heartbeats` and `audit` what those tell. A
+    replica is changed by one thread; the views of its stems may be read by any.
     """
 
     def __init__(self, store: Store, memory: Memory, state: State, version: int) -> None:
@@ -76,6 +77,7 @@ class Replica:
         self.keyed: dict[int, KeyedStream] = {}
         self.backlog = Backlog()
         self.heartbeats = HeartbeatTail()
+        self.audit: list[AuditRecord] = []
         # Rows of the log that the view's epoch has not consumed and nobody will.
         self._lost: list[Hole] = []
         self._store = store
@@ -104,12 +106,13 @@ class Replica:
         """
         self._check(version, entries)
         for entry in entries:
+            self.audit += records_of(self.state, entry)
             self.state.apply(entry)
             self._apply_rows(entry, rows)
         for beat in heartbeats(entries):
             self.heartbeats.append(beat)
         if entries:
-            self.backlog.append(version, entries[0].stamp, nbytes)
+            self.backlog.append(version, entries, nbytes)
         self.version = version
 
     def is_behind(self, other: Replica) -> bool:
@@ -139,6 +142,7 @@ class Replica:
         self._lost = [hole for hole in self._lost if hole.row_lo >= _high(view, hole.stream_id)]
         self.backlog.consume(view.epoch.log_version)
         self.heartbeats.consume(view.epoch.position.packed)
+        self.audit = [one for one in self.audit if one.position > view.epoch.position.packed]
 
     @property
     def losses(self) -> Losses:
@@ -248,20 +252,24 @@ def _high(view: EpochView, stream_id: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Commits:
-    """Neighbouring commits: the version of the last, the stamp of the first, the bytes of all."""
+    """Neighbouring commits: the version of the last, the stamp of the first, the bytes of all, and
+    those of the rows of each stream."""
 
     version: int
     stamp: int
     nbytes: int
+    of_streams: Counter[int]
     commits: int = 1
 
     def joined(self, later: _Commits) -> _Commits:
         nbytes, commits = self.nbytes + later.nbytes, self.commits + later.commits
-        return _Commits(later.version, self.stamp, nbytes, commits)
+        of_streams = self.of_streams + later.of_streams
+        return _Commits(later.version, self.stamp, nbytes, of_streams, commits)
 
 
 class Backlog:
-    """How much of the log the engine has not consumed, and since when.
+    """How much of the log the engine has not consumed, in all and in rows of each stream, and
+    since when.
 
     A few thousand marks are kept at most, so that an engine may be away for long. Where there would
     be more, each mark but the last is of equally many commits, and counts until the engine has
@@ -272,16 +280,22 @@ class Backlog:
         self._marks: deque[_Commits] = deque()
         self._commits_per_mark = 1
         self.nbytes = 0
+        self.of_streams: Counter[int] = Counter()
 
     @property
     def oldest(self) -> int | None:
         """The stamp of the first commit that is not consumed."""
         return self._marks[0].stamp if self._marks else None
 
-    def append(self, version: int, stamp: int, nbytes: int) -> None:
+    def append(self, version: int, entries: Sequence[Entry], nbytes: int) -> None:
         """Takes the next commit, whose file has so many bytes."""
-        mark = _Commits(version, stamp, nbytes)
+        of_streams: Counter[int] = Counter()
+        for entry in entries:
+            if isinstance(entry.event, Data) and entry.event.payload:
+                of_streams[entry.event.stream_id] += len(entry.event.payload)
+        mark = _Commits(version, entries[0].stamp, nbytes, of_streams)
         self.nbytes += nbytes
+        self.of_streams.update(of_streams)
         if self._marks and self._marks[-1].commits < self._commits_per_mark:
             mark = self._marks.pop().joined(mark)
         self._marks.append(mark)
@@ -291,7 +305,9 @@ class Backlog:
     def consume(self, version: int) -> None:
         """Forgets the commits up to a version."""
         while self._marks and self._marks[0].version <= version:
-            self.nbytes -= self._marks.popleft().nbytes
+            mark = self._marks.popleft()
+            self.nbytes -= mark.nbytes
+            self.of_streams -= mark.of_streams
         if not self._marks:
             self._commits_per_mark = 1
 

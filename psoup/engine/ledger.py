@@ -19,6 +19,7 @@ import pyarrow as pa
 from psoup.engine.coverage import Cohorts
 from psoup.engine.errors import SecondEngine
 from psoup.engine.histories import Histories
+from psoup.store.audit import AUDIT_BOUNDS
 from psoup.store.composite_marks import CompositeMark
 from psoup.store.delta import Commit, DeltaFolder, Snapshot
 from psoup.store.delta.durable import together
@@ -113,7 +114,7 @@ class Ledger:
         together(partial(self._append, *each) for each in rows.items() if each[1].num_rows)
 
     def _append(self, name: str, table: pa.Table) -> None:
-        bounds = REACHED_BOUNDS if name == "reached" else ()
+        bounds = {"reached": REACHED_BOUNDS, "audit": AUDIT_BOUNDS}.get(name, ())
         root, sync = self.folder(name).root, self.store.sync
         written = write_data_file(root, table, bounds=bounds, sync=sync)
         self.commit(name, [written], operation="APPEND")

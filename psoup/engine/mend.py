@@ -20,6 +20,7 @@ from psoup.engine.histories import closure_rows
 from psoup.engine.jobs import by_table, job_of
 from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.store.audit import AUDIT_BOUNDS, AuditRecord, audit_rows
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
 from psoup.store.errors import CorruptStore, LogTrimmed
@@ -63,6 +64,10 @@ def mend(ledger: Ledger, name: str) -> None:
         log.error("%s is damaged; refresh points that it told are found by rows alone", name)
         ledger.commit(table, (), [file], operation="MEND")
         ledger.publish("mend")
+    elif table == "audit":
+        log.error("LOST: %s is damaged, and with it %d records of the audit", name, file.rows)
+        _tell_of_lost_audit(ledger, file, name)
+        ledger.publish("mend")
     else:
         log.error("%s is damaged; the table is written anew from memory", name)
         _write_again(ledger, table)
@@ -72,6 +77,15 @@ def mend(ledger: Ledger, name: str) -> None:
 def _in_partition(name: str) -> tuple[str, str, str]:
     table, _, path = name.partition("/")
     return table, "/", path
+
+
+def _tell_of_lost_audit(ledger: Ledger, file: DataFile, name: str) -> None:
+    """Puts a record of their loss in the place of the records of a damaged file."""
+    at, now = file.high["position"], ledger.state.clock
+    told = AuditRecord(at, now, "", "", "lose audit", name, f"{file.rows} records", "")
+    root, sync = ledger.folder("audit").root, ledger.store.sync
+    added = write_data_file(root, audit_rows([told]), bounds=AUDIT_BOUNDS, sync=sync)
+    ledger.commit("audit", [added], [file], operation="MEND")
 
 
 # ---- matches and coverage

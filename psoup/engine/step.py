@@ -22,6 +22,7 @@ from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
 from psoup.engine.settings import EngineSettings
 from psoup.engine.worker import CLOSURE_BOUNDS, Intake, LogFile, Task, fresh, write_segments
+from psoup.store.audit import AuditRecord, audit_rows, records_of
 from psoup.store.delta import DeltaFolder
 from psoup.store.delta.files import DataFile
 from psoup.store.heartbeats import heartbeat_rows, heartbeats
@@ -74,12 +75,14 @@ def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: Engi
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
     highs |= {composite_id: mark.high for composite_id, mark in ledger.composites.items()}
     born = ledger.state.next_predicate_id
-    touched = Touched()
+    touched, records = Touched(), list[AuditRecord]()
     for entry in entries:
+        records += records_of(ledger.state, entry)
         ledger.state.apply(entry, touched)
     coverage = _start_cohorts(ledger, touched, born, highs)
     reached = heartbeat_rows(list(heartbeats(entries)))
-    _write_changes(ledger, touched, {"coverage": coverage, "reached": reached})
+    others = {"coverage": coverage, "reached": reached, "audit": audit_rows(records)}
+    _write_changes(ledger, touched, others)
     if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
         _insert_and_probe(ledger, spark, news, settings)
     keep_up(ledger, spark, settings)

@@ -12,8 +12,9 @@ from psoup.answers import AnswerMaker
 from psoup.answers.join_limits import JoinLimits
 from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
-from psoup.server.identity import Authenticator, Endings, authenticator
+from psoup.server.identity import Authenticator, Endings, authenticator, present_actor
 from psoup.server.memory import HOLD, Room, tidy_up
+from psoup.server.quotas import Quotas
 from psoup.server.settings import Settings
 from psoup.server.turns import Turns
 from psoup.server.wire.copies import Tokens, read_key
@@ -52,7 +53,9 @@ class Core:
         self.guard = ClockGuard(timepiece, int(limit), int(settle))
         self.follower = Follower(store, settings, self.guard.hear, self.guard.now)
         limits = GroupLimits(settings.group_events, settings.group_bytes)
-        self.appender = Appender(store.log, self.follower, self.guard, limits, HOLD.get)
+        self.appender = Appender(
+            store.log, self.follower, self.guard, limits, HOLD.get, present_actor
+        )
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
         joins = JoinLimits(settings.join_pairs, settings.memory // 4, self.follower.memory)
         self.maker = AnswerMaker(store, settings.memory, settings.compute_rows, joins)
@@ -60,7 +63,8 @@ class Core:
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.composer = Composer(self.follower, self.appender)
-        self.turns = Turns(settings.workers)
+        self.quotas = Quotas(self.follower)
+        self.turns = Turns(settings.workers, self.quotas.check_work, self.quotas.charge_work)
         self.authenticator: Authenticator = authenticator(
             settings.identity, lambda: self.follower.state, self.guard.now
         )

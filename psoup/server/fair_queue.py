@@ -28,13 +28,16 @@ Rank: TypeAlias = tuple[int, int]
 class Caller:
     """A connection that waits for an answer, after `until` of the monotonic clock no longer.
 
-    Calls have ascending tickets.
+    Calls have ascending tickets. A `patient` caller waits where the quota of `tenant` or `owner` is
+    used up.
     """
 
     tenant: str = ""
     peer: str = ""
     ticket: int = 0
     until: float | None = None
+    owner: str = ""
+    patient: bool = False
 
 
 _TICKETS = count(1)

@@ -20,6 +20,7 @@ from psoup.answers.epoch_files import EpochView, open_epoch_view
 from psoup.answers.replica import read_commit, read_epoch
 from psoup.server.settings import Settings
 from psoup.store import CorruptStore, Entry, LogTrimmed, Losses, State, Store
+from psoup.store.audit import AuditRecord
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.log.decoding import DecodedRows
 from psoup.store.presence import PulseWatch
@@ -205,6 +206,17 @@ class Follower:
     def backlog_bytes(self) -> int:
         """How much of the log the engine has not consumed."""
         return self._replica.backlog.nbytes
+
+    def stored_bytes(self, stream_id: int) -> int:
+        """The bytes that a stream takes: its rows in the log, its stem, and what was matched."""
+        epoch = self.epoch
+        stored = epoch.stem_bytes.get(stream_id, 0) + epoch.match_bytes.get(stream_id, 0)
+        return stored + self._replica.backlog.of_streams[stream_id]
+
+    @property
+    def audit(self) -> Sequence[AuditRecord]:
+        """The records of the audit that the engine has not written yet, in the order of the log."""
+        return self._replica.audit
 
     def _rows_behind(self) -> int:
         marks = self.epoch.epoch.streams

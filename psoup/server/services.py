@@ -6,15 +6,17 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import Message as ProtoMessage
 
-from psoup.lookup import find_registration, find_stream, find_view
+from psoup.lookup import find_stream
+from psoup.server.calls.administer import audit, list_grants, list_quotas, quotas_on, set_quota
 from psoup.server.calls.define import define
 from psoup.server.calls.explain import explain
-from psoup.server.calls.invoke import ask, invoke
+from psoup.server.calls.invoke import ask, invoke, readable
 from psoup.server.calls.keys import create_key, list_keys, revoke_key
 from psoup.server.calls.publish import publish, publish_stream
 from psoup.server.calls.register import register, register_many
@@ -23,7 +25,8 @@ from psoup.server.calls.watch import watch
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER, Caller, next_ticket
 from psoup.server.identity import identify
-from psoup.server.settings import check_text, default_name
+from psoup.server.permission import Acting, check_call, demand_operator, rule_of
+from psoup.server.settings import check_text
 from psoup.server.status_codes import Context, abort
 from psoup.server.wire.arrow import Message, serialize
 from psoup.server.wire.describing import (
@@ -50,13 +53,19 @@ Response = TypeVar("Response")
 SERVICE = pb.DESCRIPTOR.services_by_name["Psoup"].full_name
 
 
-def _caller(request: Any, context: Context) -> Caller:
-    """The caller that a call computes for. The batches of a PublishStream name their own
-    tenants."""
-    asked = request.sync if isinstance(request, pb.WatchRequest) else request
+async def _begin(core: Core, rpc: str, request: Any, context: Context) -> None:
+    """Finds out who calls and for whom, and refuses what the rule of the RPC refuses. The batches
+    of a PublishStream name their own tenants. Raises Unauthenticated, PermissionDenied."""
+    principal = await identify(core.authenticator, context)
+    rule_of(rpc)
+    tenant = principal.tenant
+    if isinstance(request, ProtoMessage):
+        acting = Acting.of(request, core.settings)
+        tenant = acting.tenant
+        check_call(rpc, core.follower.state, acting)
     left = context.time_remaining()
     until = None if left is None else time.monotonic() + left
-    return Caller(getattr(asked, "tenant", ""), context.peer(), next_ticket(), until)
+    CALLER.set(Caller(tenant, context.peer(), next_ticket(), until, principal.owner))
 
 
 def unary(
@@ -65,8 +74,7 @@ def unary(
     @functools.wraps(method)
     async def call(self: Any, request: Request, context: Context) -> Response:
         try:
-            await identify(self._core.authenticator, context)
-            CALLER.set(_caller(request, context))
+            await _begin(self._core, method.__name__, request, context)
             return await method(self, request)
         except Exception as error:
             await abort(context, error, self._core.store.id)
@@ -81,8 +89,7 @@ def streaming(
     @functools.wraps(method)
     async def call(self: Any, request: Request, context: Context) -> AsyncIterator[Response]:
         try:
-            await identify(self._core.authenticator, context)
-            CALLER.set(_caller(request, context))
+            await _begin(self._core, method.__name__, request, context)
             async for response in method(self, request, context):
                 yield response
         except (GeneratorExit, asyncio.CancelledError):
@@ -100,49 +107,48 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     @unary
     async def Define(self, request: pb.DefineRequest) -> pb.DefineResponse:
         core, settings = self._core, self._core.settings
-        tenant = default_name(request.tenant, "tenant", settings)
-        owner = default_name(request.owner, "owner", settings)
+        acting = Acting.of(request, settings)
         check_text(request.sql, core.settings)
         limits = {"max_columns": settings.columns, "max_text": settings.query_bytes}
         statement = await core.in_thread(functools.partial(parse_statement, request.sql, **limits))
-        defined, position = await define(core, tenant, owner, request.sql, statement)
+        defined, position = await define(core, acting, request.sql, statement)
         response = pb.DefineResponse(
             position=core.store.positions.encode(position),
             notes=statement.notes if isinstance(statement, CreateStream) else (),
         )
         if isinstance(defined, StreamState):
             response.stream.CopyFrom(stream_message(core.follower.view, defined))
-        else:
+        elif defined is not None:
             response.view.CopyFrom(view_message(core.follower.state, defined))
         return response
 
     @unary
     async def ListStreams(self, request: pb.ListStreamsRequest) -> pb.ListStreamsResponse:
         core = self._core
-        tenant = default_name(request.tenant, "tenant", core.settings)
+        acting = Acting.of(request, core.settings)
         await core.follower.catch_up()
-        names = sorted(key for key in core.follower.state.stream_names if key[0] == tenant)
-        streams = [find_stream(core.follower.state, *key) for key in names]
-        return pb.ListStreamsResponse(
-            streams=[stream_message(core.follower.view, stream) for stream in streams]
-        )
+        view = core.follower.view
+        visible, ids = acting.visible(view.state), _sorted(view.state.stream_names, acting.tenant)
+        streams = [view.state.streams[id_] for id_ in ids if visible(id_)]
+        return pb.ListStreamsResponse(streams=[stream_message(view, one) for one in streams])
 
     @unary
     async def DescribeStream(self, request: pb.DescribeStreamRequest) -> pb.Stream:
         core = self._core
-        tenant = default_name(request.tenant, "tenant", core.settings)
+        acting = Acting.of(request, core.settings)
         await core.follower.catch_up()
-        stream = find_stream(core.follower.state, tenant, request.name)
+        state = core.follower.state
+        stream = find_stream(state, acting.tenant, request.name, acting.visible(state))
         return stream_message(core.follower.view, stream)
 
     @unary
     async def ListViews(self, request: pb.ListViewsRequest) -> pb.ListViewsResponse:
         core = self._core
-        tenant = default_name(request.tenant, "tenant", core.settings)
+        acting = Acting.of(request, core.settings)
         await core.follower.catch_up()
         state = core.follower.state
-        names = sorted(key for key in state.view_names if key[0] == tenant)
-        views = [find_view(state, *key) for key in names]
+        visible, ids = acting.visible(state), _sorted(state.view_names, acting.tenant)
+        views = [state.views[id_] for id_ in ids if visible(id_)]
         return pb.ListViewsResponse(views=[view_message(state, view) for view in views])
 
     @unary
@@ -173,8 +179,10 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     @unary
     async def Unregister(self, request: pb.UnregisterRequest) -> pb.UnregisterResponse:
         core = self._core
-        tenant = default_name(request.tenant, "tenant", core.settings)
-        position = await core.appender.submit(UnregisterOne(tenant, request.handle))
+        acting = Acting.of(request, core.settings)
+        await core.follower.catch_up()
+        own = acting.own(core.follower.state)
+        position = await core.appender.submit(UnregisterOne(acting.tenant, request.handle, own))
         return pb.UnregisterResponse(position=core.store.positions.encode(position))
 
     @unary
@@ -182,10 +190,13 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         self, request: pb.ListRegistrationsRequest
     ) -> pb.ListRegistrationsResponse:
         core = self._core
-        tenant = default_name(request.tenant, "tenant", core.settings)
+        acting = Acting.of(request, core.settings)
         await core.follower.catch_up()
-        page, token = page_of(core.follower.state, tenant, request)
-        messages = await registration_messages(core, page)
+        state = core.follower.state
+        acting.check_owner(state)
+        owner = request.owner or acting.own(state) or ""
+        page, token = page_of(state, acting.tenant, owner, request)
+        messages = await registration_messages(core, acting, page)
         return pb.ListRegistrationsResponse(registrations=messages, next_page_token=token)
 
     @unary
@@ -193,10 +204,11 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         self, request: pb.DescribeRegistrationRequest
     ) -> pb.Registration:
         core = self._core
-        tenant = default_name(request.tenant, "tenant", core.settings)
+        acting = Acting.of(request, core.settings)
         await core.follower.catch_up()
-        found = find_registration(core.follower.state, tenant, request.handle)
-        (message,) = await registration_messages(core, [found])
+        found = acting.registration(core.follower.state, request.handle)
+        await readable(core, acting, request.handle, "", False)
+        (message,) = await registration_messages(core, acting, [found])
         return message
 
     @unary
@@ -231,21 +243,29 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
 
     @streaming
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.SyncPart]:
-        async for part in watch(self._core, request):
-            yield part
+        acting = Acting.of(request, self._core.settings)
+        with self._core.quotas.watching(acting.tenant, acting.owner):
+            async for part in watch(self._core, request):
+                yield part
 
     @unary
     async def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:
         await self._core.follower.catch_up()
-        return status_message(self._core)
+        acting = Acting.of(request, self._core.settings)
+        message = status_message(self._core, acting)
+        message.quotas.extend(quotas_on(self._core, acting))
+        return message
 
     @unary
     async def Clock(self, request: pb.ClockRequest) -> pb.ClockState:
         core = self._core
+        acting = Acting.of(request, core.settings)
         await core.follower.catch_up()
         if request.confirm:
-            await core.appender.submit(ConfirmJumps(tuple(request.confirm)))
-        return clock_message(core.guard, core.follower.state)
+            demand_operator(acting, "confirm jumps of the store's time")
+            whose = acting.principal.tenant, acting.owner
+            await core.appender.submit(ConfirmJumps(tuple(request.confirm), *whose))
+        return clock_message(core.guard, core.follower.state, acting)
 
     @unary
     async def CreateKey(self, request: pb.CreateKeyRequest) -> pb.CreateKeyResponse:
@@ -258,6 +278,27 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     @unary
     async def RevokeKey(self, request: pb.RevokeKeyRequest) -> pb.RevokeKeyResponse:
         return await revoke_key(self._core, request)
+
+    @unary
+    async def ListGrants(self, request: pb.ListGrantsRequest) -> pb.ListGrantsResponse:
+        return await list_grants(self._core, request)
+
+    @unary
+    async def SetQuota(self, request: pb.SetQuotaRequest) -> pb.Quota:
+        return await set_quota(self._core, request)
+
+    @unary
+    async def ListQuotas(self, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
+        return await list_quotas(self._core, request)
+
+    @unary
+    async def Audit(self, request: pb.AuditRequest) -> pb.AuditResponse:
+        return await audit(self._core, request)
+
+
+def _sorted(names: Mapping[tuple[str, str], int], tenant: str) -> list[int]:
+    """The ids of a tenant's streams or views, by name."""
+    return [id_ for key, id_ in sorted(names.items()) if key[0] == tenant]
 
 
 def add_service(service: PsoupService, server: Any) -> None:

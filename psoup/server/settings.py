@@ -16,7 +16,6 @@ from psoup.server.identity.settings import IdentitySettings
 MIB = 1 << 20
 # Threads that compute at once: a core each, and one for first chunks.
 WORKERS = max(3, min(8, (os.cpu_count() or 1) + 1))
-MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +66,6 @@ class Settings:
 
 
 # ---- limits of names and texts
-
-
-def default_name(name: str, field: str, settings: Settings) -> str:
-    """The name, or `main` for an empty tenant or owner. Raises BadRequest for one that is too
-    long."""
-    check_name(name, field, settings)
-    return name or MAIN
 
 
 def check_name(name: str, field: str, settings: Settings) -> None:

@@ -37,7 +37,7 @@ log = logging.getLogger("psoup.store")
 # The first format whose files and commits have checksums.
 _CHECKED = 2
 # The tables that gained columns after an earlier format, besides the epochs.
-_GREW = ("catalog", "registrations")
+_GREW = ("catalog", "registrations", "leases")
 # No version: of a table of format 1 nothing need have a checksum.
 NEVER = sys.maxsize
 

@@ -28,6 +28,8 @@ LOG = pa.schema(
         ("payload", pa.binary()),
         ("server", pa.string()),
         ("clock", INSTANT),
+        # From format 5 on, where it is another than the owner.
+        ("actor", pa.string()),
     ]
 )
 
@@ -118,6 +120,8 @@ LEASES = pa.schema(
         ("expired", INSTANT),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
+        # Of an expired registration; NULL up to format 4.
+        ("owner", pa.string()),
     ]
 )
 

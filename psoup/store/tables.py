@@ -182,6 +182,8 @@ def _load_registrations(state: State, table: pa.Table) -> None:
     table = with_constants(_with_micros(table, "stamp"), {"contact": 0})
     state.registrations.extend(table)
     registrations, _ = state.columns
+    for whose, count in registrations.by_owner().items():
+        state.count_owned(*whose, count)
     for stream_id, count in registrations.by_stream().items():
         stream = state.streams[stream_id]
         state.streams[stream_id] = replace(stream, registrations=count)
@@ -210,7 +212,9 @@ def _load_leases(state: State, table: pa.Table) -> None:
     registrations, _ = state.columns
     registrations.renew_all(renewed.column("handle"), renewed.column("renewed").to_numpy())
     for row in table.filter(pc.invert(live)).sort_by("position").to_pylist():
-        state.leases.expired[row["handle"]] = Expired(row["tenant"], row["expired"])
+        state.leases.expired[row["handle"]] = Expired(
+            row["tenant"], row.get("owner"), row["expired"]
+        )
 
 
 def _load_definition(state: State, row: Mapping[str, Any], epoch: Epoch) -> None:
@@ -334,7 +338,8 @@ def _lease_row(state: State, handle: bytes, at: int) -> dict[str, Any]:
     expired = state.leases.expired.get(handle)
     if expired is None:
         return row | {"ended": True}
-    return row | {"tenant": expired.tenant, "expired": expired.stamp}
+    whose = {"tenant": expired.tenant, "owner": expired.owner}
+    return row | whose | {"expired": expired.stamp}
 
 
 def _access_row(state: State, kind: str, id_: str, at: int) -> dict[str, Any]:

@@ -139,13 +139,34 @@ class PsoupStub:
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.RevokeKeyRequest.SerializeToString,
                 response_deserializer=psoup_dot_v1_dot_psoup__pb2.RevokeKeyResponse.FromString,
                 _registered_method=True)
+        self.ListGrants = channel.unary_unary(
+                '/psoup.v1.Psoup/ListGrants',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.ListGrantsRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.ListGrantsResponse.FromString,
+                _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/psoup.v1.Psoup/SetQuota',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.Quota.FromString,
+                _registered_method=True)
+        self.ListQuotas = channel.unary_unary(
+                '/psoup.v1.Psoup/ListQuotas',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.ListQuotasResponse.FromString,
+                _registered_method=True)
+        self.Audit = channel.unary_unary(
+                '/psoup.v1.Psoup/Audit',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.AuditRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.AuditResponse.FromString,
+                _registered_method=True)
 
 
 class PsoupServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Define(self, request, context):
-        """Runs one statement that creates or drops a stream or a view. Durable when it returns.
+        """Runs one statement that creates or drops a stream or a view, or grants or revokes an action.
+        Durable when it returns.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -266,7 +287,8 @@ class PsoupServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Clock(self, request, context):
-        """Tells what is known of the clocks of the store's servers; confirms jumps of its time, if asked to.
+        """Tells what is known of the clocks of the store's servers; confirms jumps of its time, if asked to
+        by an operator.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -290,6 +312,36 @@ class PsoupServicer:
     def RevokeKey(self, request, context):
         """Ends a key. Every server of the store refuses it as soon as it has read of that, and ends the
         Watch and PublishStream calls of those who have shown it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGrants(self, request, context):
+        """The grants of a tenant, for those who administer it. What built-in roles allow is no grant.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetQuota(self, request, context):
+        """Sets what a tenant may have and do, for operators, or an owner of it, for those who administer
+        the tenant. Durable when it returns.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """The quotas of a tenant and its owners, with what they have and do at present.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Audit(self, request, context):
+        """What was administered, newest first: of a tenant for those who administer it, of all for
+        operators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -402,6 +454,26 @@ def add_PsoupServicer_to_server(servicer, server):
                     servicer.RevokeKey,
                     request_deserializer=psoup_dot_v1_dot_psoup__pb2.RevokeKeyRequest.FromString,
                     response_serializer=psoup_dot_v1_dot_psoup__pb2.RevokeKeyResponse.SerializeToString,
+            ),
+            'ListGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGrants,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.ListGrantsRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.ListGrantsResponse.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.SetQuotaRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.Quota.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.ListQuotasRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.ListQuotasResponse.SerializeToString,
+            ),
+            'Audit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Audit,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.AuditRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.AuditResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -971,6 +1043,114 @@ class Psoup:
             '/psoup.v1.Psoup/RevokeKey',
             psoup_dot_v1_dot_psoup__pb2.RevokeKeyRequest.SerializeToString,
             psoup_dot_v1_dot_psoup__pb2.RevokeKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/ListGrants',
+            psoup_dot_v1_dot_psoup__pb2.ListGrantsRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.ListGrantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/SetQuota',
+            psoup_dot_v1_dot_psoup__pb2.SetQuotaRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.Quota.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/ListQuotas',
+            psoup_dot_v1_dot_psoup__pb2.ListQuotasRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.ListQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Audit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/Audit',
+            psoup_dot_v1_dot_psoup__pb2.AuditRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.AuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,7 +18,7 @@ from psoup.errors import AfterFailure, ClockAhead, DiskFull, Stopping, StorageFa
 from psoup.store import Conflict, Entry, Hole, Log, State
 from psoup.store.log.decoding import DecodedRows, decode_rows
 from psoup.write.clock import ClockGuard
-from psoup.write.draft import CommitDraft, Moment, Proposal, RecentBatches
+from psoup.write.draft import Actor, CommitDraft, Moment, Proposal, RecentBatches
 
 log = logging.getLogger("psoup.write")
 
@@ -68,12 +68,14 @@ class _Waiting:
     proposal: Proposal[Any]
     future: asyncio.Future[Any]
     held: Held | None
+    actor: Actor | None
 
 
 class Appender:
     """Makes commits of the proposals that wait, in the order they came.
 
-    `held` gives the room of the request at hand, which stays taken until its outcome is known.
+    `held` gives the room of the request at hand, which stays taken until its outcome is known;
+    `actor` gives its caller.
     """
 
     def __init__(
@@ -83,12 +85,14 @@ class Appender:
         guard: ClockGuard,
         limits: GroupLimits,
         held: Callable[[], Held | None] = lambda: None,
+        actor: Callable[[], Actor | None] = lambda: None,
     ) -> None:
         self._log = log
         self._tail = tail
         self._guard = guard
         self._limits = limits
         self._held = held
+        self._actor = actor
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._kept: _Waiting | None = None
         self.stopping = False
@@ -105,7 +109,7 @@ class Appender:
         held = self._held()
         if held is not None:
             held.retain()
-        self._queue.put_nowait(_Waiting(proposal, future, held))
+        self._queue.put_nowait(_Waiting(proposal, future, held, self._actor()))
         return future
 
     async def run(self) -> None:
@@ -143,7 +147,7 @@ class Appender:
             await tail.catch_up()
             moment = self._moment()
             draft = CommitDraft(tail.state.draft(), tail.version + 1, moment, tail.recent)
-            outcomes = [_propose(waiting.proposal, draft) for waiting in group]
+            outcomes = [_propose(waiting, draft) for waiting in group]
             if not draft.empty:
                 try:
                     appended = await asyncio.to_thread(self._append, draft, tail.state)
@@ -176,8 +180,9 @@ class Appender:
         return rows, nbytes
 
 
-def _propose(proposal: Proposal[Any], draft: CommitDraft) -> Any:
+def _propose(waiting: _Waiting, draft: CommitDraft) -> Any:
     """Asks one proposal; returns its answer, or the error that it is refused with."""
+    proposal, draft.actor = waiting.proposal, waiting.actor
     chain = proposal.chain
     try:
         if chain is not None and (chain.broken or chain in draft.broken):

@@ -140,6 +140,8 @@ class ConfirmJumps:
     """An operator says that jumps of the store's time are true; confirmed ones stay as they are."""
 
     numbers: tuple[int, ...]
+    tenant: str = ""
+    owner: str = ""
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
@@ -155,7 +157,7 @@ class ConfirmJumps:
                 )
         waiting = {record.number for record in jumps.open}
         for number in sorted(waiting.intersection(self.numbers)):
-            draft.append("", "", Confirm(number))
+            draft.append(self.tenant, self.owner, Confirm(number))
 
 
 def _minutes(duration: int) -> str:

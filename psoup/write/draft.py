@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from psoup.store import AcceptedBatch, Data, Entry, Event, Jump, Position, State
 from psoup.store.log.position import MAX_EVENTS_PER_COMMIT
 
 T_co = TypeVar("T_co", covariant=True)
+
+# The tenant and the owner that a caller has shown to be.
+Actor: TypeAlias = tuple[str, str]
 
 # About as much an event takes in the log beside the rows it brings.
 HEADER_BYTES = 500
@@ -66,7 +69,8 @@ class CommitDraft:
     """A commit nobody has made yet. Dropping the draft drops everything in it.
 
     `state` must be a draft of its own: the events of this commit are applied to it. `quiet` is the
-    time between the last stamp of the log and this commit's.
+    time between the last stamp of the log and this commit's. `actor` is who asks for the events
+    that are appended next; None where nobody has shown who they are.
     """
 
     def __init__(self, state: State, version: int, moment: Moment, recent: RecentBatches) -> None:
@@ -76,6 +80,7 @@ class CommitDraft:
         self.quiet = moment.stamp - state.clock
         self.entries: list[Entry] = []
         self.broken: set[Chain] = set()
+        self.actor: Actor | None = None
         self._moment = moment
         self._recent = recent
         if moment.jump is not None:
@@ -99,7 +104,8 @@ class CommitDraft:
     def append(self, tenant: str, owner: str, event: Event) -> Position:
         position = Position(self.version, len(self.entries))
         moment = self._moment
-        entry = Entry(position, self.stamp, tenant, owner, event, moment.server, moment.clock)
+        who = _actor(self.actor, tenant, owner)
+        entry = Entry(position, self.stamp, tenant, owner, event, moment.server, moment.clock, who)
         self.state.apply(entry)
         self.entries.append(entry)
         return position
@@ -123,6 +129,13 @@ class CommitDraft:
             ):
                 return AcceptedBatch.of(event, entry.position)
         return None
+
+
+def _actor(actor: Actor | None, tenant: str, owner: str) -> str:
+    """Who acts, as an entry names them."""
+    if actor is None or actor == (tenant, owner):
+        return ""
+    return actor[1] if actor[0] == tenant else "/".join(actor)
 
 
 class Proposal(Protocol[T_co]):

@@ -29,6 +29,7 @@ from psoup.store.log.events import MANY
 from psoup.store.state.columns import HANDLE_BYTES
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
 from psoup.write.ids import PredicateIds
+from psoup.write.quotas import check_registrations
 from querystem.composites import Composition
 from querystem.query import Leg, Query
 from querystem.query_json import query_form
@@ -90,6 +91,7 @@ class RegisterAll:
 
     def propose(self, draft: CommitDraft) -> Registered:
         self._check(draft)
+        self._check_quota(draft.state)
         handles, created, replaced, position = [], 0, 0, START
         for one in self.prepared:
             known = self._known(draft.state, one)
@@ -119,6 +121,12 @@ class RegisterAll:
             first = seen.setdefault(one.client_key, one.parameters)
             if (other and not self.replace) or first != one.parameters:
                 raise key_taken(one.client_key)
+
+    def _check_quota(self, state: State) -> None:
+        """Raises QuotaExceeded where the new ones among these are too many."""
+        new = [one.client_key for one in self.prepared if self._known(state, one) is None]
+        named = {key for key in new if key}
+        check_registrations(state, self.tenant, self.owner, new.count("") + len(named))
 
     def _known(self, state: State, one: Prepared) -> Registration | None:
         key = self.tenant, self.owner, one.client_key
@@ -182,15 +190,16 @@ class RegisterAll:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterOne:
-    """Ends a registration. Refused where the tenant has none of that handle."""
+    """Ends a registration. Refused where the tenant, or the one owner, has none of that handle."""
 
     tenant: str
     handle: bytes
+    whose: str | None = None
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> Position:
-        registration = find_registration(draft.state, self.tenant, self.handle)
+        registration = find_registration(draft.state, self.tenant, self.handle, self.whose)
         return draft.append(self.tenant, registration.owner, Unregister(self.handle))
 
 
@@ -255,6 +264,7 @@ class RegisterRows:
         position = max((old.position for old in known.values()), default=START)
         new = first.copy()
         new[list(known)] = False
+        check_registrations(draft.state, self.tenant, self.owner, int(new.sum()))
         if new.any():
             position = max(position, self._append(draft, self.rows.table.filter(pa.array(new))))
         for place in others:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from psoup.errors import NamedByViews
 from psoup.store import ViewEnded, views_over
 from psoup.write.draft import CommitDraft
+from psoup.write.grants import end_grants
 
 _SHOWN = 10
 
@@ -12,7 +13,8 @@ _SHOWN = 10
 def end_views_over(
     draft: CommitDraft, id_: int, name: str, tenant: str, owner: str, cascade: bool
 ) -> None:
-    """Ends the views over a stream or a view that is dropped, outermost first.
+    """Ends the views over a stream or a view that is dropped, outermost first, and all grants on
+    what ends.
 
     Raises NamedByViews where there are any and they are not to end too.
     """
@@ -26,4 +28,6 @@ def end_views_over(
             hint="drop those first, or write CASCADE to end them and their registrations too",
         )
     for view in found:
+        end_grants(draft, view.id, tenant, owner)
         draft.append(tenant, owner, ViewEnded(view.id))
+    end_grants(draft, id_, tenant, owner)

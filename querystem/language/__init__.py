@@ -1,6 +1,6 @@
 """The query language: a text becomes a bound query, a window or a definition.
 
-    scan ─> statements, views                                     CREATE and DROP, STREAM and VIEW
+    scan ─> statements, views, grants                             CREATE, DROP; GRANT, REVOKE
     scan ─> parse ─> select ─> templates                          queries, bound and filled in
             │        ├─> blocks                                   SELECT, and what stands inside
             │        │   ├─> sources (references, scope)          FROM, joins, inner queries, WITH
@@ -31,6 +31,7 @@ from querystem.language.errors import (
     UnknownStream,
     WindowProblem,
 )
+from querystem.language.grants import GrantActions
 from querystem.language.references import Lookup, Names
 from querystem.language.statements import (
     CreateStream,
@@ -61,6 +62,7 @@ __all__ = [
     "CreateView",
     "DropStream",
     "DropView",
+    "GrantActions",
     "Lookup",
     "Names",
     "NotYet",

@@ -41,6 +41,13 @@ Lookup = Callable[[str], StreamSchema | ViewDefinition | None]
 Names = Callable[[], Iterable[str]]
 
 
+def inside_views(lookup: Lookup) -> Lookup:
+    """The lookup of the names in the texts of views: the `inside_views` of a lookup that has one.
+    Whoever may name a view need not be allowed to name what it is over."""
+    found: Lookup = getattr(lookup, "inside_views", lookup)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The place of a block in a text: the window that reaches it, whether that is its `own`, the
@@ -85,9 +92,10 @@ class TextBinding:
     the texts of windows and of REFRESH by their numbers, how many `references` to streams there
     are, and the ids of the nodes of windows and of queries of WITH that were `reached`.
 
-    Names are looked up once (`known`), the queries of `views` parsed once. While one is bound,
-    `view` is the place of the reference to the outermost view and `depth` how many stand inside
-    each other. `bind_rows` binds the rows of REFRESH ON, and gives their stream.
+    Names are looked up once (`known`, with whether they stand in a view), the queries of `views`
+    parsed once. While one is bound, `view` is the place of the reference to the outermost view and
+    `depth` how many stand inside each other. `bind_rows` binds the rows of REFRESH ON, and gives
+    their stream.
     """
 
     lookup: Lookup
@@ -100,7 +108,9 @@ class TextBinding:
     reached: set[int] = field(default_factory=set)
     view: Span | None = None
     depth: int = 0
-    known: dict[str, StreamSchema | ViewDefinition | None] = field(default_factory=dict)
+    known: dict[tuple[str, bool], StreamSchema | ViewDefinition | None] = field(
+        default_factory=dict
+    )
     views: dict[str, exp.Expr] = field(default_factory=dict)
     bind_rows: Callable[[exp.Expr], tuple[RefreshOn, StreamSchema]] | None = None
 
@@ -137,7 +147,7 @@ class TextBinding:
 
     def stream_of(self, view: ViewDefinition) -> StreamSchema | None:
         """The stream that a view shows rows of, as `stream_of_view` tells."""
-        return stream_of_view(view, self.parsed, self._named)
+        return stream_of_view(view, self.parsed, self._named_inside)
 
     def parsed(self, view: ViewDefinition) -> exp.Expr:
         """The query of a view."""
@@ -147,10 +157,20 @@ class TextBinding:
         return self.views[view.name]
 
     def _named(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
-        name = identifier(table.this)
-        if name not in self.known:
-            self.known[name] = self.lookup(name)
-        return self.known[name]
+        if self.view is not None:
+            return self._named_inside(table)
+        return self._found(identifier(table.this), self.lookup, False)
+
+    def _named_inside(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
+        """The stream or view that a reference in the text of a view names."""
+        return self._found(identifier(table.this), inside_views(self.lookup), True)
+
+    def _found(
+        self, name: str, lookup: Lookup, inside: bool
+    ) -> StreamSchema | ViewDefinition | None:
+        if (name, inside) not in self.known:
+            self.known[name, inside] = lookup(name)
+        return self.known[name, inside]
 
     @contextmanager
     def within_view(self, view: ViewDefinition, span: Span) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The statements that create and drop streams and views."""
+"""The statements that create and drop streams and views; those that grant stand beside."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from datastem.types import Kind, Type
 from querystem.language.dialect import uncommented
 from querystem.language.durations import read_duration, write_duration
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, located
+from querystem.language.grants import GrantActions, parse_grant
 from querystem.language.names import read_type, suggest, write_name
 from querystem.language.scan import MAX_TEXT, TokenReader, scan, span_of
 from querystem.views import Delivery, ViewDefinition
@@ -55,7 +56,7 @@ class DropView:
     cascade: bool = False
 
 
-Statement = CreateStream | CreateView | DropStream | DropView
+Statement = CreateStream | CreateView | DropStream | DropView | GrantActions
 
 
 def parse_statement(
@@ -68,6 +69,10 @@ def parse_statement(
             return _create(reader, text, max_columns)
         if reader.take("DROP"):
             return _drop(reader)
+        if reader.take("GRANT"):
+            return parse_grant(reader, revoked=False)
+        if reader.take("REVOKE"):
+            return parse_grant(reader, revoked=True)
         if reader.sees("SELECT") or reader.sees("WITH"):
             raise SyntaxProblem(
                 "a query is registered, not defined",

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlglot import exp
 
@@ -22,11 +22,14 @@ from querystem.expressions import Literal
 from querystem.language.errors import QueryError, Span
 from querystem.language.literals import number
 from querystem.language.parse import parse_query
-from querystem.language.references import Lookup, Names
+from querystem.language.references import Lookup, Names, inside_views
 from querystem.language.scan import MAX_TEXT
 from querystem.language.templates import Template, bind_query, prepare
 from querystem.query import Query
 from querystem.views import ViewDefinition
+
+# Names, and what they stood for.
+_Found: TypeAlias = tuple[tuple[str, StreamSchema | ViewDefinition | None], ...]
 
 _CONSTANT = re.compile(
     r"((?<![\w.])(?:\d{1,18}|\d{1,12}\.\d{1,12})(?![\w.])|'[^'\\]*'(?!'))", re.ASCII
@@ -110,13 +113,16 @@ class _CachedTemplate:
 
     template: Template
     holes: tuple[_Hole, ...]
-    streams: tuple[tuple[str, StreamSchema | ViewDefinition | None], ...]
+    streams: _Found
+    streams_in_views: _Found
 
     def fill(self, text: _CutText, lookup: Lookup) -> Query | None:
         """The query of a text; None where a stream is another one now."""
-        for name, schema in self.streams:
-            if lookup(name) is not schema:
-                return None
+        inside = inside_views(lookup)
+        if any(lookup(name) is not schema for name, schema in self.streams):
+            return None
+        if any(inside(name) is not schema for name, schema in self.streams_in_views):
+            return None
         constants = text.constants
         literals = {hole.name: hole.literal(constants) for hole in self.holes}
         return self.template.fill_constants(literals)
@@ -247,19 +253,30 @@ def _cached_template(
     cut: _CutText, layout: _Layout, lookup: Lookup, query: Query
 ) -> _CachedTemplate | bool:
     """The template of a text whose query is known; False where filling it gives another query."""
-    streams: dict[str, StreamSchema | ViewDefinition | None] = {}
+    noted = _Noted(lookup)
     types = {hole.name: _TYPES[hole.kind] for hole in layout.holes}
-
-    def noted(name: str) -> StreamSchema | ViewDefinition | None:
-        streams[name] = lookup(name)
-        return streams[name]
-
     try:
         template = prepare(_with_parameters(cut, layout), noted, types)
     except QueryError:
         return False
-    cached = _CachedTemplate(template, layout.holes, tuple(streams.items()))
+    found, inside = tuple(noted.found.items()), tuple(noted.found_inside.items())
+    cached = _CachedTemplate(template, layout.holes, found, inside)
     return cached if cached.fill(cut, lookup) == query else False
+
+
+class _Noted:
+    """A lookup that notes what it finds, for names of a text and for those in views."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup, self._inside = lookup, inside_views(lookup)
+        self.found: dict[str, StreamSchema | ViewDefinition | None] = {}
+        self.found_inside: dict[str, StreamSchema | ViewDefinition | None] = {}
+
+    def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.found.setdefault(name, self._lookup(name))
+
+    def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.found_inside.setdefault(name, self._inside(name))
 
 
 def _with_parameters(cut: _CutText, layout: _Layout) -> str:

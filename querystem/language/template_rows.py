@@ -38,10 +38,12 @@ class BoundRows:
     """The queries of the rows, in their order, in one of two ways.
 
     Queries that differ in nothing but their predicates share `form`, and `keys` has the predicate
-    of each; `queries` is empty. Otherwise `form` is None and `queries` has each.
+    of each; `queries` is empty. Otherwise `form` is None and `queries` has each. `pattern` is a
+    query that names what all of them do; None where there are none.
     """
 
     form: str | None
+    pattern: Query | None
     keys: Sequence[str] = ()
     queries: Sequence[Query] = ()
 
@@ -67,17 +69,18 @@ def bind_rows(
         for rows in groups
         for template, places in _templates(text, parsed, lookup, names, rows)
     ]
+    pattern = bound[0].pattern if bound else None
     forms = {form for group in bound for form in group.forms()}
     if len(forms) == 1 and not any(group.refreshes_on or group.several for group in bound):
         keys = [""] * count
         for group in bound:
             for place, key in zip(group.places, group.keys(), strict=True):
                 keys[place] = key
-        return BoundRows(forms.pop(), keys)
+        return BoundRows(forms.pop(), pattern, keys)
     queries: dict[int, Query] = {}
     for group in bound:
         queries.update(zip(group.places, group.queries(), strict=True))
-    return BoundRows(None, queries=[queries[place] for place in range(count)])
+    return BoundRows(None, pattern, queries=[queries[place] for place in range(count)])
 
 
 class _TypedRows:
@@ -91,6 +94,10 @@ class _TypedRows:
         }
         self._at_once = template.fill_many(self._columns)
         self._each = None if self._at_once else list(self._filled())
+
+    @property
+    def pattern(self) -> Query:
+        return self._template.query
 
     @property
     def refreshes_on(self) -> bool:

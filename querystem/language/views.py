@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from datastem.schema import StreamSchema
 from querystem.language.errors import QueryError, Span, UnknownParameter
 from querystem.language.names import write_name
-from querystem.language.references import Lookup, Names
+from querystem.language.references import Lookup, Names, inside_views
 from querystem.language.scan import MAX_TEXT
 from querystem.language.statements import CreateView
 from querystem.language.templates import bind_query
@@ -46,7 +47,18 @@ def bind_view(
 def _use(view: ViewDefinition, lookup: Lookup) -> None:
     """Binds a query over a view; raises QueryError where nothing can be asked of it."""
 
-    def known(name: str) -> StreamSchema | ViewDefinition | None:
-        return view if name == view.name else lookup(name)
+    bind_query(f"SELECT * FROM {write_name(view.name)}", _WithView(view, lookup))
 
-    bind_query(f"SELECT * FROM {write_name(view.name)}", known)
+
+@dataclass(frozen=True, slots=True)
+class _WithView:
+    """A lookup that knows one view more."""
+
+    view: ViewDefinition
+    lookup: Lookup
+
+    def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.view if name == self.view.name else self.lookup(name)
+
+    def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.view if name == self.view.name else inside_views(self.lookup)(name)

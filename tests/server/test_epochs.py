@@ -25,6 +25,7 @@ from psoup.store import Accept, Data, Entry, Event, Lost, Position, Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
+from tests.support.server.callers import anyone
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc, received
 
@@ -106,11 +107,11 @@ async def test_covered_and_uncovered_rows_make_one_answer(tmp_path: Path, memory
         assert found == naive(tables)
         assert header.computed_rows > 60_000, "the tail and the history it has not met"
         registration = find_registration(core.follower.state, "main", later)
-        (described,) = await registration_messages(core, [registration])
+        (described,) = await registration_messages(core, anyone(core), [registration])
         assert (described.matched_rows, described.stream_rows) == (0, 240_000)
         engine.step()
         await until(core, lambda: core.follower.view.epoch.number == 2)
-        status = status_message(core)
+        status = status_message(core, anyone(core))
         assert (status.behind_rows, status.backfill_rows) == (0, 180_000)
         for handle in (early, later):
             assert (await ask(core, handle))[1] == naive(tables)

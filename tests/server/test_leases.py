@@ -222,10 +222,12 @@ async def test_the_tables_remember_renewals_expiry_and_outages(world: World) -> 
 
 
 def test_only_so_many_of_the_expired_are_remembered() -> None:
-    leases = Leases(expired={bytes([n]): Expired("main", n) for n in range(3)})
-    assert leases.expire(b"new", "main", 9) == [] and REMEMBERED > 4
-    leases.expired = {number.to_bytes(4): Expired("main", 0) for number in range(REMEMBERED)}
-    assert leases.expire(b"newest", "main", 9) == [bytes(4)]
+    leases = Leases(expired={bytes([n]): Expired("main", "main", n) for n in range(3)})
+    assert leases.expire(b"new", ("main", "main"), 9) == [] and REMEMBERED > 4
+    leases.expired = {
+        number.to_bytes(4): Expired("main", "main", 0) for number in range(REMEMBERED)
+    }
+    assert leases.expire(b"newest", ("main", "main"), 9) == [bytes(4)]
     assert len(leases.expired) == REMEMBERED
 
 

@@ -29,6 +29,7 @@ from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.oracle.copy import Copy
 from tests.server.test_machine import _answer
+from tests.support.server.callers import anyone
 from tests.support.server.process import ipc, rows_of
 
 LOW, HIGH = "SELECT a FROM s WHERE a < 5", "SELECT a, b FROM s WHERE a >= 5"
@@ -87,7 +88,7 @@ async def test_handle_and_lease_stay_and_the_text_changes_in_one_event(core: Cor
     events = [entry.event for entry in core.store.log.read(version + 1)]
     assert [type(event) for event in events] == [Replace]
     assert core.follower.state.position == after.position == again.position
-    (message,) = await registration_messages(core, [after])
+    (message,) = await registration_messages(core, anyone(core), [after])
     assert (message.sql, [column.name for column in message.columns]) == (HIGH, ["a", "b"])
     assert message.position == core.store.positions.encode(after.position)
 

@@ -25,10 +25,11 @@ from psoup.engine.ledger import JOINS, STEM, Ledger, stream_of
 from psoup.engine.predicates import predicates_of
 from psoup.engine.settings import EngineSettings
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_pieces, write_segments
+from psoup.store.audit import AUDIT_BOUNDS
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
 from psoup.store.layout import SEGMENTED, TABLES
-from psoup.store.tables import KEYS, read_newest
+from psoup.store.tables import KEYS, read_files, read_newest
 
 _BY_ROW = [("row_id", "ascending"), ("by", "ascending")]
 
@@ -186,14 +187,14 @@ _ROWS_PER_FILE = 1000
 
 
 class Compact:
-    """Rewrites a table of the driver's own when it has many files: newest rows, coverage in one
-    piece."""
+    """Rewrites a table of the driver's own when it has many files: newest rows, coverage and audit
+    in one piece."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._files = settings.compact_files
 
     def advance(self, ledger: Ledger) -> bool:
-        for name in (*KEYS, "coverage"):
+        for name in (*KEYS, "coverage", "audit"):
             files = ledger.files(name)
             rows = sum(file.rows for file in files)
             if len(files) > max(self._files, rows // _ROWS_PER_FILE):
@@ -202,15 +203,20 @@ class Compact:
         return False
 
     def _compact(self, ledger: Ledger, name: str) -> None:
-        table = _coverage(ledger) if name == "coverage" else _newest(ledger, name)
-        folder, sync = ledger.folder(name), ledger.store.sync
-        added = [write_data_file(folder.root, table, sync=sync)] if table.num_rows else []
+        table, bounds = _table(ledger, name), AUDIT_BOUNDS if name == "audit" else ()
+        root, sync = ledger.folder(name).root, ledger.store.sync
+        added = [write_data_file(root, table, bounds=bounds, sync=sync)] if table.num_rows else []
         removed = ledger.files(name)
         ledger.commit(name, added, removed, operation="COMPACT", data_change=False)
         ledger.publish("compact")
 
 
-def _newest(ledger: Ledger, name: str) -> pa.Table:
+def _table(ledger: Ledger, name: str) -> pa.Table:
+    if name == "coverage":
+        return _coverage(ledger)
+    if name == "audit":
+        table = read_files(ledger.folder(name), ledger.tables[name], TABLES[name])
+        return table.sort_by("position")
     return read_newest(ledger.folder(name), ledger.tables[name], TABLES[name])
 
 

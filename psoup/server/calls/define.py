@@ -1,53 +1,118 @@
-"""Define: from a statement to a stream or a view that is made or dropped."""
+"""Define: from a statement to what it makes, drops, grants or revokes."""
 
 from __future__ import annotations
 
 import contextlib
 
-from psoup.errors import BadRequest
-from psoup.lookup import TenantStreams
+from psoup.access.actions import Action
+from psoup.access.named import named_objects
+from psoup.errors import BadRequest, NamedByViews, NoSuchStream
+from psoup.lookup import TenantStreams, find_stream, find_view
 from psoup.server.core import Core
-from psoup.store import Position, StreamState, ViewState
+from psoup.server.permission import Acting
+from psoup.store import Position, State, StreamState, ViewState, views_over
+from psoup.store.state.access import Grant
 from psoup.write.draft import Stale
+from psoup.write.grants import GrantAll, Revoke
 from psoup.write.streams import Define, Drop
 from psoup.write.views import DefineView, EndView
-from querystem.language import CreateStream, CreateView, DropStream, DropView, Statement, bind_view
+from querystem.language import (
+    CreateStream,
+    CreateView,
+    DropStream,
+    DropView,
+    GrantActions,
+    Statement,
+    bind_query,
+    bind_view,
+)
 
 _ATTEMPTS = 3
 
 
 async def define(
-    core: Core, tenant: str, owner: str, sql: str, statement: Statement
-) -> tuple[StreamState | ViewState, Position]:
-    """What a statement, whose text is `sql`, made or dropped, durably. Raises QueryError,
-    ServerError."""
+    core: Core, acting: Acting, sql: str, statement: Statement
+) -> tuple[StreamState | ViewState | None, Position]:
+    """What a statement, whose text is `sql`, made or dropped, durably; None where it is neither a
+    stream nor a view. Raises QueryError, ServerError."""
+    await core.follower.catch_up()
+    state, tenant, owner = core.follower.state, acting.tenant, acting.owner
+    acting.check_owner(state)
     match statement:
         case CreateStream(schema):
+            acting.demand(state)
             return await core.appender.submit(Define(tenant, owner, schema))
         case CreateView():
-            return await _create_view(core, tenant, owner, sql, statement)
+            acting.demand(state)
+            return await _create_view(core, acting, sql, statement)
         case DropView(name, _, cascade):
-            return await core.appender.submit(EndView(tenant, owner, name, cascade))
+            return await core.appender.submit(_end_view(state, acting, name, cascade))
         case DropStream(name, _, cascade):
-            await core.follower.catch_up()
-            if core.follower.state.find_view(tenant, name) is not None:
-                return await core.appender.submit(EndView(tenant, owner, name, cascade))
+            if state.find_view(tenant, name) is not None:
+                return await core.appender.submit(_end_view(state, acting, name, cascade))
+            stream = find_stream(state, tenant, name, acting.visible(state))
+            _check_drop(state, acting, stream.id, name)
             return await core.appender.submit(Drop(tenant, owner, name, cascade))
+        case GrantActions():
+            return None, await _grant(core, acting, statement)
+
+
+def _end_view(state: State, acting: Acting, name: str, cascade: bool) -> EndView:
+    view = find_view(state, acting.tenant, name, acting.visible(state))
+    _check_drop(state, acting, view.id, name)
+    return EndView(acting.tenant, acting.owner, name, cascade)
+
+
+def _check_drop(state: State, acting: Acting, object_id: int, name: str) -> None:
+    """Refuses a drop that would end, or name, views that the caller may not drop."""
+    acting.demand(state, [object_id])
+    others = (view.id for view in views_over(state.views, object_id))
+    if not all(acting.may(state, Action.DEFINE, one) for one in others):
+        raise NamedByViews(
+            f"{name} is named by views that you may not drop",
+            got=name[:100],
+            hint="ask an administrator to drop them first",
+        )
+
+
+async def _grant(core: Core, acting: Acting, statement: GrantActions) -> Position:
+    """Gives actions to a role or an owner, or takes them away."""
+    state, tenant, named = core.follower.state, acting.tenant, statement.name
+    object_id = 0
+    if named is not None:
+        found = acting.streams(state)
+        if found.lookup(named) is None:
+            raise NoSuchStream(f"there is no stream or view {named!r}", got=named[:100])
+        (object_id,) = found.ids_of([named])
+    acting.demand(state, [object_id], (Action.ADMINISTER,))
+    grants = [
+        Grant(tenant, statement.to, statement.whom, action, object_id)
+        for action in statement.actions
+    ]
+    proposal = (Revoke if statement.revoked else GrantAll)(tenant, acting.owner, tuple(grants))
+    return await core.appender.submit(proposal)
 
 
 async def _create_view(
-    core: Core, tenant: str, owner: str, sql: str, statement: CreateView
+    core: Core, acting: Acting, sql: str, statement: CreateView
 ) -> tuple[ViewState, Position]:
-    """The query is bound to the streams and views of the moment; again where one ends meanwhile."""
+    """The query is bound to the streams and views of the moment; again where one ends meanwhile.
+
+    Whoever may read a view reads through it, so its maker must be allowed to read what it names.
+    """
+    tenant, owner = acting.tenant, acting.owner
 
     def bound(found: TenantStreams) -> DefineView:
         limit = core.settings.query_bytes
         view = bind_view(sql, statement, found.lookup, max_text=limit, names=found.names)
+        named = named_objects(bind_query(view.text, found.lookup, {}, max_text=limit))
+        objects = found.ids_of(named.streams | named.views)
+        acting.demand(core.follower.state, objects, (Action.READ,))
         return DefineView(tenant, owner, view, tuple(found.ids.values()), found.view_ids)
 
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        proposal = await core.in_thread(bound, TenantStreams(core.follower.state, tenant))
+        proposal = await core.in_thread(bound, acting.streams(core.follower.state))
         with contextlib.suppress(Stale):
             return await core.appender.submit(proposal)
     raise BadRequest("what the view names was dropped and created again, over and over")

@@ -18,11 +18,10 @@ from psoup.answers.composing import told_of
 from psoup.answers.implied import ImpliedUse
 from psoup.answers.plan import LegPlan
 from psoup.answers.planning import TextReplaced, find_source
-from psoup.answers.question import RegisteredQuery, texts_of
 from psoup.server.calls.explain_run import Stages, make_run
-from psoup.server.calls.invoke import reading
+from psoup.server.calls.invoke import readable
 from psoup.server.core import Core
-from psoup.server.settings import default_name
+from psoup.server.permission import Acting
 from psoup.server.wire.describing import view_name
 from psoup.server.wire.values import pattern_number
 from psoup.store import StreamState
@@ -54,11 +53,10 @@ async def explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
 
 async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
     stages = Stages()
-    tenant = default_name(request.tenant, "tenant", core.settings)
-    registered = RegisteredQuery(tenant, request.handle)
+    acting = Acting.of(request, core.settings)
     with stages.time("plan"):
-        texts = texts_of(core.follower.state, registered, request.window, False)
-        question = Question(texts.source, await reading(core, texts))
+        texts, query = await readable(core, acting, request.handle, request.window, False)
+        question = Question(texts.source, query)
         view = core.follower.view
         source = find_source(view, question, core.maker.unregistered)
         plan = core.maker.plan(view, question)

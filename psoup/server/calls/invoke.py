@@ -22,8 +22,11 @@ from psoup.answers.question import (
 from psoup.errors import BadRequest, NotReached
 from psoup.lookup import TenantStreams
 from psoup.server.core import Core
+from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
-from psoup.server.settings import Settings, check_text, default_name
+from psoup.server.permission import Acting
+from psoup.server.settings import Settings, check_text
+from psoup.server.turns import TURN_UNITS
 from psoup.server.wire.arrow import Message, pieces
 from psoup.server.wire.parameters import to_json, to_scalars
 from psoup.server.wire.values import (
@@ -80,14 +83,16 @@ async def invoke(
     """The answer of a registration. `seconds` is what is left of the call's own deadline, if it has
     one."""
 
+    acting = Acting.of(request, core.settings)
+
     async def find() -> Question:
-        if request.handle not in core.follower.state.registrations:
+        if not acting.owns(core.follower.state, request.handle):
             await core.follower.catch_up()
+        texts, query = await readable(
+            core, acting, request.handle, request.window, request.unrefreshed
+        )
         core.leases.contact(request.handle)
-        tenant = default_name(request.tenant, "tenant", core.settings)
-        asked = RegisteredQuery(tenant, request.handle)
-        texts = texts_of(core.follower.state, asked, request.window, request.unrefreshed)
-        return Question(texts.source, await reading(core, texts), **_terms(request))
+        return Question(texts.source, query, **_terms(request))
 
     async for message in _stream(core, request, find, seconds):
         yield message
@@ -96,16 +101,37 @@ async def invoke(
 async def ask(core: Core, request: pb.AskRequest, seconds: float | None) -> AsyncIterator[Message]:
     """The answer of a query that is not registered. Nothing is written."""
 
+    acting = Acting.of(request, core.settings)
+
     async def find() -> Question:
-        tenant = default_name(request.tenant, "tenant", core.settings)
         check_text(request.sql, core.settings)
         await core.follower.catch_up()
-        streams = TenantStreams(core.follower.state, tenant)
+        streams = acting.streams(core.follower.state)
         query, _ = await bind(core, streams, request.sql, request.parameters)
+        acting.demand_named(core.follower.state, query, streams)
         return Question(text_source(query, streams), query, **_terms(request))
 
     async for message in _stream(core, request, find, seconds):
         yield message
+
+
+async def readable(
+    core: Core, acting: Acting, handle: bytes, window: str, unrefreshed: bool
+) -> tuple[StoredTexts, Query]:
+    """A registration of the caller, whose text names nothing that the caller may not read.
+
+    Raises UnknownHandle, RegistrationExpired, PermissionDenied, QueryError.
+    """
+    state = core.follower.state
+    registration = acting.registration(state, handle)
+    asked = RegisteredQuery(acting.tenant, handle, owner=acting.own(state))
+    texts = texts_of(state, asked, window, unrefreshed)
+    query = await reading(core, texts)
+    if not acting.reads(core.follower.state, registration, query):
+        # Another server may just have been told to grant it.
+        await core.follower.catch_up()
+        acting.demand_read(core.follower.state, registration, query)
+    return texts, query
 
 
 async def reading(core: Core, texts: StoredTexts) -> Query:
@@ -279,10 +305,13 @@ async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answe
     """Computes here if that is quick, else in a thread. The plan may be settled on the way."""
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
     work, size = core.maker.work(wait_for_engine=waits), core.settings.piece_bytes
+    caller = CALLER.get()
+    core.quotas.check_work(caller.tenant, caller.owner)
     found = core.maker.evaluate_at_once(plan, work)
     if found is None:
         return await core.in_thread(_compute, core.maker, plan, request, work, size)
     values = found.row_count * len(plan.query.columns)
+    core.quotas.charge_work(caller.tenant, caller.owner, TURN_UNITS + values)
     if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
         return plan, found, _messages(plan, request, found, size)
     return plan, found, await core.in_thread(_messages, plan, request, found, size)

@@ -15,13 +15,14 @@ from datastem.equality import heartbeat_digest
 from datastem.errors import RowError
 from datastem.schema import StreamSchema
 from datastem.types import Kind
-from psoup.errors import BadRequest, LogFull, NoSuchStream, NotAStream
+from psoup.errors import BadRequest, LogFull, NoSuchStream, NotAStream, PermissionDenied
 from psoup.lookup import find_stream
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
 from psoup.server.memory import HOLD
-from psoup.server.settings import Settings, check_name, default_name
+from psoup.server.permission import Acting
+from psoup.server.settings import Settings, check_name
 from psoup.server.wire.arrow import BatchMeasures, measure, read_table
 from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
@@ -59,7 +60,7 @@ async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) 
     seen = core.follower.version
     try:
         return await _accepted(core, request, chain)
-    except (NoSuchStream, NotAStream, RowError):
+    except (NoSuchStream, NotAStream, PermissionDenied, RowError):
         await core.follower.catch_up()
         if core.follower.version == seen:
             raise
@@ -68,13 +69,18 @@ async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) 
 
 async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> PublishBatch:
     _check_identity(request, core.settings)
-    tenant = default_name(request.tenant, "tenant", core.settings)
-    stream = find_stream(core.follower.state, tenant, request.stream)
+    acting, state = Acting.of(request, core.settings), core.follower.state
+    stream = find_stream(state, acting.tenant, request.stream, acting.visible(state))
+    acting.demand(state, [stream.id])
     _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
-    given = core.follower, core.settings.batch, request, tenant, stream, chain
+    core.quotas.check_rows(acting.tenant, acting.owner)
+    given = core.follower, core.settings.batch, request, acting, stream, chain
     if await _reserve(core, request, stream.schema) <= _SMALL_BYTES:
-        return _accept(*given)
-    return await core.in_thread(_accept, *given)
+        batch = _accept(*given)
+    else:
+        batch = await core.in_thread(_accept, *given)
+    core.quotas.charge_rows(acting.tenant, acting.owner, batch.rows)
+    return batch
 
 
 async def _reserve(core: Core, request: pb.PublishRequest, schema: StreamSchema) -> int:
@@ -150,7 +156,7 @@ def _accept(
     follower: Follower,
     limits: Limits,
     request: pb.PublishRequest,
-    tenant: str,
+    acting: Acting,
     stream: StreamState,
     chain: Chain | None,
 ) -> PublishBatch:
@@ -160,15 +166,15 @@ def _accept(
             "a publish needs rows, an Arrow batch or a heartbeat", field="batch", got="nothing"
         )
     if kind == "heartbeat":
-        return _heartbeat(follower, request, tenant, stream, chain)
+        return _heartbeat(follower, request, acting, stream, chain)
     schema = stream.schema
     sent: pa.Table = (
         read_table(request.arrow, limits) if kind == "arrow" else to_table(request.rows, schema)
     )
     taken = accept(sent, schema, _stamp(follower), limits)
     return PublishBatch(
-        tenant=tenant,
-        owner="main",
+        tenant=acting.tenant,
+        owner=acting.owner,
         stream_id=stream.id,
         publisher=request.publisher,
         sequence=request.sequence,
@@ -184,7 +190,7 @@ def _accept(
 def _heartbeat(
     follower: Follower,
     request: pb.PublishRequest,
-    tenant: str,
+    acting: Acting,
     stream: StreamState,
     chain: Chain | None,
 ) -> PublishBatch:
@@ -200,8 +206,8 @@ def _heartbeat(
         raise RowError(bad.reason, f"the heartbeat {bad}", field="heartbeat") from None
     check_ahead(ts, schema, _stamp(follower))
     return PublishBatch(
-        tenant=tenant,
-        owner="main",
+        tenant=acting.tenant,
+        owner=acting.owner,
         stream_id=stream.id,
         publisher=request.publisher,
         sequence=request.sequence,
@@ -251,7 +257,8 @@ async def _enqueue(
     chain = Chain()
     try:
         async for request in requests:
-            CALLER.set(replace(CALLER.get(), tenant=request.tenant))
+            tenant = Acting.of(request, core.settings).tenant
+            CALLER.set(replace(CALLER.get(), tenant=tenant))
             batch = await accepted(core, request, chain)
             await queue.put(core.appender.enqueue(batch))
     except Exception as error:

@@ -13,7 +13,8 @@ from psoup.server.calls.invoke import bind, written_out
 from psoup.server.calls.publish import measured
 from psoup.server.core import Core
 from psoup.server.memory import HOLD
-from psoup.server.settings import Settings, check_name, check_text, default_name
+from psoup.server.permission import Acting
+from psoup.server.settings import Settings, check_name, check_text
 from psoup.server.wire.arrow import read_table
 from psoup.server.wire.parameters import (
     rows_columns,
@@ -42,7 +43,7 @@ async def register(
 ) -> tuple[Registered, Query, TenantStreams]:
     """Registers a query, durably; with it come the streams it was bound to, which may be gone by
     now. Raises QueryError, ServerError."""
-    tenant, owner, lease = _terms(core.settings, request)
+    acting, lease = await _terms(core, request)
     check_name(request.client_key, "client_key", core.settings)
     if request.replace and not request.client_key:
         raise BadRequest(
@@ -52,11 +53,12 @@ async def register(
         )
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        found = TenantStreams(core.follower.state, tenant)
+        found = acting.streams(core.follower.state)
         query, parameters = await bind(core, found, request.sql, request.parameters)
+        acting.demand_named(core.follower.state, query, found)
         composition = await _composition(core, found, query)
         ready = [Prepared(request.client_key, parameters, query, composition)]
-        terms = tenant, owner, found.ids, request.sql, lease
+        terms = acting.tenant, acting.owner, found.ids, request.sql, lease
         proposal = RegisterAll(*terms, ready, request.replace, found.view_ids)
         with contextlib.suppress(Stale):
             return await core.appender.submit(proposal), query, found
@@ -74,7 +76,8 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
     """Raises QueryError, RowError, ServerError. All rows or none."""
     if request.WhichOneof("table") is None:
         raise BadRequest("RegisterMany needs a table of values", field="table")
-    tenant, owner, lease = _terms(core.settings, request)
+    acting, lease = await _terms(core, request)
+    tenant, owner = acting.tenant, acting.owner
     await _reserve(core, request)
 
     def propose(found: TenantStreams) -> RegisterAll | RegisterRows:
@@ -83,6 +86,8 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         bound = bind_rows(
             sql, found.lookup, given.columns, given.count, max_text=limit, names=found.names
         )
+        if bound.pattern is not None:
+            acting.demand_named(core.follower.state, bound.pattern, found)
         parameters = to_json_many(given.columns, given.count)
         if bound.form is not None:
             rows = ManyRows(given.client_keys, parameters, bound.keys)
@@ -96,7 +101,7 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
 
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        proposal = await core.in_thread(propose, TenantStreams(core.follower.state, tenant))
+        proposal = await core.in_thread(propose, acting.streams(core.follower.state))
         with contextlib.suppress(Stale):
             return await core.appender.submit(proposal)
     raise _again_and_again()
@@ -116,14 +121,17 @@ def _again_and_again() -> BadRequest:
     return BadRequest("the stream was dropped and created again, over and over")
 
 
-def _terms(
-    settings: Settings, request: pb.RegisterRequest | pb.RegisterManyRequest
-) -> tuple[str, str, int]:
-    """Tenant, owner and lease of a request whose text is not too long."""
-    tenant = default_name(request.tenant, "tenant", settings)
-    owner = default_name(request.owner, "owner", settings)
+async def _terms(
+    core: Core, request: pb.RegisterRequest | pb.RegisterManyRequest
+) -> tuple[Acting, int]:
+    """Whom a request acts for, and its lease; its text is not too long."""
+    settings = core.settings
+    acting = Acting.of(request, settings)
     check_text(request.sql, settings)
-    return tenant, owner, _lease(settings, request.lease if request.HasField("lease") else None)
+    lease = _lease(settings, request.lease if request.HasField("lease") else None)
+    await core.follower.catch_up()
+    acting.check_owner(core.follower.state)
+    return acting, lease
 
 
 def _lease(settings: Settings, lease: Duration | None) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from psoup.answers.question import RegisteredQuery, StoredTexts, known_reading, 
 from psoup.errors import BadRequest
 from psoup.server.calls.invoke import Deadline, reach
 from psoup.server.calls.transfer import Budget, Transfer, copy_subject
+from psoup.server.calls.withdrawn import WithdrawnTransfer, is_readable
 from psoup.server.core import Core
-from psoup.server.settings import default_name
+from psoup.server.permission import Acting
 from psoup.server.status_codes import FAMILIES, code_of, detail_of
 from psoup.server.wire.copies import CopySubject, Signed, Tokens, Unusable
 from psoup.server.wire.values import BadValue, to_micros
@@ -35,6 +36,9 @@ MOST_ITEMS = 1000
 MOST_IDS = 50_000_000
 
 _UNLIMITED = sys.maxsize
+
+# What is to be done for an item: a difference to be sent, a copy to be emptied, or a refusal.
+_Job: TypeAlias = CopyJob | WithdrawnTransfer | Exception
 
 
 async def sync(
@@ -63,16 +67,17 @@ class SyncCall:
         _check(request)
         self._core = core
         self._request = request
-        self._tenant = default_name(request.tenant, "tenant", core.settings)
+        self._acting = acting = Acting.of(request, core.settings)
         self._away = _away(request)
-        self._signed = [_signed(core.tokens, item.token) for item in request.items]
-        self.transfers: dict[int, Transfer] = {}
+        self._signed = [_signed(core.tokens, item.token, acting.binding) for item in request.items]
+        self.transfers: dict[int, Transfer | WithdrawnTransfer] = {}
 
     async def parts(self, deadline: Deadline) -> AsyncIterator[pb.SyncPart]:
         """The parts of all items, one item after the other."""
         core, items = self._core, self._request.items
         await reach(core.follower, self._needed, deadline)
-        if any(item.handle not in core.follower.state.registrations for item in items):
+        state = core.follower.state
+        if not all(self._acting.owns(state, item.handle) for item in items):
             await core.follower.catch_up()
         jobs = await self._read_jobs()
         budget = Budget(self._request.byte_budget or _UNLIMITED)
@@ -101,14 +106,17 @@ class SyncCall:
                 found.append(signed.claim.position)
         return max(found, default=START)
 
-    async def _item(
-        self, index: int, job: CopyJob | Exception, budget: Budget
-    ) -> AsyncIterator[pb.SyncPart]:
+    async def _item(self, index: int, job: _Job, budget: Budget) -> AsyncIterator[pb.SyncPart]:
         try:
             if isinstance(job, Exception):
                 raise job
+            if isinstance(job, WithdrawnTransfer):
+                self.transfers[index] = job
+                async for part in job.parts():
+                    yield part
+                return
             item = self._request.items[index]
-            transfer = Transfer(self._core, self._request.encoding, item, job)
+            transfer = Transfer(self._core, self._request.encoding, item, job, self._acting)
             self.transfers[index] = transfer
             if not budget.spent:
                 async for part in transfer.parts(budget):
@@ -121,7 +129,7 @@ class SyncCall:
 
     # ---- what is asked for
 
-    async def _read_jobs(self) -> list[CopyJob | Exception]:
+    async def _read_jobs(self) -> list[_Job]:
         """The jobs of all items. They are read again where a query was replaced meanwhile."""
         while True:
             reads = await self._read_items()
@@ -131,11 +139,12 @@ class SyncCall:
     async def _read_items(self) -> list[ItemRead | Exception]:
         """Reads the items in a thread, unless all were read before."""
         items, state = self._request.items, self._core.follower.state
+        own = self._acting.own(state)
         texts = [
             _caught(
                 texts_of,
                 state,
-                RegisteredQuery(self._tenant, item.handle),
+                RegisteredQuery(self._acting.tenant, item.handle, owner=own),
                 item.window,
                 item.base_rows,
             )
@@ -178,7 +187,7 @@ class SyncCall:
 
     # ---- what to aim at
 
-    def _jobs(self, reads: Sequence[ItemRead | Exception]) -> list[CopyJob | Exception]:
+    def _jobs(self, reads: Sequence[ItemRead | Exception]) -> list[_Job]:
         """The jobs of all items, of one moment: nothing here waits."""
         jobs = [
             read if isinstance(read, Exception) else _caught(self._job, index, read)
@@ -191,8 +200,11 @@ class SyncCall:
         again = _staying if together else self._anew
         return [again(job) if isinstance(job, CopyJob) else job for job in jobs]
 
-    def _job(self, index: int, read: ItemRead) -> CopyJob:
+    def _job(self, index: int, read: ItemRead) -> CopyJob | WithdrawnTransfer:
         item, core = self._request.items[index], self._core
+        if not is_readable(core.follower.state, self._acting, read.question):
+            signed = None if item.whole else self._signed[index]
+            return WithdrawnTransfer(core, self._acting, read.question, signed)
         plan = core.maker.plan(core.follower.view, read.question)
         subject = copy_subject(read.question)
         claim, reason = _claim(item, self._signed[index], subject)
@@ -270,11 +282,11 @@ def _away(request: pb.SyncRequest) -> int | None:
 # ---- tokens
 
 
-def _signed(tokens: Tokens, token: bytes) -> Signed | Unusable | None:
+def _signed(tokens: Tokens, token: bytes, binding: bytes) -> Signed | Unusable | None:
     if not token:
         return None
     try:
-        return tokens.read(token)
+        return tokens.read(token, binding)
     except Unusable as problem:
         return problem
 

@@ -24,6 +24,7 @@ from psoup.answers.difference.keys import has_keys
 from psoup.answers.question import RegisteredQuery
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
+from psoup.server.permission import Acting
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
 from psoup.v1 import psoup_pb2 as pb
@@ -66,12 +67,16 @@ class Transfer:
     encoding: int
     item: pb.SyncItem
     job: CopyJob
+    acting: Acting
     token: bytes = b""
     found: Difference | None = None
     done: bool = False
     quiet: bool = False
     refreshed: bool = False
     interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        self._access = self.core.follower.state.access.version
 
     async def parts(self, budget: Budget) -> AsyncIterator[pb.SyncPart]:
         """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
@@ -157,6 +162,10 @@ class Transfer:
         registration = state.registrations.get(self.item.handle)
         if registration is None or registration.position != self._subject.text:
             return True
+        if state.access.version != self._access and not self.acting.reads(
+            state, registration, self.job.question.query
+        ):
+            return True
         if registration.triggers or self.refreshed:
             return state.position != target.position or self._is_late()
         alone = len(target.legs) == 1 and target.legs[0].current is None
@@ -238,7 +247,7 @@ class Transfer:
         return await self.core.follower.read(attempt)
 
     def _write(self, claim: Claim) -> bytes:
-        return self.core.tokens.write(self._subject, claim)
+        return self.core.tokens.write(self._subject, claim, self.acting.binding)
 
     async def _finish(self, plan: Plan, found: Difference) -> pb.SyncPart:
         self.done = True

@@ -13,6 +13,7 @@ from psoup.errors import BadRequest
 from psoup.server.calls.invoke import Deadline
 from psoup.server.calls.sync import SyncCall
 from psoup.server.calls.transfer import Transfer
+from psoup.server.calls.withdrawn import WithdrawnTransfer
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER, next_ticket
 from psoup.server.wire.values import BadValue, from_instant, to_micros
@@ -56,7 +57,7 @@ class _Watched:
     """An item as its next round asks for it, and the last round of it."""
 
     item: pb.SyncItem
-    last: Transfer | None = None
+    last: Transfer | WithdrawnTransfer | None = None
 
 
 class Watcher:
@@ -77,7 +78,7 @@ class Watcher:
             due = list(self.items)
         if not due:
             return
-        CALLER.set(replace(CALLER.get(), ticket=next_ticket()))
+        CALLER.set(replace(CALLER.get(), ticket=next_ticket(), patient=True))
         call = SyncCall(self._core, self._asking(due))
         async for part in call.parts(Deadline.after(None, self._core.settings.wait)):
             transfer = call.transfers.get(part.item)

@@ -7,6 +7,7 @@ from psoup.server.identity.authenticator import (
     AcceptAnyone,
     Authenticator,
     identify,
+    present_actor,
 )
 from psoup.server.identity.callers import authenticator
 from psoup.server.identity.endings import Endings
@@ -20,4 +21,5 @@ __all__ = [
     "IdentitySettings",
     "authenticator",
     "identify",
+    "present_actor",
 ]

@@ -14,6 +14,13 @@ PRINCIPAL: ContextVar[Principal] = ContextVar("principal")
 _TOLD: ContextVar[tuple[object, Principal] | None] = ContextVar("told", default=None)
 
 
+def present_actor() -> tuple[str, str] | None:
+    """The tenant and owner of the present caller, for the log; None where no call is at hand, or
+    nobody has shown who they are."""
+    principal = PRINCIPAL.get(None)
+    return None if principal is None or principal.anyone else (principal.tenant, principal.owner)
+
+
 class Authenticator(Protocol):
     async def principal(self, context: Context) -> Principal:
         """The caller of a call. Raises Unauthenticated."""

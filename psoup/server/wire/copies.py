@@ -53,6 +53,8 @@ _LEG = struct.Struct(">qqqq")
 _PART_COUNT = struct.Struct(">B")
 _SIGNATURE = 16
 _COPY, _TARGET, _DIGESTS, _LEGS, _NOWS = 1, 2, 4, 8, 16
+# In the place of the shape of a copy that is empty because its caller may not read.
+_WITHDRAWN = "withdrawn"
 # Up to here typed values are smaller than Arrow with its schema.
 _FEW_ROWS = 32
 # How many to skip, which may be anything, and how many to take.
@@ -93,6 +95,11 @@ class CopySubject:
             shape.append([None if over is None else window_to_json(over) for over in opened])
         return cls(handle, text, json.dumps(shape, separators=(",", ":")))
 
+    @classmethod
+    def withdrawn(cls, handle: bytes, text: Position) -> CopySubject:
+        """The copy of a caller who may not read what the registration's text names."""
+        return cls(handle, text, _WITHDRAWN)
+
     def marks(self, version: int) -> tuple[bytes, bytes]:
         """The subject as a token of a version names it."""
         about = self.shape if version == _WITHOUT_TEXT else f"{self.text.packed} {self.shape}"
@@ -117,7 +124,8 @@ class Signed:
         if self.claim.position is None or self.claim.position < subject.text:
             raise Unusable(WholeReason.REPLACED)
         if shape != self.shape:
-            raise Unusable(WholeReason.OTHER_WINDOW)
+            emptied = replace(subject, shape=_WITHDRAWN).marks(self.version)[1] == self.shape
+            raise Unusable(WholeReason.PERMISSION if emptied else WholeReason.OTHER_WINDOW)
         return self.claim
 
 
@@ -128,7 +136,9 @@ class Tokens:
         self._identity = identity
         self._key = key
 
-    def write(self, subject: CopySubject, claim: Claim) -> bytes:
+    def write(self, subject: CopySubject, claim: Claim, binding: bytes = b"") -> bytes:
+        """A token that is of use to the caller with that `binding` only; an empty one stands for
+        all where nobody is authenticated."""
         marks = [mark for mark in (claim.copy, claim.target) if mark is not None]
         legs = any(mark.legs != (LegMark(mark.legs[0].high),) for mark in marks)
         digests = any(mark.digest != NO_DIGEST for mark in marks)
@@ -145,12 +155,13 @@ class Tokens:
             content += _pack(mark, digests, legs) + (_pack_nows(mark.nows) if nows else b"")
         if claim.target is not None:
             content += _pack_cursor(claim.cursor, legs)
-        return content + self._sign(content)
+        return content + self._sign(content, binding)
 
-    def read(self, token: bytes) -> Signed:
-        """Raises Unusable for anything this store did not sign."""
+    def read(self, token: bytes, binding: bytes = b"") -> Signed:
+        """Raises Unusable for anything this store did not sign for the caller with that
+        `binding`."""
         content, signature = token[:-_SIGNATURE], token[-_SIGNATURE:]
-        if not hmac.compare_digest(signature, self._sign(content)):
+        if not hmac.compare_digest(signature, self._sign(content, binding)):
             foreign = len(content) >= _HEAD.size and content[2:10] != self._identity
             raise Unusable(WholeReason.FOREIGN_TOKEN if foreign else WholeReason.UNREADABLE_TOKEN)
         version, flags, identity, handle, shape = _HEAD.unpack_from(content)
@@ -160,8 +171,10 @@ class Tokens:
             raise Unusable(WholeReason.UNREADABLE_TOKEN)
         return Signed(_TokenReader(content[_HEAD.size :], flags).claim(), version, handle, shape)
 
-    def _sign(self, content: bytes) -> bytes:
-        return hmac.digest(self._key, content, "sha256")[:_SIGNATURE]
+    def _sign(self, content: bytes, binding: bytes) -> bytes:
+        # A key of the binding's own, so that no binding can stand for the end of a content.
+        key = hmac.digest(self._key, binding, "sha256") if binding else self._key
+        return hmac.digest(key, content, "sha256")[:_SIGNATURE]
 
 
 def read_key(store: Store, path: Path | None) -> bytes:

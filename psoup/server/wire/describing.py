@@ -17,6 +17,7 @@ from psoup.answers.question import read_query
 from psoup.errors import BadRequest
 from psoup.server.core import Core
 from psoup.server.identity import PRINCIPAL
+from psoup.server.permission import Acting
 from psoup.server.settings import Settings
 from psoup.server.wire.parameters import from_json
 from psoup.server.wire.values import columns_message, from_duration, from_instant, pattern_message
@@ -78,9 +79,10 @@ def view_name(state: State, view_id: int) -> str:
 
 
 async def registration_messages(
-    core: Core, registrations: Sequence[Registration]
+    core: Core, acting: Acting, registrations: Sequence[Registration]
 ) -> list[pb.Registration]:
-    """Their queries are read in a thread, and others have their say between two of them."""
+    """Their queries are read in a thread, and others have their say between two of them. Of
+    streams that the caller may not read any more nothing is counted."""
 
     def read() -> list[Query]:
         memo = core.maker.memo
@@ -88,7 +90,12 @@ async def registration_messages(
 
     messages = []
     for registration, query in zip(registrations, await core.in_thread(read), strict=True):
-        messages.append(_registration_message(core, registration, query))
+        message = _registration_message(core, registration, query)
+        if not acting.reads(core.follower.state, registration, query):
+            for counted in (message, *message.legs):
+                counted.ClearField("matched_rows")
+                counted.ClearField("stream_rows")
+        messages.append(message)
         await asyncio.sleep(0)
     return messages
 
@@ -139,15 +146,16 @@ def _leg_message(
 
 
 def page_of(
-    state: State, tenant: str, request: pb.ListRegistrationsRequest
+    state: State, tenant: str, owner: str, request: pb.ListRegistrationsRequest
 ) -> tuple[list[Registration], str]:
-    """A page of registrations, in the order they were made, and the token of the next page."""
+    """A page of registrations of an owner, or where that is empty of all, in the order they were
+    made, and the token of the next page."""
     if request.page_size < 0:
         raise BadRequest("page_size is negative", field="page_size", got=str(request.page_size))
     limit = min(request.page_size or PAGE, PAGE)
     after = _place(request.page_token) if request.page_token else (0, b"")
     registrations, _ = state.columns
-    page = registrations.page(tenant, request.owner, after, limit + 1)
+    page = registrations.page(tenant, owner, after, limit + 1)
     return page[:limit], _token(page[limit - 1]) if len(page) > limit else ""
 
 
@@ -164,7 +172,8 @@ def _place(token: str) -> tuple[int, bytes]:
     return int(position, 16), bytes.fromhex(handle)
 
 
-def status_message(core: Core) -> pb.StatusResponse:
+def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
+    """All that is known of the store for operators; for others the part of their own tenant."""
     view = core.follower.view
     state, epoch, now = view.state, view.epoch.epoch, view.now
     rows, age = core.follower.behind()
@@ -184,7 +193,7 @@ def status_message(core: Core) -> pb.StatusResponse:
         cache_limit_bytes=core.settings.memory,
         uptime=from_duration(int((time.monotonic() - core.started) * 1e6)),
         limits=_limits(core.settings),
-        clock=clock_message(core.guard, state),
+        clock=clock_message(core.guard, state, acting),
         engine=_engine(core.follower.pulse, now),
         holes=[_hole(view, hole) for hole in view.losses.holes],
         composite_count=len(state.composites),
@@ -193,6 +202,38 @@ def status_message(core: Core) -> pb.StatusResponse:
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
+    return message if acting.operates else _own_part(core, acting, message)
+
+
+_OF_ALL = (
+    "predicate_count",
+    "backfill_rows",
+    "cache_bytes",
+    "composite_count",
+    "suspended_count",
+)
+
+
+def _own_part(core: Core, acting: Acting, message: pb.StatusResponse) -> pb.StatusResponse:
+    """A status without what is about other tenants, or about the machines of the store."""
+    state, tenant = core.follower.state, acting.tenant
+    visible = acting.visible(state)
+    for field in _OF_ALL:
+        message.ClearField(field)
+    message.engine.ClearField("host")
+    message.engine.ClearField("pid")
+    mine = [id_ for (whose, _), id_ in state.stream_names.items() if whose == tenant]
+    message.stream_count = sum(map(visible, mine))
+    message.registration_count = state.registered_by(tenant, acting.own(state) or "")
+    marks = core.follower.epoch.epoch.streams
+    behind = (state.streams[id_].high - (marks[id_].high if id_ in marks else 0) for id_ in mine)
+    message.behind_rows = sum(behind)
+    holes = [hole for hole in message.holes if hole.tenant == tenant]
+    seen = [hole for hole in holes if visible(state.stream_names.get((tenant, hole.stream), -1))]
+    del message.holes[:]
+    message.holes.extend(seen)
+    for hole in message.holes:
+        hole.ClearField("file")
     return message
 
 
@@ -244,7 +285,8 @@ def _limits(settings: Settings) -> pb.Limits:
     )
 
 
-def clock_message(guard: ClockGuard, state: State) -> pb.ClockState:
+def clock_message(guard: ClockGuard, state: State, acting: Acting) -> pb.ClockState:
+    """The clocks of the store for operators; for others that of the server that answers."""
     message = pb.ClockState(
         server=guard.timepiece.name,
         clock=from_instant(guard.timepiece.wall()),
@@ -267,6 +309,9 @@ def clock_message(guard: ClockGuard, state: State) -> pb.ClockState:
     )
     if state.clock:
         message.stamp.CopyFrom(from_instant(state.clock))
+    if not acting.operates:
+        for field in ("server", "jumps", "others"):
+            message.ClearField(field)
     return message
 
 

@@ -268,7 +268,8 @@ class Entry:
 
     `stamp` is the clock of its server, or the stamp before where that is greater. `server` names
     the machine it was made on and `clock` is what that one's own clock said; an event of format 1
-    has neither.
+    has neither. `actor` is who did it where that is another than the owner: an owner of the tenant,
+    or one of another tenant, after that and a slash.
     """
 
     position: Position
@@ -278,6 +279,7 @@ class Entry:
     event: Event
     server: str = ""
     clock: int | None = None
+    actor: str = ""
 
 
 # The columns of RegisterMany's rows.
@@ -317,6 +319,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "stamp": entry.stamp,
         "server": entry.server or None,
         "clock": entry.clock,
+        "actor": entry.actor or None,
     }
 
 
@@ -367,7 +370,7 @@ def _entry(version: int, row: Mapping[str, Any]) -> Entry:
     position = Position(version, row["ordinal"])
     server = row.get("server") or ""
     head = position, row["stamp"], row["tenant"], row["owner"]
-    return Entry(*head, _event(row), server, row.get("clock"))
+    return Entry(*head, _event(row), server, row.get("clock"), row.get("actor") or "")
 
 
 _BY_HANDLE: dict[str, type[Unregister] | type[Renew] | type[Expire]] = {

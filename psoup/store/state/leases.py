@@ -26,9 +26,11 @@ Outage = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A registration that ended because nobody asked for it."""
+    """A registration that ended because nobody asked for it. `owner` is None where that was not
+    noted yet, up to format 4: then it is told to those who see every owner's."""
 
     tenant: str
+    owner: str | None
     stamp: int
 
 
@@ -78,9 +80,9 @@ class Leases:
         awake: Int64s = np.maximum(counted, 0)
         return awake
 
-    def expire(self, handle: bytes, tenant: str, stamp: int) -> list[bytes]:
+    def expire(self, handle: bytes, whose: tuple[str, str], stamp: int) -> list[bytes]:
         """Notes that a registration expired; returns handles that are forgotten to make room."""
-        self.expired[handle] = Expired(tenant, stamp)
+        self.expired[handle] = Expired(*whose, stamp)
         if not isinstance(self.expired, dict) or len(self.expired) <= REMEMBERED:
             return []
         oldest = next(iter(self.expired))

@@ -192,6 +192,16 @@ class Registrations(ColumnMapping[bytes, Registration]):
         ids, counts = np.unique(np.concatenate([first[alive], once]), return_counts=True)
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
+    def by_owner(self) -> dict[tuple[str, str], int]:
+        """How many registrations each owner of a tenant has."""
+        rows = self.rows()
+        if not len(rows):
+            return {}
+        codes = np.stack([self._tenants.codes[rows], self._owners.codes[rows]])
+        pairs, first, counts = np.unique(codes, axis=1, return_index=True, return_counts=True)
+        names = [(self._tenants[row], self._owners[row]) for row in rows[first].tolist()]
+        return dict(zip(names, counts.tolist(), strict=True))
+
     def composed_legs(self) -> tuple[Int64s, Int64s, Int64s]:
         """The legs of all registrations that have a composite: its id, and the stream and the
         predicate of each leg."""

@@ -109,7 +109,8 @@ class Touched:
 
 @dataclass(slots=True)
 class State:
-    """The state at `position`, whose stamp is `clock`."""
+    """The state at `position`, whose stamp is `clock`. `owned` counts the registrations of each
+    (tenant, owner), and with an empty owner those of the tenant."""
 
     position: Position = START
     clock: int = 0
@@ -127,6 +128,7 @@ class State:
     losses: Losses = NO_LOSS
     composites: Composites = field(default_factory=Composites)
     access: AccessState = field(default_factory=AccessState)
+    owned: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
 
     def draft(self) -> State:
         """Makes a state that starts as this one and whose changes stay its own."""
@@ -148,6 +150,7 @@ class State:
             self.losses,
             self.composites.draft(),
             self.access.draft(),
+            Overlay(self.owned),
         )
 
     @property
@@ -166,6 +169,17 @@ class State:
         """The live view of a name; None where there is none."""
         view_id = self.view_names.get((tenant, name))
         return None if view_id is None else self.views[view_id]
+
+    def registered_by(self, tenant: str, owner: str = "") -> int:
+        """How many registrations an owner of a tenant has, or without an owner all of them."""
+        return self.owned.get((tenant, owner), 0)
+
+    def count_owned(self, tenant: str, owner: str, more: int) -> None:
+        """Counts registrations that an owner has got, or lost."""
+        for key in ((tenant, owner), (tenant, "")):
+            self.owned[key] = self.owned.get(key, 0) + more
+            if not self.owned[key]:
+                del self.owned[key]
 
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
         """Applies an entry, and notes in `touched` what it changed. Entries must come in log order,
@@ -189,8 +203,9 @@ class State:
                 self.registrations.renew(handle, entry.stamp)
                 touched.leases.add(handle)
             case Expire(handle):
+                whose = entry.tenant, self.registrations[handle].owner
                 self._unregister(handle, touched)
-                touched.leases.update(self.leases.expire(handle, entry.tenant, entry.stamp))
+                touched.leases.update(self.leases.expire(handle, whose, entry.stamp))
                 touched.leases.add(handle)
             case Accept(rows):
                 self.losses = self.losses.accept(rows)
@@ -277,6 +292,7 @@ class State:
             views=event.views,
         )
         self.registrations[event.handle] = registration
+        self.count_owned(entry.tenant, entry.owner, 1)
         for stream_id in registration.streams:
             self._count_registrations(stream_id, 1)
         self._share_all(entry, event, registration, touched)
@@ -390,6 +406,7 @@ class State:
             rows = rows.append_column(name, no_more_legs(count))
         self.registrations.extend(with_constants(rows, same))
         self._count_registrations(event.stream_id, count)
+        self.count_owned(entry.tenant, entry.owner, count)
         ids, first, sharing = np.unique(
             rows.column("predicate_id").to_numpy(), return_index=True, return_counts=True
         )
@@ -409,6 +426,7 @@ class State:
 
     def _unregister(self, handle: bytes, touched: Touched) -> None:
         registration = self.registrations.pop(handle)
+        self.count_owned(registration.tenant, registration.owner, -1)
         if registration.contact:
             touched.leases.add(handle)
         for stream_id in registration.streams:

@@ -1,0 +1,82 @@
+"""The streams and views that a query names itself, not through a view: those a caller must be
+allowed to read. Whoever may read a view need not be allowed to read what the view is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from psoup.store import Registration, State
+from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
+from querystem.refresh import Refresh, triggers_of
+
+
+@dataclass(frozen=True, slots=True)
+class NamedObjects:
+    """The names of streams and of views that a text has."""
+
+    streams: frozenset[str]
+    views: frozenset[str]
+
+
+def named_objects(query: Query) -> NamedObjects:
+    """The names that a query has outside the views it goes through: in FROM, in sub-queries, and
+    after REFRESH ON."""
+    names = list(_named(query))
+    streams = frozenset(name for kind, name in names if kind == "stream")
+    return NamedObjects(streams, frozenset(name for kind, name in names if kind == "view"))
+
+
+def objects_of(state: State, registration: Registration, query: Query) -> set[int]:
+    """The ids of the streams and views that a registration's text names itself; `query` is its
+    query, as it was bound."""
+    named = named_objects(query)
+    legs = zip(query.legs, registration.legs, strict=True)
+    triggers = zip(query.triggers, registration.triggers, strict=True)
+    found = {kept.stream_id for leg, kept in legs if leg.stream in named.streams}
+    found |= {kept.stream_id for one, kept in triggers if one.stream in named.streams}
+    views = ((id_, state.views[id_].definition.name) for id_ in registration.views)
+    return found | {id_ for id_, name in views if name in named.views}
+
+
+def _named(part: Source | Item) -> Iterator[tuple[str, str]]:
+    """The kind and the name of all that a part names outside views."""
+    if isinstance(part, LeftJoin):
+        yield from _named(part.left)
+        yield from _named(part.right)
+        return
+    if isinstance(part, From):
+        for item in part.items:
+            yield from _named(item)
+        for inner in part.subqueries:
+            yield from _named(inner.query)
+        return
+    if part.view:
+        yield "view", part.view
+        # A window after the view's name may have a REFRESH, which is then of a query around it.
+        if isinstance(part, Query) and _is_around(part):
+            yield from _refreshing(part.refresh)
+        return
+    if isinstance(part, SetOperation):
+        for query in part.queries:
+            yield from _named(query)
+        return
+    yield from _refreshing(part.refresh)
+    if isinstance(part, Leg):
+        yield "stream", part.stream
+    else:
+        yield from _named(part.source)
+
+
+def _is_around(query: Query) -> bool:
+    """Tells whether a query may be one that stands around a view's for a REFRESH of its own. That
+    of a view which shows all of a query inside it looks alike, and is taken for one."""
+    source = query.source
+    return (
+        isinstance(source, From) and len(source.items) == 1 and isinstance(source.items[0], Query)
+    )
+
+
+def _refreshing(refresh: Refresh | None) -> Iterable[tuple[str, str]]:
+    found = () if refresh is None else triggers_of(refresh)
+    return [("stream", one.stream) for one in found]

@@ -1,0 +1,245 @@
+"""Who may make which call: the one table of rules, and whom a call acts for.
+
+Every RPC of the proto has a rule; one without is refused. A call acts for the tenant and the owner
+of its caller. It may name another tenant only for an operator, and another owner only for those who
+administer the tenant. Where nobody is authenticated every caller is `anyone`, who may name all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from psoup.access.actions import Action, may
+from psoup.access.named import named_objects, objects_of
+from psoup.access.principal import Principal
+from psoup.errors import PermissionDenied
+from psoup.lookup import TenantStreams, Visible, find_registration
+from psoup.server.identity import PRINCIPAL
+from psoup.server.settings import Settings, check_name
+from psoup.store import Registration, State
+from psoup.v1 import psoup_pb2 as pb
+from querystem.query import Query
+
+
+class Of(Enum):
+    """What a rule speaks of."""
+
+    SEEN = auto()  # what the caller may see, and nothing else
+    OBJECT = auto()  # each stream and view that the request names
+    REGISTRATION = auto()  # a registration of the caller, and what its text names
+    TENANT = auto()  # the tenant as a whole
+    STORE = auto()  # the store: operators see and do all, others see the part of their tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The actions that a call needs, on what."""
+
+    of: Of
+    actions: tuple[Action, ...] = ()
+
+
+_READ_OWN = Rule(Of.REGISTRATION, (Action.READ,))
+_REGISTER = Rule(Of.OBJECT, (Action.REGISTER, Action.READ))
+_PUBLISH = Rule(Of.OBJECT, (Action.PUBLISH,))
+_ADMINISTER = Rule(Of.TENANT, (Action.ADMINISTER,))
+
+RULES: Mapping[str, Rule] = {
+    # GRANT and REVOKE need `administer`: `psoup.server.calls.define` tells which.
+    "Define": Rule(Of.OBJECT, (Action.DEFINE,)),
+    "ListStreams": Rule(Of.SEEN),
+    "DescribeStream": Rule(Of.SEEN),
+    "ListViews": Rule(Of.SEEN),
+    "Register": _REGISTER,
+    "RegisterMany": _REGISTER,
+    "Unregister": Rule(Of.REGISTRATION),
+    "ListRegistrations": Rule(Of.REGISTRATION),
+    "DescribeRegistration": _READ_OWN,
+    "Publish": _PUBLISH,
+    "PublishStream": _PUBLISH,
+    "Invoke": _READ_OWN,
+    "Ask": Rule(Of.OBJECT, (Action.READ,)),
+    "Explain": _READ_OWN,
+    "Sync": _READ_OWN,
+    "Watch": _READ_OWN,
+    "Status": Rule(Of.STORE),
+    "Clock": Rule(Of.STORE),
+    "CreateKey": _ADMINISTER,
+    "ListKeys": _ADMINISTER,
+    "RevokeKey": _ADMINISTER,
+    "ListGrants": _ADMINISTER,
+    "SetQuota": _ADMINISTER,
+    "ListQuotas": _ADMINISTER,
+    "Audit": _ADMINISTER,
+}
+OPERATOR = "operator"
+
+_METHODS = pb.DESCRIPTOR.services_by_name["Psoup"].methods
+_BY_REQUEST = {
+    method.input_type.full_name: RULES[method.name] for method in _METHODS if method.name in RULES
+}
+_NO_RULE = Rule(Of.STORE, tuple(Action))
+
+
+def rule_of(rpc: str) -> Rule:
+    """The rule of an RPC. Raises PermissionDenied for one that has none."""
+    if rpc not in RULES:
+        raise PermissionDenied(f"{rpc} has no rule that says who may call it")
+    return RULES[rpc]
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """A caller, the tenant and owner that a call acts for, and the rule of the call."""
+
+    principal: Principal
+    tenant: str
+    owner: str
+    rule: Rule
+
+    @classmethod
+    def of(cls, request: Any, settings: Settings) -> Acting:
+        """Whom a request of the present call acts for. Raises PermissionDenied, BadRequest."""
+        principal = PRINCIPAL.get()
+        asked = request.sync if isinstance(request, pb.WatchRequest) else request
+        tenant = _named(asked, "tenant", settings) or principal.tenant
+        owner = _named(asked, "owner", settings) or principal.owner
+        rule = _BY_REQUEST.get(request.DESCRIPTOR.full_name, _NO_RULE)
+        if tenant != principal.tenant and not _operates(principal):
+            raise _denied("act for another tenant", "leave the tenant out, or name your own")
+        return cls(principal, tenant, owner, rule)
+
+    # ---- the caller
+
+    @property
+    def operates(self) -> bool:
+        """Tells whether the caller is an operator of the store."""
+        return _operates(self.principal)
+
+    def may(self, state: State, action: Action, object_id: int = 0) -> bool:
+        return may(state, self.principal, action, object_id)
+
+    def administers(self, state: State) -> bool:
+        return self.may(state, Action.ADMINISTER)
+
+    def own(self, state: State) -> str | None:
+        """The owner whose registrations the caller may use; None stands for every owner."""
+        return None if self.administers(state) else self.principal.owner
+
+    def check_owner(self, state: State) -> None:
+        """Raises PermissionDenied where the call acts for an owner that the caller may not."""
+        if self.owner != self.principal.owner and not self.administers(state):
+            raise _denied("act for another owner", "leave the owner out, or name yourself")
+
+    # ---- streams and views
+
+    def visible(self, state: State) -> Visible:
+        """Tells of streams and views whether the caller may know of them."""
+        if any(self.may(state, action) for action in Action):
+            return _everything
+
+        def seen(object_id: int) -> bool:
+            return any(self.may(state, action, object_id) for action in Action)
+
+        return seen
+
+    def streams(self, state: State) -> TenantStreams:
+        """The streams and views that a text of the caller can name."""
+        return TenantStreams(state, self.tenant, self.visible(state))
+
+    def demand(
+        self,
+        state: State,
+        objects: Iterable[int] = (0,),
+        actions: Iterable[Action] | None = None,
+    ) -> None:
+        """Raises PermissionDenied where the caller may not do what the rule of the call, or
+        `actions`, says with one of the streams and views; 0 stands for all of the tenant."""
+        wanted = tuple(self.rule.actions if actions is None else actions)
+        for object_id in objects:
+            for action in wanted:
+                if not self.may(state, action, object_id):
+                    on = name_of(state, object_id)
+                    hint = f"ask an administrator for GRANT {action.value} ON {on} TO …"
+                    raise PermissionDenied(
+                        f"no role or grant of yours allows {action.value} on {on}", hint=hint
+                    )
+
+    def demand_named(self, state: State, query: Query, found: TenantStreams) -> None:
+        """Raises PermissionDenied where the caller may not do what the rule says with what the
+        text of a query names itself, which was bound to `found`."""
+        named = named_objects(query)
+        self.demand(state, found.ids_of(named.streams | named.views))
+
+    # ---- registrations
+
+    def owns(self, state: State, handle: bytes) -> bool:
+        """Tells whether a handle is that of a registration which the caller may use."""
+        found = state.registrations.get(handle)
+        own = self.own(state)
+        return found is not None and found.tenant == self.tenant and own in (None, found.owner)
+
+    def registration(self, state: State, handle: bytes) -> Registration:
+        """Raises RegistrationExpired, and UnknownHandle also for somebody else's."""
+        return find_registration(state, self.tenant, handle, self.own(state))
+
+    def reads(self, state: State, registration: Registration, query: Query) -> bool:
+        """Tells whether the caller may still read what the text of a registration names itself."""
+        if self.may(state, Action.READ):
+            return True
+        objects = objects_of(state, registration, query)
+        return all(self.may(state, Action.READ, one) for one in objects)
+
+    def demand_read(self, state: State, registration: Registration, query: Query) -> None:
+        """Raises PermissionDenied where the caller may not read what a text names any more."""
+        if not self.reads(state, registration, query):
+            self.demand(state, objects_of(state, registration, query), (Action.READ,))
+
+    @property
+    def binding(self) -> bytes:
+        """What ties tokens to the caller; empty where nobody is authenticated."""
+        if self.principal.anyone:
+            return b""
+        return f"{len(self.tenant)} {self.tenant} {self.principal.owner}".encode()
+
+
+def check_call(rpc: str, state: State, acting: Acting) -> None:
+    """Refuses a call that its rule refuses whatever it is about. Raises PermissionDenied."""
+    rule = rule_of(rpc)
+    if rule.of is Of.TENANT:
+        acting.demand(state, actions=rule.actions)
+
+
+def demand_operator(acting: Acting, doing: str) -> None:
+    """Raises PermissionDenied where the caller is no operator of the store."""
+    if not acting.operates:
+        raise _denied(doing, "ask an operator of the store")
+
+
+def name_of(state: State, object_id: int) -> str:
+    """The name of a stream or view, or ALL."""
+    if not object_id:
+        return "ALL"
+    view = state.views.get(object_id)
+    return state.streams[object_id].schema.name if view is None else view.definition.name
+
+
+def _everything(object_id: int) -> bool:
+    return True
+
+
+def _operates(principal: Principal) -> bool:
+    return principal.anyone or OPERATOR in principal.roles
+
+
+def _named(request: Any, field: str, settings: Settings) -> str:
+    name: str = getattr(request, field, "")
+    check_name(name, field, settings)
+    return name
+
+
+def _denied(doing: str, hint: str) -> PermissionDenied:
+    return PermissionDenied(f"you may not {doing}", hint=hint)

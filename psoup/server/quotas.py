@@ -1,0 +1,177 @@
+"""What tenants and owners do a second on this server, and how much they may.
+
+Each rate has a bucket that fills with the limit a second and holds as much as one second brings.
+Whoever finds it filled may go on, whatever that takes: a batch larger than the bucket leaves a
+debt, and until that is paid back everything else is refused with the time it takes. So the rate
+holds over time, and no batch is too large for it. Work is charged when it is done, in the units of
+`querystem.pace`. It is counted by each server for itself, and so are rows and watches.
+
+For one event loop, but for `charge_work`, which any thread may call.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+from psoup.errors import QuotaExceeded
+from psoup.server.follower import Follower
+from psoup.store import State
+from psoup.store.state.access import Quota
+from psoup.write.quotas import limits_on, quota_of
+
+ROWS, WORK, WATCHES, BYTES = "rows_per_second", "work_per_second", "watches", "bytes"
+_DONE = {ROWS: ("published", "rows"), WORK: ("computed", "units of work")}
+_WATCH_RETRY = timedelta(seconds=10)
+_BYTES_RETRY = timedelta(seconds=60)
+_LEAST_RETRY, _MOST_RETRY = 0.01, 3600.0
+
+# A tenant, and an owner of it, or an empty text for the tenant itself.
+Whose: TypeAlias = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Units that may be taken now; less than nothing is a debt. `at` is when that was so."""
+
+    level: float
+    at: float
+
+    def fill(self, rate: float, now: float) -> None:
+        self.level = min(rate, self.level + rate * max(0.0, now - self.at))
+        self.at = now
+
+    def used(self, rate: float) -> int:
+        """What was taken and has not been filled up again."""
+        return max(0, round(rate - self.level))
+
+
+class Quotas:
+    """The buckets and the open watches of a server."""
+
+    def __init__(self, follower: Follower, clock: Callable[[], float] = time.monotonic) -> None:
+        self._follower = follower
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._buckets: dict[tuple[str, Whose], Bucket] = {}
+        self._watches: Counter[Whose] = Counter()
+
+    # ---- rates
+
+    def check_rows(self, tenant: str, owner: str) -> None:
+        """Raises QuotaExceeded where the rows before were too many, or the tenant stores as much as
+        it may."""
+        state = self._follower.state
+        if state.access.quotas:
+            self._check_bytes(state, tenant)
+            self._check(state, ROWS, tenant, owner)
+
+    def charge_rows(self, tenant: str, owner: str, rows: int) -> None:
+        """Counts rows that are published."""
+        self._charge(ROWS, tenant, owner, rows)
+
+    def check_work(self, tenant: str, owner: str) -> None:
+        """Raises QuotaExceeded where the calls before took more than they may."""
+        state = self._follower.state
+        if state.access.quotas:
+            self._check(state, WORK, tenant, owner)
+
+    def charge_work(self, tenant: str, owner: str, units: int) -> None:
+        """Counts units of work that were done."""
+        self._charge(WORK, tenant, owner, units)
+
+    def _check(self, state: State, name: str, tenant: str, owner: str) -> None:
+        for whose, limit in limits_on(state, name, tenant, owner):
+            with self._lock:
+                level = self._bucket(name, (tenant, whose), limit).level
+            if level > 0:
+                continue
+            seconds = -level / limit if limit else _MOST_RETRY
+            done, units = _DONE[name]
+            raise QuotaExceeded(
+                f"{_called(whose)} has {done} more than {limit:,} {units} a second",
+                field=name,
+                expected=f"at most {limit} {units} a second",
+                retry_after=timedelta(seconds=min(_MOST_RETRY, max(_LEAST_RETRY, seconds))),
+                hint="wait as long as retry_after says, or ask for a larger quota",
+            )
+
+    def _charge(self, name: str, tenant: str, owner: str, units: int) -> None:
+        for whose, limit in limits_on(self._follower.state, name, tenant, owner):
+            with self._lock:
+                self._bucket(name, (tenant, whose), limit).level -= units
+
+    def _bucket(self, name: str, whose: Whose, limit: int) -> Bucket:
+        now = self._clock()
+        bucket = self._buckets.setdefault((name, whose), Bucket(limit, now))
+        bucket.fill(limit, now)
+        return bucket
+
+    # ---- what there is
+
+    def _check_bytes(self, state: State, tenant: str) -> None:
+        limit = quota_of(state, tenant).get(BYTES)
+        stored = 0 if limit is None else self.stored(state, tenant)
+        if limit is not None and stored >= limit:
+            raise QuotaExceeded(
+                f"the tenant stores {stored:,} bytes, and may store {limit:,}",
+                field=BYTES,
+                expected=f"less than {limit} bytes",
+                got=f"{stored} bytes",
+                retry_after=_BYTES_RETRY,
+                hint="drop a stream, wait until RETAIN lets rows go, or ask for a larger quota",
+            )
+
+    def stored(self, state: State, tenant: str) -> int:
+        """The bytes of the log, the stems and the matches of a tenant's streams, as far as this
+        server knows."""
+        return sum(
+            self._follower.stored_bytes(id_)
+            for (whose, _), id_ in state.stream_names.items()
+            if whose == tenant
+        )
+
+    @contextmanager
+    def watching(self, tenant: str, owner: str) -> Iterator[None]:
+        """Counts an open watch. Raises QuotaExceeded where there are as many as there may be."""
+        for whose, limit in limits_on(self._follower.state, WATCHES, tenant, owner):
+            if self._watches[tenant, whose] >= limit:
+                raise QuotaExceeded(
+                    f"{_called(whose)} has {limit:,} watches open, and may have no more",
+                    field=WATCHES,
+                    expected=f"at most {limit} watches on this server",
+                    retry_after=_WATCH_RETRY,
+                    hint="end one, or ask for a larger quota",
+                )
+        both = (tenant, ""), (tenant, owner)
+        self._watches.update(both)
+        try:
+            yield
+        finally:
+            self._watches.subtract(both)
+            self._watches = +self._watches
+
+    def used(self, state: State, quota: Quota) -> dict[str, int]:
+        """What a tenant or owner has and does at present, for each limit of a quota."""
+        whose = quota.tenant, quota.owner
+        return {name: self._used(state, name, whose, limit) for name, limit in quota.limits}
+
+    def _used(self, state: State, name: str, whose: Whose, limit: int) -> int:
+        if name == "registrations":
+            return state.registered_by(*whose)
+        if name == BYTES:
+            return self.stored(state, whose[0])
+        if name == WATCHES:
+            return self._watches[whose]
+        with self._lock:
+            return self._bucket(name, whose, limit).used(limit)
+
+
+def _called(owner: str) -> str:
+    return f"owner {owner}" if owner else "the tenant"

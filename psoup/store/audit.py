@@ -1,0 +1,154 @@
+"""The audit: what was administered, by whom, as the events of the log tell it.
+
+The engine writes a row of the table `audit` for each record; what it has not consumed yet a server
+tells from the log. No record holds a secret, or the digest of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, fields
+
+import pyarrow as pa
+
+from datastem.types import TIMESTAMP
+from psoup.store.layout import AUDIT
+from psoup.store.log.access_events import AccessEnded, AccessPut
+from psoup.store.log.events import (
+    Accept,
+    Confirm,
+    Entry,
+    StreamCreated,
+    StreamEnded,
+    Upgrade,
+    ViewCreated,
+    ViewEnded,
+)
+from psoup.store.state.access import AccessValue, FilledPolicy, Grant, Key, Policy, Quota
+from psoup.store.state.state import State
+
+_ADMINISTRATIVE = (
+    StreamCreated,
+    StreamEnded,
+    ViewCreated,
+    ViewEnded,
+    AccessPut,
+    AccessEnded,
+    Confirm,
+    Accept,
+    Upgrade,
+)
+# The column by which files of the table have bounds.
+AUDIT_BOUNDS = ("position",)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """An action, and who did it. `position` is packed. `owner` is the one who acted, with the
+    tenant before a slash where that is not the `tenant` that it is about."""
+
+    position: int
+    stamp: int
+    tenant: str
+    owner: str
+    action: str
+    object: str
+    detail: str
+    server: str
+
+
+def records_of(state: State, entry: Entry) -> list[AuditRecord]:
+    """The records of one entry; `state` is the one before it."""
+    if not isinstance(entry.event, _ADMINISTRATIVE):
+        return []
+    who = entry.actor or entry.owner
+    at = entry.position.packed, entry.stamp
+    return [
+        AuditRecord(*at, tenant, who, action, on, detail, entry.server)
+        for tenant, action, on, detail in _told(state, entry)
+    ]
+
+
+def audit_rows(records: Sequence[AuditRecord]) -> pa.Table:
+    """Records as rows of the table."""
+    columns = list(zip(*map(astuple, records), strict=True)) or [()] * len(AUDIT)
+    arrays = [
+        pa.array(column, field.type if field.name != "stamp" else pa.int64())
+        for column, field in zip(columns, AUDIT, strict=True)
+    ]
+    place = AUDIT.get_field_index("stamp")
+    arrays[place] = arrays[place].cast(TIMESTAMP.arrow)
+    return pa.Table.from_arrays(arrays, schema=AUDIT)
+
+
+def audit_of_rows(table: pa.Table) -> list[AuditRecord]:
+    """Rows of the table as records, in their order."""
+    names = [field.name for field in fields(AuditRecord)]
+    place = table.column_names.index("stamp")
+    table = table.set_column(place, "stamp", table.column("stamp").cast(pa.int64()))
+    return [AuditRecord(**{name: row[name] for name in names}) for row in table.to_pylist()]
+
+
+def _told(state: State, entry: Entry) -> Iterator[tuple[str, str, str, str]]:
+    """For each record the tenant it is about, the action, its object, and a detail."""
+    tenant = entry.tenant
+    match entry.event:
+        case StreamCreated(stream_id, schema):
+            yield tenant, "create stream", schema.name, f"stream {stream_id}"
+        case StreamEnded(stream_id):
+            yield tenant, "drop stream", _name(state, stream_id), f"stream {stream_id}"
+        case ViewCreated(view_id, definition):
+            yield tenant, "create view", definition.name, definition.text
+        case ViewEnded(view_id):
+            yield tenant, "drop view", _name(state, view_id), f"view {view_id}"
+        case AccessPut(values):
+            for value in values:
+                yield from _changed(state, tenant, value, ended=False)
+        case AccessEnded(ids):
+            for kind, id_ in ids:
+                gone = state.access.get(kind, id_)
+                if gone is not None:
+                    yield from _changed(state, tenant, gone, ended=True)
+        case Confirm(number):
+            yield "", "confirm clock", f"jump {number}", ""
+        case Accept(rows):
+            for lost in rows:
+                stream = state.streams[lost.stream_id]
+                lacking = f"rows {lost.row_lo} to {lost.row_hi - 1}"
+                yield stream.tenant, "accept loss", stream.schema.name, lacking
+        case Upgrade(number):
+            yield "", "upgrade", f"format {number}", ""
+
+
+def _changed(
+    state: State, tenant: str, value: AccessValue, ended: bool
+) -> Iterator[tuple[str, str, str, str]]:
+    """The record of a value that came or ended. Policies that were filled in are no action of
+    anybody."""
+    match value:
+        case Key():
+            roles = ", ".join(value.roles)
+            detail = "" if ended else f"owner {value.owner}" + (f", roles {roles}" if roles else "")
+            yield value.tenant, "revoke key" if ended else "create key", value.id, detail
+        case Grant():
+            on = "ALL" if not value.object_id else _name(state, value.object_id)
+            to = "FROM" if ended else "TO"
+            detail = f"{value.action} ON {on} {to} {value.to.upper()} {value.name}"
+            yield value.tenant, "revoke" if ended else "grant", on, detail
+        case Policy():
+            on = _name(state, value.stream_id)
+            detail = f"ON {on}" if ended else f"ON {on} USING ({value.text})"
+            yield value.tenant, "drop policy" if ended else "create policy", value.name, detail
+        case Quota():
+            whose = f"owner {value.owner}" if value.owner else "tenant"
+            limits = ", ".join(f"{name} {number}" for name, number in value.limits)
+            yield value.tenant, "end quota" if ended else "set quota", whose, limits
+        case FilledPolicy():
+            pass
+
+
+def _name(state: State, object_id: int) -> str:
+    stream, view = state.streams.get(object_id), state.views.get(object_id)
+    if stream is not None:
+        return stream.schema.name
+    return view.definition.name if view is not None else f"number {object_id}"
