@@ -271,7 +271,20 @@ def _to_decimal(values: pa.Array, column: Column) -> pa.Array:
 
 
 def _to_text(values: pa.Array, column: Column) -> pa.Array:
-    return _zero_nulls(values.cast(pa.string()))
+    return _zero_nulls(_blanked(values).cast(pa.string()))
+
+
+def _blanked(values: pa.Array) -> pa.Array:
+    """The texts with empty views under every NULL. What lies there is not validated, may point
+    anywhere, and Arrow's cast follows it."""
+    if values.type != pa.string_view() or not values.null_count:
+        return values
+    validity, views, *texts = values.buffers()
+    count = values.offset + len(values)
+    blanked = np.frombuffer(views, np.uint8, 16 * count).reshape(count, 16).copy()
+    blanked[values.offset :][values.is_null().to_numpy(zero_copy_only=False)] = 0
+    buffers = [validity, pa.py_buffer(blanked), *texts]
+    return pa.Array.from_buffers(values.type, len(values), buffers, offset=values.offset)
 
 
 def _to_timestamp(values: pa.Array, column: Column) -> pa.Array:

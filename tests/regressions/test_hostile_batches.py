@@ -35,3 +35,13 @@ def test_views_in_a_buffer_that_is_longer() -> None:
     longer = pa.py_buffer(views.to_pybytes()[:16] + np.zeros(10, np.int8).tobytes())
     sent = pa.table({"t": pa.Array.from_buffers(pa.string_view(), 1, [None, longer])})
     assert accept(sent, schema, 0, Limits()).batch.column(0).to_pylist() == ["ab"]
+
+
+def test_a_view_under_null_that_points_nowhere() -> None:
+    """Arrow's cast reads what such a view points at, which ended the process."""
+    schema = StreamSchema("s", (Column("t", TEXT),))
+    far = np.array([[0x00FF0000, 0, 0, 0], [1, ord("a"), 0, 0]], np.int32)
+    buffers = [pa.py_buffer(b"\x02"), pa.py_buffer(far), pa.py_buffer(b"x")]
+    sent = pa.table({"t": pa.Array.from_buffers(pa.string_view(), 2, buffers)})
+    sent.validate(full=True)
+    assert accept(sent, schema, 0, Limits()).batch.column(0).to_pylist() == [None, "a"]

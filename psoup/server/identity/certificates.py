@@ -152,7 +152,7 @@ def _principal(pem: bytes) -> Principal:
         tenant = _only(found, NameOID.ORGANIZATION_NAME, "O", "the tenant")
         owner = _only(found, NameOID.COMMON_NAME, "CN", "the owner")
         ends = found.not_valid_after_utc - datetime(1970, 1, 1, tzinfo=UTC)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         raise Unauthenticated(
             "the client's certificate can't be read",
             hint="use another certificate, or show a key or a JWT too",
