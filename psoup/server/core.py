@@ -62,7 +62,10 @@ class Core:
         self.composer = Composer(self.follower, self.appender)
         self.turns = Turns(settings.workers)
         self.authenticator: Authenticator = authenticator(
-            settings.identity, lambda: self.follower.state, self.guard.now
+            settings.identity,
+            lambda: self.follower.state,
+            self.guard.now,
+            self.follower.catch_up,
         )
         self.endings = Endings(lambda: self.authenticator)
         self._tasks: list[asyncio.Task[None]] = []
