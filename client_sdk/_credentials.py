@@ -111,6 +111,12 @@ class Shown:
         paths = (self.given.ca, self.given.cert, self.given.key)
         return [None if path is None else _mark(Path(path)) for path in paths]
 
+    def options(self) -> list[tuple[str, int]]:
+        """For a new channel: a token in plain text does not take the way over a proxy."""
+        given = self.given
+        direct = given.has_token and not given.encrypts and not given.plaintext_token
+        return [("grpc.enable_http_proxy", 0)] if direct else []
+
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
         """For a new channel; None for one without TLS. Raises ConnectionFailed where a file can't
         be read."""
@@ -177,6 +183,8 @@ def is_own_machine(target: str) -> bool:
     if scheme.lower() in ("unix", "unix-abstract"):
         return True
     if scheme.lower() in ("dns", "ipv4", "ipv6"):
+        if rest.startswith("//") and not rest.startswith("///"):
+            return False  # a name server of its own says where that is
         target = rest.rpartition("/")[2]
     host = target.rpartition(":")[0] if not target.endswith("]") else target
     host = (host or target).strip("[]")

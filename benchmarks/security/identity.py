@@ -49,13 +49,15 @@ async def _alone(jwks: Path, issuer: Issuer, rounds: int, report: Report) -> Non
     made = [new_key("acme", f"o{number}", ["reader"], "", 1) for number in range(_KEYS)]
     for key, _ in made:
         state.access.put(key)
-    keys = StaticKeys(lambda: state, _now)
 
-    async def one_key(text: str) -> None:
-        keys.principal(text)
+    async def catch_up() -> None:
+        raise AssertionError("every key is known")
 
+    keys = StaticKeys(lambda: state, _now, catch_up)
     _tell(
-        report, f"a key among {_KEYS:,}", await _each(one_key, [text for _, text in made[:rounds]])
+        report,
+        f"a key among {_KEYS:,}",
+        await _each(keys.principal, [text for _, text in made[:rounds]]),
     )
     found = KeySet(str(jwks))
     found.load()

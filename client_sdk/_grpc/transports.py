@@ -87,8 +87,8 @@ class GrpcTransport:
     ) -> None:
         """Raises ValueError where a token would go to another machine in plain text."""
         self._target = target
-        self._options = channel_options(max_message_bytes)
         self._shown = Shown(credentials, target)
+        self._options = [*channel_options(max_message_bytes), *self._shown.options()]
         self._channels = Channels(self._make, self._shown.files)
 
     def _make(self) -> tuple[Any, Any]:
@@ -201,8 +201,8 @@ class AsyncGrpcTransport:
     ) -> None:
         """Raises ValueError where a token would go to another machine in plain text."""
         self._target = target
-        self._options = channel_options(max_message_bytes)
         self._shown = Shown(credentials, target)
+        self._options = [*channel_options(max_message_bytes), *self._shown.options()]
         self._channels = Channels(self._make, self._shown.files)
 
     def _make(self) -> tuple[Any, Any]:

@@ -38,7 +38,7 @@ _WATCHES = frozenset({"/psoup.v1.Psoup/Watch", "/grpc.health.v1.Health/Watch"})
 _ALWAYS = frozenset({"/grpc.health.v1.Health/Check"})
 # Calls of anybody.
 _OPEN = "/grpc.health.v1.Health/"
-# Calls that stay, and end with what their caller has shown.
+# Calls that stay: they end with what their caller has shown, also where that was nothing.
 _STAYING = frozenset({"/psoup.v1.Psoup/Watch", "/psoup.v1.Psoup/PublishStream"})
 
 Handler = Any  # grpc.RpcMethodHandler: its attributes depend on the kind of call
@@ -127,7 +127,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                             # A handler that writes to the context by itself: Health/Watch.
                             await responses
                             return
-                        if caller is not None and method in _STAYING:
+                        if caller is not None and (method in _STAYING or not caller.anyone):
                             responses = self._core.endings.until_ended(caller, responses)
                         async for response in responses:
                             yield response

@@ -66,7 +66,10 @@ class Core:
         self.quotas = Quotas(self.follower)
         self.turns = Turns(settings.workers, self.quotas.check_work, self.quotas.charge_work)
         self.authenticator: Authenticator = authenticator(
-            settings.identity, lambda: self.follower.state, self.guard.now
+            settings.identity,
+            lambda: self.follower.state,
+            self.guard.now,
+            self.follower.catch_up,
         )
         self.endings = Endings(lambda: self.authenticator)
         self._tasks: list[asyncio.Task[None]] = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +66,7 @@ def test_the_own_machine(target: str) -> None:
         "localhost.evil:1",
         "127.0.0.1.evil",
         "dns://127.0.0.1/evil:1",
+        "dns://8.8.8.8/localhost:1",
         "ipv4:8.8.8.8:1",
         "xds:///localhost",
     ],
@@ -124,6 +127,26 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyedStore]:
     yield store
     store.operator.close()
     store.server.stop()
+
+
+@pytest.mark.process
+def test_a_token_takes_no_way_over_a_proxy(
+    store: KeyedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC would ask the proxy of the environment for localhost too, and hand it the token."""
+    heard = []
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(0.2)
+        address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+            monkeypatch.setenv(name, address)
+        for name in ("no_proxy", "no_grpc_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        with Client(store.address, credentials=Credentials(store.key()[1]), timeout=20) as client:
+            assert client.owner() == "main"
+        with contextlib.suppress(TimeoutError):
+            heard.append(proxy.accept())
+    assert not heard
 
 
 def write(path: Path, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from psoup.access.keys import PREFIX
 from psoup.access.principal import ANYONE, Principal
@@ -78,7 +78,7 @@ class Callers:
 
     async def _told_by(self, text: str) -> Principal:
         if self._keys is not None and (text.startswith(PREFIX) or self._web_tokens is None):
-            return self._keys.principal(text)
+            return await self._keys.principal(text)
         if self._web_tokens is not None:
             return await self._web_tokens.principal(text)
         raise Unauthenticated("this server takes no bearer tokens", hint=f"show {self._wanted()}")
@@ -102,13 +102,16 @@ def _bearer(context: Context) -> str | None:
 
 
 def authenticator(
-    settings: IdentitySettings, state: Callable[[], State], now: Callable[[], int]
+    settings: IdentitySettings,
+    state: Callable[[], State],
+    now: Callable[[], int],
+    catch_up: Callable[[], Awaitable[None]],
 ) -> Authenticator:
     """Makes the authenticator of a server. Raises ValueError or OSError where the keys of JWTs
     can't be had."""
     if NONE in settings.auth:
         return AcceptAnyone()
-    keys = StaticKeys(state, now)
+    keys = StaticKeys(state, now, catch_up)
     if not settings.auth:
         return Callers(keys, unless_keyless=True)
     web_tokens = None

@@ -69,7 +69,8 @@ class KeySet:
         """A key; for one that is not known the source is asked again, where that is due."""
         found = self.known(kid)
         if found is None and (refreshing := self._refresh()):
-            await asyncio.shield(refreshing)
+            # No longer than that, also where the other side sends byte by byte.
+            await asyncio.wait({refreshing}, timeout=2 * _SECONDS)
             found = self._keys.get(kid)
         return found
 

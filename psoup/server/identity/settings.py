@@ -71,7 +71,7 @@ class IdentitySettings:
 
 def is_loopback(host: str) -> bool:
     """Tells whether only the own machine reaches a host."""
-    if host.lower() == "localhost" or host.startswith("unix:"):
+    if host.lower() == "localhost":
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback

@@ -3,7 +3,7 @@ is worth nothing as soon as this server has read of its end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 
 from datastem.instants import format_instant
@@ -18,20 +18,31 @@ _HINT = "ask an administrator of the tenant for a new one: `psoup key create`"
 
 
 class StaticKeys:
-    """`state` gives the newest state, `now` the present instant."""
+    """`state` gives the newest state, which `catch_up` reads up to the end of the log, and `now`
+    the present instant."""
 
-    def __init__(self, state: Callable[[], State], now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        state: Callable[[], State],
+        now: Callable[[], int],
+        catch_up: Callable[[], Awaitable[None]],
+    ) -> None:
         self._state = state
         self._now = now
+        self._catch_up = catch_up
 
     @property
     def any(self) -> bool:
         """Whether the store has a key, expired or not."""
         return bool(self._state().access.keys)
 
-    def principal(self, text: str) -> Principal:
-        """The caller who shows a text. Raises Unauthenticated."""
-        key = self._state().access.keys.get(id_of(text) or "")
+    async def principal(self, text: str) -> Principal:
+        """The caller who shows a text. Raises Unauthenticated, for a key that is not known only by
+        the newest state: another server may just have made it."""
+        id_ = id_of(text)
+        if id_ is not None and id_ not in self._state().access.keys:
+            await self._catch_up()
+        key = self._state().access.keys.get(id_ or "")
         if not is_shown(key, text):
             raise Unauthenticated("the key is none of this store, or was revoked", hint=_HINT)
         assert key is not None
