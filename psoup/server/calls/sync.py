@@ -56,14 +56,14 @@ class ItemRead:
 
 
 class SyncCall:
-    """A request that was checked. `transfers` are by item, as far as the call has come."""
+    """A request of a `tenant` that was checked. `transfers` are by item, as far as the call has come."""
 
     def __init__(self, core: Core, request: pb.SyncRequest) -> None:
         """Raises BadRequest."""
         _check(request)
         self._core = core
         self._request = request
-        self._tenant = default_name(request.tenant, "tenant", core.settings)
+        self.tenant = default_name(request.tenant, "tenant", core.settings)
         self._away = _away(request)
         self._signed = [_signed(core.tokens, item.token) for item in request.items]
         self.transfers: dict[int, Transfer] = {}
@@ -135,7 +135,7 @@ class SyncCall:
             _caught(
                 texts_of,
                 state,
-                RegisteredQuery(self._tenant, item.handle),
+                RegisteredQuery(self.tenant, item.handle),
                 item.window,
                 item.base_rows,
             )
