@@ -26,6 +26,7 @@ from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
+from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
