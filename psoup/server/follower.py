@@ -260,9 +260,9 @@ class Follower:
         if replica.is_outdated(view):
             await self.refresh()
             return
-        segments = await self._in_thread(replica.reader(view))
+        indexes = await self._in_thread(replica.reader(view))
         if replica is self._replica and view.epoch.number > self.epoch.number:
-            replica.show(view, segments)
+            replica.show(view, indexes)
             self._notify()
 
     # ---- opening

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from datastem.interval_table import IntervalTable
 from psoup.answers.interest import EVERY_ROW, Interest, RowInterest
 from psoup.server.watches.prober import Found, Prober
 from psoup.server.watches.sleeper import Sleeper
 from psoup.server.watches.timers import Timers
-from psoup.server.watches.windows_table import WindowsTable
 from psoup.store import (
     Accept,
     Data,
@@ -41,18 +41,19 @@ _SOONEST, _LATEST = 0.001, 1.0
 
 
 class StreamSleepers:
-    """The sleepers that have an interest in a stream: by predicate, and their windows."""
+    """The sleepers that have an interest in a stream, by the intervals of ts of their windows:
+    PSoup's WindowsTable, one for each predicate."""
 
     def __init__(self, timed: bool) -> None:
         self.timed = timed
         self.members: dict[Sleeper, int] = {}
-        self.tables: dict[int, WindowsTable] = {}
+        self.tables: dict[int, IntervalTable[Sleeper]] = {}
 
     def insert(self, one: RowInterest, sleeper: Sleeper) -> bool:
         """Takes an interest; tells whether it is the first of its predicate."""
         self.members[sleeper] = self.members.get(sleeper, 0) + 1
         is_new = one.predicate_id not in self.tables
-        table = self.tables.setdefault(one.predicate_id, WindowsTable())
+        table = self.tables.setdefault(one.predicate_id, IntervalTable())
         table.insert(one.begin, one.end, sleeper)
         return is_new
 
@@ -63,14 +64,14 @@ class StreamSleepers:
             del self.members[sleeper]
         table = self.tables[one.predicate_id]
         table.remove(one.begin, one.end, sleeper)
-        if not table:
+        if not len(table):
             del self.tables[one.predicate_id]
-        return not table
+        return not len(table)
 
     def wake(self, predicate_id: int, least: int, most: int) -> None:
         """Wakes whose window can hold a row of the predicate with a ts in `[least, most]`."""
         table = self.tables.get(predicate_id)
-        for sleeper in table.probe(least, most) if table is not None else ():
+        for sleeper in table.probe(least, most + 1) if table is not None else ():
             sleeper.wake()
 
     @property
@@ -291,7 +292,7 @@ class Watches:
             for one, row in rows:
                 table = stream.tables[row.predicate_id]
                 table._check()
-                assert row.begin >= row.end or one in table.probe(row.begin, row.begin)
+                assert row.begin >= row.end or one in table.probe(row.begin, row.begin + 1)
         self._timers._check()
         held = {id_: {*stream.tables} - {EVERY_ROW} for id_, stream in self._streams.items()}
         self._prober._check(held)
