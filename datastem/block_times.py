@@ -67,6 +67,8 @@ class BlockTimes:
     def overlapping(self, begin: int | None, end: int) -> list[int]:
         """The numbers of the blocks that may hold rows with ts in `[begin, end)`, ascending."""
         begin = SINCE_EVER if begin is None else begin
+        if begin >= end:
+            return []
         if self.in_order:
             first, last = int(self.high.searchsorted(begin)), int(self.low.searchsorted(end))
             found: list[int] = self.numbers[first:last].tolist()
@@ -152,12 +154,12 @@ class BlockTree:
                 self._note()
 
     def probe(self, times: BlockTimes, begin: int, end: int) -> list[int] | None:
-        """The numbers of the blocks that overlap `[begin, end)`, ascending; None where the tree has
-        other blocks."""
+        """The numbers of the blocks that overlap `[begin, end)`, which is not empty, ascending; None
+        where the tree has other blocks."""
         with self._lock:
             if self._of is not times:
                 return None
-            return sorted(self._table.probe(begin, end)) if begin < end else []
+            return sorted(self._table.probe(begin, end))
 
     def _changed(self, times: BlockTimes) -> tuple[Int64s, Int64s]:
         """The places of the held blocks that are gone or different, and of those to be taken."""

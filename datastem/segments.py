@@ -80,7 +80,8 @@ def from_id(segment: RowSegment, low: int) -> RowSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIndex:
-    """The segments of rows with ids below `high`: by block, and the blocks by time."""
+    """The segments of rows with ids below `high`: by block, in their order there, and the blocks by
+    time."""
 
     high: int
     segments: Mapping[int, Sequence[RowSegment]]
@@ -102,9 +103,11 @@ class SegmentIndex:
         for segment in (before._given[one] for one in gone):
             for number in segment.blocks:
                 changed.setdefault(number, [*before.segments[number]]).remove(segment)
-        for segment in sorted((given[one] for one in come), key=lambda one: one.row_lo):
+        for segment in (given[one] for one in come):
             for number in segment.blocks:
                 changed.setdefault(number, [*before.segments.get(number, ())]).append(segment)
+        for found in changed.values():
+            found.sort(key=lambda one: one.row_lo)
         held = {**before.segments, **changed}
         for number in [number for number, found in changed.items() if not found]:
             del held[number]

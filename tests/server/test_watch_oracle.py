@@ -147,7 +147,16 @@ class WatchWorld:
         call = SyncCall(self.core, request)
         parts = [part async for part in call.parts(Deadline.after(None, 1))]
         transfer = call.transfers.get(0)
-        return [] if transfer is not None and transfer.quiet else parts
+        quiet = transfer is not None and (transfer.quiet or self._is_ahead(parts))
+        return [] if quiet else parts
+
+    def _is_ahead(self, parts: list[pb.SyncPart]) -> bool:
+        """Tells whether parts bring only rows that enter later: with time more are sent ahead to
+        who may be away for so long."""
+        kinds = {part.WhichOneof("part") for part in parts}
+        rows = [row for part in parts for row in part.rows.rows]
+        later = all(row.visible_from > self.world.clock for row in rows)
+        return self.away is not None and kinds == {"begin", "rows", "end"} and later
 
     def go_on(self) -> None:
         """A round, which brings the copies to the present."""
