@@ -154,8 +154,8 @@ class BlockTree:
                 self._note()
 
     def probe(self, times: BlockTimes, begin: int, end: int) -> list[int] | None:
-        """The numbers of the blocks that overlap `[begin, end)`, which is not empty, ascending; None
-        where the tree has other blocks."""
+        """The numbers of the blocks that overlap `[begin, end)`, which is not empty; None where the
+        tree has other blocks."""
         with self._lock:
             if self._of is not times:
                 return None

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from psoup.answers.interest import interest_of
+from psoup.answers.concern import concern_of
 from psoup.errors import BadRequest
 from psoup.server.calls.invoke import Deadline
 from psoup.server.calls.sync import SyncCall
@@ -183,8 +183,8 @@ class Watcher:
         triggers = () if question.unrefreshed else question.query.triggers
         named = zip(registration.triggers, triggers, strict=bool(triggers))
         assert transfer.plan is not None and transfer.found is not None
-        interest = interest_of(transfer.plan, state, named, registration.views)
-        self._core.watches.settle(sleeper, interest, transfer.found.good_until)
+        concern = concern_of(transfer.plan, state, named, registration.views)
+        self._core.watches.settle(sleeper, concern, transfer.found.good_until)
 
     def _end(self, index: int) -> None:
         self._core.watches.remove(self.items.pop(index).sleeper)

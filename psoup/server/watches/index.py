@@ -1,8 +1,8 @@
 """The sleepers of a server, and whom an event of the log wakes.
 
-A row wakes those who have an interest in it, found by their predicates and the ts of their windows:
-a row that concerns nobody costs one probe, however many sleep. Whatever else happens wakes whom it
-is about, and what was known of their interest is forgotten until they were asked anew.
+A row wakes those whom it concerns, found by their predicates and the ts of their windows: a row
+that concerns nobody costs one probe, however many sleep. Whatever else happens wakes whom it is
+about, and what was known of their concern is forgotten until they were asked anew.
 
 For the event loop only.
 """
@@ -16,8 +16,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from datastem.interval_table import IntervalTable
-from psoup.answers.interest import EVERY_ROW, Interest, RowInterest
-from psoup.server.watches.prober import Found, Prober
+from psoup.answers.concern import EVERY_ROW, Concern, RowConcern
+from psoup.server.watches.prober import MatchedRows, Prober
 from psoup.server.watches.sleeper import Sleeper
 from psoup.server.watches.timers import Timers
 from psoup.store import (
@@ -41,7 +41,7 @@ _SOONEST, _LATEST = 0.001, 1.0
 
 
 class StreamSleepers:
-    """The sleepers that have an interest in a stream, by the intervals of ts of their windows:
+    """The sleepers whom rows of a stream concern, by the intervals of ts of their windows:
     PSoup's WindowsTable, one for each predicate."""
 
     def __init__(self, timed: bool) -> None:
@@ -49,16 +49,16 @@ class StreamSleepers:
         self.members: dict[Sleeper, int] = {}
         self.tables: dict[int, IntervalTable[Sleeper]] = {}
 
-    def insert(self, one: RowInterest, sleeper: Sleeper) -> bool:
-        """Takes an interest; tells whether it is the first of its predicate."""
+    def insert(self, one: RowConcern, sleeper: Sleeper) -> bool:
+        """Takes a concern; tells whether it is the first of its predicate."""
         self.members[sleeper] = self.members.get(sleeper, 0) + 1
         is_new = one.predicate_id not in self.tables
         table = self.tables.setdefault(one.predicate_id, IntervalTable())
         table.insert(one.begin, one.end, sleeper)
         return is_new
 
-    def remove(self, one: RowInterest, sleeper: Sleeper) -> bool:
-        """Gives up an interest; tells whether it was the last of its predicate."""
+    def remove(self, one: RowConcern, sleeper: Sleeper) -> bool:
+        """Gives up a concern; tells whether it was the last of its predicate."""
         self.members[sleeper] -= 1
         if not self.members[sleeper]:
             del self.members[sleeper]
@@ -90,7 +90,7 @@ class Watches:
         self._ringing: asyncio.TimerHandle | None = None
         self._streams: dict[int, StreamSleepers] = {}
         self._waiting: set[asyncio.Event] = set()
-        # Those without an interest, and all of them.
+        # Those without a concern, and all of them.
         self._unsettled: set[Sleeper] = set()
         self._by_handle: dict[bytes, set[Sleeper]] = {}
         self._by_tenant: dict[str, set[Sleeper]] = {}
@@ -123,7 +123,7 @@ class Watches:
         """Says that a sleeper is asked anew from here on: what happens later wakes it again."""
         sleeper.stale = False
 
-    def settle(self, sleeper: Sleeper, interest: Interest, until: int | None) -> None:
+    def settle(self, sleeper: Sleeper, concern: Concern, until: int | None) -> None:
         """Says what concerns a sleeper, as it was found since it was last asked.
 
         It does not count where something has happened meanwhile that may have changed it.
@@ -131,7 +131,7 @@ class Watches:
         self._timers.put(sleeper, until)
         self._ring()
         if not sleeper.stale:
-            self._change(sleeper, interest)
+            self._change(sleeper, concern)
 
     def remove(self, sleeper: Sleeper) -> None:
         self._change(sleeper, None)
@@ -171,7 +171,7 @@ class Watches:
         self._wake_anew(self._by_tenant.get(tenant, ()))
 
     def wake_stream(self, stream_id: int) -> None:
-        """Wakes whoever has an interest in a stream about which something may be different."""
+        """Wakes whom a stream concerns about which something may be different."""
         if stream_id in self._streams:
             self._wake_anew(self._streams[stream_id].members)
 
@@ -217,37 +217,37 @@ class Watches:
             if stream.is_probed and not self._prober.probe(event.stream_id, rows):
                 _wake(stream.members)
 
-    def _told(self, found: Sequence[Found]) -> None:
+    def _told(self, found: Sequence[MatchedRows]) -> None:
         for one in found:
             stream = self._streams.get(one.stream_id)
             if stream is not None:
                 stream.wake(one.predicate_id, one.least, one.most)
 
-    # ---- interests
+    # ---- concerns
 
-    def _change(self, sleeper: Sleeper, interest: Interest | None) -> None:
-        """Gives a sleeper another interest. A predicate that both have is not touched."""
-        before, sleeper.interest = sleeper.interest, interest
-        if interest is not None:
+    def _change(self, sleeper: Sleeper, concern: Concern | None) -> None:
+        """Gives a sleeper another concern. A predicate that both have is not touched."""
+        before, sleeper.concern = sleeper.concern, concern
+        if concern is not None:
             self._unsettled.discard(sleeper)
-        if before == interest:
+        if before == concern:
             return
-        old, new = (frozenset() if one is None else one.rows for one in (before, interest))
+        old, new = (frozenset() if one is None else one.rows for one in (before, concern))
         for one in new - old:
             self._insert(one, sleeper)
         for one in old - new:
             self._remove(one, sleeper)
-        views = (() if one is None else one.views for one in (before, interest))
+        views = (() if one is None else one.views for one in (before, concern))
         for change, ids in zip((_take, _put), views, strict=True):
             for view_id in ids:
                 change(self._by_view, view_id, sleeper)
 
-    def _insert(self, one: RowInterest, sleeper: Sleeper) -> None:
+    def _insert(self, one: RowConcern, sleeper: Sleeper) -> None:
         stream = self._streams.setdefault(one.stream_id, StreamSleepers(one.timed))
         if stream.insert(one, sleeper) and one.where is not None:
             self._prober.insert(one.stream_id, one.predicate_id, one.where)
 
-    def _remove(self, one: RowInterest, sleeper: Sleeper) -> None:
+    def _remove(self, one: RowConcern, sleeper: Sleeper) -> None:
         stream = self._streams[one.stream_id]
         if stream.remove(one, sleeper) and one.where is not None:
             self._prober.remove(one.stream_id, one.predicate_id)
@@ -281,8 +281,8 @@ class Watches:
         """Asserts every invariant; no probe may be under way."""
         everybody = {one for some in self._by_handle.values() for one in some}
         assert everybody == {one for some in self._by_tenant.values() for one in some}
-        assert self._unsettled == {one for one in everybody if one.interest is None}
-        told = {(one, row) for one in everybody if one.interest for row in one.interest.rows}
+        assert self._unsettled == {one for one in everybody if one.concern is None}
+        told = {(one, row) for one in everybody if one.concern for row in one.concern.rows}
         assert self._streams.keys() == {row.stream_id for _, row in told}
         for id_, stream in self._streams.items():
             rows = [(one, row) for one, row in told if row.stream_id == id_]

@@ -30,7 +30,7 @@ _WORTH_A_TURN = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MatchedRows:
     """A predicate matches new rows of a stream, whose ts are from `least` to `most`."""
 
     stream_id: int
@@ -69,13 +69,15 @@ class Prober:
     there when the rows came and are there still.
     """
 
-    def __init__(self, tell: Callable[[Sequence[Found]], None], fail: Callable[[], None]) -> None:
+    def __init__(
+        self, tell: Callable[[Sequence[MatchedRows]], None], fail: Callable[[], None]
+    ) -> None:
         self._tell, self._fail = tell, fail
         self._thread = ThreadPoolExecutor(1, "watches")
         self._stems = _Stems()
         self._tasks: list[_Task] = []
         self._waiting: dict[int, int] = {}
-        self._working: asyncio.Future[list[Found]] | None = None
+        self._working: asyncio.Future[list[MatchedRows]] | None = None
         self._stopped = False
 
     def insert(self, stream_id: int, predicate_id: int, where: Expression) -> None:
@@ -120,7 +122,7 @@ class Prober:
         self._working = loop.run_in_executor(self._thread, self._stems.work, tasks)
         self._working.add_done_callback(self._finish)
 
-    def _finish(self, work: asyncio.Future[list[Found]]) -> None:
+    def _finish(self, work: asyncio.Future[list[MatchedRows]]) -> None:
         self._working = None
         if work.cancelled() or self._stopped:
             return
@@ -147,7 +149,7 @@ class _Stems:
     def __init__(self) -> None:
         self._stems: dict[int, tuple[QueryStem, set[int]]] = {}
 
-    def work(self, tasks: Sequence[_Task]) -> list[Found]:
+    def work(self, tasks: Sequence[_Task]) -> list[MatchedRows]:
         """Does the tasks; rows are probed last, those of a stream together."""
         batches: dict[int, list[pa.RecordBatch]] = {}
         for task in tasks:
@@ -175,7 +177,7 @@ class _Stems:
         if not ids:
             del self._stems[stream_id]
 
-    def _probe(self, stream_id: int, batches: Sequence[pa.RecordBatch]) -> list[Found]:
+    def _probe(self, stream_id: int, batches: Sequence[pa.RecordBatch]) -> list[MatchedRows]:
         if stream_id not in self._stems:
             return []
         stem, _ = self._stems[stream_id]
@@ -188,7 +190,7 @@ class _Stems:
             for id_, least, most in _spans(stem, view.slice(first, _TOGETHER), ts[some]):
                 before = spans.get(id_, (least, most))
                 spans[id_] = min(before[0], least), max(before[1], most)
-        return [Found(stream_id, id_, *span) for id_, span in spans.items()]
+        return [MatchedRows(stream_id, id_, *span) for id_, span in spans.items()]
 
 
 def _spans(stem: QueryStem, view: pa.RecordBatch, ts: Int64s) -> list[tuple[int, int, int]]:

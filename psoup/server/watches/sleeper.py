@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from psoup.answers.interest import Interest
+from psoup.answers.concern import Concern
 
 
 class Sleeper:
     """An item of a Watch, woken by what can change its answer.
 
-    Without an `interest` it is woken by every commit: nobody knows yet what concerns it. `until` is
+    Without a `concern` it is woken by every commit: nobody knows yet what concerns it. `until` is
     the instant at which time alone may change its answer, None without one. A sleeper that is
-    `stale` has to be asked anew before its interest is known.
+    `stale` has to be asked anew before its concern is known.
     """
 
-    __slots__ = ("_wake", "handle", "interest", "stale", "tenant", "until")
+    __slots__ = ("_wake", "concern", "handle", "stale", "tenant", "until")
 
     def __init__(self, tenant: str, handle: bytes, wake: Callable[[], None]) -> None:
         self.tenant = tenant
         self.handle = handle
-        self.interest: Interest | None = None
+        self.concern: Concern | None = None
         self.until: int | None = None
         self.stale = False
         self._wake = wake

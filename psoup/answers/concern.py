@@ -1,6 +1,6 @@
-"""The interest of a standing question: which new rows can change its answer.
+"""The concern of a standing question: which new rows can change its answer.
 
-It is sound, not exact: a row outside an interest never changes the answer, neither now nor when NOW
+It is sound, not exact: a row outside a concern never changes the answer, neither now nor when NOW
 has moved on; a row inside may leave it as it is. Time alone, and all that is no row, is not in it.
 """
 
@@ -22,7 +22,7 @@ EVERY_ROW = 0
 
 
 @dataclass(frozen=True, slots=True)
-class RowInterest:
+class RowConcern:
     """The new rows of a stream that match a predicate and have a ts in `[begin, end)`; with
     EVERY_ROW they need not match anything, and `where` is None.
 
@@ -39,39 +39,35 @@ class RowInterest:
 
 
 @dataclass(frozen=True, slots=True)
-class Interest:
+class Concern:
     """The rows that can change an answer, and the ids of the views that it was bound through."""
 
-    rows: frozenset[RowInterest]
+    rows: frozenset[RowConcern]
     views: tuple[int, ...] = ()
 
-    @property
-    def streams(self) -> set[int]:
-        return {one.stream_id for one in self.rows}
 
-
-def interest_of(
+def concern_of(
     plan: Plan,
     state: State,
     triggers: Iterable[tuple[RegisteredLeg, RefreshOn]] = (),
     views: tuple[int, ...] = (),
-) -> Interest:
-    """The interest of the question that a plan was just made for; `triggers` are the rows that
+) -> Concern:
+    """The concern of the question that a plan was just made for; `triggers` are the rows that
     refresh it, with their predicates."""
     stays = plan.query.stays
     legs = [_of_leg(leg, stays) for leg in plan.legs]
     refreshing = [
         _of_trigger(one, refresh, state.streams[one.stream_id].schema) for one, refresh in triggers
     ]
-    return Interest(frozenset([*legs, *refreshing]), views)
+    return Concern(frozenset([*legs, *refreshing]), views)
 
 
-def _of_leg(leg: LegPlan, stays: bool) -> RowInterest:
+def _of_leg(leg: LegPlan, stays: bool) -> RowConcern:
     """The rows of a leg. Any row of a key may end another, and any row of a stream shifts a window
     that counts rows."""
     timed = leg.schema.ordered_by is not None
     if leg.schema.key or leg.leg.as_of is not None or not isinstance(leg.window, TimeWindow):
-        return RowInterest(leg.stream_id, timed, EVERY_ROW)
+        return RowConcern(leg.stream_id, timed, EVERY_ROW)
     # NOW of a refresh point may lie before, and where a late row refreshes, far before.
     now = leg.now if timed and not stays else None
     begin, end = within(leg.window, now)
@@ -97,10 +93,10 @@ def within(window: Window, now: int | None) -> tuple[int, int]:
     return begin, end
 
 
-def _of_trigger(one: RegisteredLeg, refresh: RefreshOn, schema: StreamSchema) -> RowInterest:
+def _of_trigger(one: RegisteredLeg, refresh: RefreshOn, schema: StreamSchema) -> RowConcern:
     timed = schema.ordered_by is not None
     if schema.key:
-        return RowInterest(one.stream_id, timed, EVERY_ROW)
+        return RowConcern(one.stream_id, timed, EVERY_ROW)
     return _matching(one.stream_id, timed, one.predicate_id, refresh.where)
 
 
@@ -111,7 +107,7 @@ def _matching(
     where: Expression,
     begin: int = SINCE_EVER,
     end: int = FOR_EVER,
-) -> RowInterest:
+) -> RowConcern:
     if where == TRUE:
-        return RowInterest(stream_id, timed, EVERY_ROW, begin, end)
-    return RowInterest(stream_id, timed, predicate_id, begin, end, where)
+        return RowConcern(stream_id, timed, EVERY_ROW, begin, end)
+    return RowConcern(stream_id, timed, predicate_id, begin, end, where)
