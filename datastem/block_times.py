@@ -1,9 +1,9 @@
 """Blocks by time: which of a stem's blocks may hold rows of an interval of ts.
 
 Blocks that never fall in time are found by binary search. Those that overlap, because rows came
-late or are combinations, are found from the nearer end: by their greatest ts for a window that ends
-at NOW, by their least for one long ago. In the midst of very many blocks a tree finds few of them
-sooner than all are looked at; it is kept from epoch to epoch.
+late or are combinations, are looked at from the nearer end: by their greatest ts for a window that
+ends at NOW, by their least for one long ago. Far from both ends of very many blocks a tree finds
+the few that hold an instant sooner; it is kept from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from datastem.arrays import Int64s
 from datastem.instants import SINCE_EVER
 from datastem.interval_table import IntervalTable
 
+# So few blocks, or a share so large of them, are looked at in their order.
+_FEW, _SHARE = 4096, 4
 # Fewer blocks have no tree: looking at all takes less time than it takes to find one.
 TREE_FROM = 1 << 15
-# Blocks that are looked at in the time in which the tree finds one more.
-_SCANNED_PER_FOUND = 1 << 14
+# How long a tree takes, in blocks that are looked at meanwhile: in any case, for each block that it
+# finds, and for each end of a block that lies within the interval.
+_TREE, _TREE_FOUND, _TREE_END = 16_000, 1_400, 26_000
 # Blocks that a tree takes or leaves at a time, so that a server that starts is not held up.
 MOST_CHANGES = 4096
 
@@ -73,21 +76,32 @@ class BlockTimes:
             first, last = int(self.high.searchsorted(begin)), int(self.low.searchsorted(end))
             found: list[int] = self.numbers[first:last].tolist()
             return found
+        if len(self.numbers) < _FEW:
+            return self._among_all(begin, end)
         # Blocks that end before the interval, and those that do not begin after it: no block is
         # both before and after, so their difference is how many overlap.
         before = int(self._by_high.bounds.searchsorted(begin))
         begun = int(self._by_low.bounds.searchsorted(end))
         count, looked_at = begun - before, min(begun, len(self.numbers) - before)
-        if (count + 1) * _SCANNED_PER_FOUND < looked_at:
-            numbers = self.tree.probe(self, begin, end)
+        if count * _SHARE > len(self.numbers):
+            return self._among_all(begin, end)
+        if _TREE + count * _TREE_FOUND < looked_at:
+            begins = begun - int(self._by_low.bounds.searchsorted(begin))
+            ends = int(self._by_high.bounds.searchsorted(end)) - before
+            worth = _TREE + count * _TREE_FOUND + (begins + ends) * _TREE_END < looked_at
+            numbers = self.tree.probe(self, begin, end) if worth else None
             if numbers is not None:
                 return numbers
         if looked_at == begun:
             chosen = self._by_low.places[:begun][self._by_low.others[:begun] >= begin]
         else:
             chosen = self._by_high.places[before:][self._by_high.others[before:] < end]
-        numbers = np.sort(self.numbers[chosen]).tolist()
-        return numbers
+        near: list[int] = np.sort(self.numbers[chosen]).tolist()
+        return near
+
+    def _among_all(self, begin: int, end: int) -> list[int]:
+        found: list[int] = self.numbers[(self.low < end) & (self.high >= begin)].tolist()
+        return found
 
     def follow(self) -> None:
         """Has the tree take these blocks, where it is worth having one. Not for the event loop."""

@@ -20,12 +20,16 @@ _spans = st.tuples(_instants, _instants).map(lambda pair: (min(pair), max(pair))
 _changes = st.dictionaries(st.integers(0, 20), st.none() | _spans, max_size=8)
 
 
-@pytest.fixture(params=["tree", "scan"], autouse=True)
+@pytest.fixture(params=["tree", "ends", "order"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Has the tree be asked for every few blocks, or never."""
+    """Has the tree be asked always or never, and blocks be looked at from an end or in order."""
+    if request.param != "order":
+        monkeypatch.setattr(block_times, "_FEW", 0)
     if request.param == "tree":
         monkeypatch.setattr(block_times, "TREE_FROM", 1)
-        monkeypatch.setattr(block_times, "_SCANNED_PER_FOUND", 0)
+        monkeypatch.setattr(block_times, "_SHARE", 0)
+        for name in ("_TREE", "_TREE_FOUND", "_TREE_END"):
+            monkeypatch.setattr(block_times, name, 0)
         monkeypatch.setattr(block_times, "MOST_CHANGES", 5)
     yield request.param
 
@@ -109,5 +113,5 @@ def _segment(dice: random.Random, low: int, high: int) -> RowSegment:
     return RowSegment(low, high, at, at + dice.randint(0, 50), dice.random())
 
 
-def _arrays(index: SegmentIndex) -> tuple[np.ndarray, ...]:  # type: ignore[type-arg]
+def _arrays(index: SegmentIndex) -> tuple[np.ndarray, ...]:
     return index.times.numbers, index.times.low, index.times.high

@@ -73,8 +73,9 @@ class WatchWorld:
     def _questions(self) -> list[tuple[str, str]]:
         draw, found = self.dice.choice, list[tuple[str, str]]()
         for _ in range(_SINGLE):
-            drawn = [draw(some) for some in (NAMES, SELECTS, CONDITIONS, WINDOWS)]
-            question = Question(*drawn, draw(("", "", *WINDOWS)), False, draw(REFRESHES))
+            name, select, where, window = map(draw, (NAMES, SELECTS, CONDITIONS, WINDOWS))
+            other, refresh = draw(("", "", *WINDOWS)), draw(REFRESHES)
+            question = Question(name, select, where, window, other, False, refresh)
             asked = self.world.ask(question)
             found.append((asked.text, asked.window))
         for _ in range(_SEVERAL):

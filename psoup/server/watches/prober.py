@@ -195,7 +195,7 @@ class _Stems:
 
 def _spans(stem: QueryStem, view: pa.RecordBatch, ts: Int64s) -> list[tuple[int, int, int]]:
     """The predicates that match any of the rows, with the least and greatest ts of those."""
-    found = []
+    found: list[tuple[int, int, int]] = []
     for part in stem.probe(view).parts:
         lists = part.lists()
         if len(lists.ids):
