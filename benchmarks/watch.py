@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,7 +36,7 @@ PER_CALL = 10
 BEAT = Duration(seconds=600)
 _WHERES = {
     "a device each": "device = :n",
-    "a range each": "level BETWEEN :n * 10 AND :n * 10 + 9",
+    "a range each": "level BETWEEN :low AND :high",
 }
 
 
@@ -50,6 +51,7 @@ def run(folder: Path, quick: bool) -> Report:
         report.add(f"{what} a row, waking all", before.row * 1e3, "ms")
         ratio = {"ratio": before.row / after.row, "beside": "less than waking all"}
         report.add(f"{what} a row", after.row * 1e3, "ms", **ratio)
+        report.add(f"{what} a row that concerns nobody", after.nobody * 1e3, "ms")
         report.add(f"{what} a second without rows", after.idle * 1e3, "ms")
         report.add(f"{watches:,} watches of {kind}: until all ten are told", after.told * 1e3, "ms")
         report.add(f"{watches:,} watches of {kind}: memory of one", after.nbytes, "bytes")
@@ -63,10 +65,12 @@ def run(folder: Path, quick: bool) -> Report:
 
 @dataclass(frozen=True)
 class _Cost:
-    """Processor seconds of a server for a row, and for a second without rows; seconds until those
-    are told whom a batch concerns; bytes of a watch."""
+    """Processor seconds of a server for a row that concerns one watch, for one that concerns none,
+    and for a second without rows; seconds until those are told whom a batch concerns; bytes of a
+    watch."""
 
     row: float
+    nobody: float
     idle: float
     told: float
     nbytes: float
@@ -80,17 +84,25 @@ def _measure(folder: Path, where: str, watches: int, batches: int, module: str) 
         target = server.wait_for(r"server ready on (\S+)")[1]
         with Client(target) as client, grpc.insecure_channel(target) as channel:
             client.define(STREAM)
-            registered = client.register_many(
-                f"SELECT device, level FROM readings WHERE {where}", pa.table({"n": range(watches)})
-            )
+            sql = f"SELECT device, level FROM readings WHERE {where}"
+            registered = client.register_many(sql, _parameters(where, watches))
             empty = resident([server.pid])
-            calls = _watch(PsoupStub(channel), [one.handle for one in registered])
+            calls = _watch(PsoupStub(channel), registered.handles)
             _until_idle(server)
             nbytes = (resident([server.pid]) - empty) / watches
-            idle = _idle(server)
-            return _published(client, server, calls, watches, batches, idle, nbytes)
+            idle = _busy(server, 5.0)
+            publishing = _Publishing(client, server, calls, idle)
+            row, told = publishing.cost(batches, nobody=False)
+            nobody, _ = publishing.cost(batches, nobody=True)
+            return _Cost(row, nobody, idle, told, nbytes)
     finally:
         server.kill()
+
+
+def _parameters(where: str, watches: int) -> pa.Table:
+    numbers = np.arange(watches)
+    every = {"n": numbers, "low": 10 * numbers, "high": 10 * numbers + 9}
+    return pa.table({name: every[name] for name in every if f":{name}" in where})
 
 
 def _watch(stub: PsoupStub, handles: Sequence[bytes]) -> list[Iterator[Any]]:
@@ -105,32 +117,35 @@ def _watch(stub: PsoupStub, handles: Sequence[bytes]) -> list[Iterator[Any]]:
     return calls
 
 
-def _published(
-    client: Client,
-    server: Process,
-    calls: Sequence[Iterator[Any]],
-    watches: int,
-    batches: int,
-    idle: float,
-    nbytes: float,
-) -> _Cost:
-    random, told = np.random.default_rng(1), []
-    busy, began = processor([server.pid]), time.monotonic()
-    for _ in range(batches):
-        chosen = random.choice(len(calls), CONCERNED, replace=False)
-        numbers = chosen * PER_CALL + random.integers(0, PER_CALL, CONCERNED)
-        rows = pa.table({"device": numbers, "level": numbers * 10 + 5})
-        seconds, _ = timed(lambda rows=rows, chosen=chosen: _told(client, rows, calls, chosen))
-        told.append(seconds)
-    _until_idle(server)
-    busy = processor([server.pid]) - busy - idle * (time.monotonic() - began)
-    return _Cost(busy / batches / CONCERNED, idle, float(np.median(told)), nbytes)
+@dataclass(frozen=True)
+class _Publishing:
+    """Publishes batches to a server with calls that watch, and that takes `idle` of a core."""
 
+    client: Client
+    server: Process
+    calls: Sequence[Iterator[Any]]
+    idle: float
 
-def _told(client: Client, rows: pa.Table, calls: Sequence[Iterator[Any]], chosen: Any) -> None:
-    client.publish("readings", rows)
-    for place in chosen.tolist():
-        _next_end(calls[place])
+    def cost(self, batches: int, nobody: bool) -> tuple[float, float]:
+        """The processor seconds of a row, and the seconds until those are told whom a batch
+        concerns: ten of the watches, or `nobody`."""
+        random, told = np.random.default_rng(1), []
+        busy, began = processor([self.server.pid]), time.monotonic()
+        for _ in range(batches):
+            chosen = random.choice(len(self.calls), CONCERNED, replace=False)
+            numbers = chosen * PER_CALL + random.integers(0, PER_CALL, CONCERNED)
+            numbers = -1 - numbers if nobody else numbers
+            rows = pa.table({"device": numbers, "level": numbers * 10 + 5})
+            seconds, _ = timed(partial(self._tell, rows, [] if nobody else chosen.tolist()))
+            told.append(seconds)
+        _until_idle(self.server)
+        busy = processor([self.server.pid]) - busy - self.idle * (time.monotonic() - began)
+        return busy / batches / CONCERNED, float(np.median(told))
+
+    def _tell(self, rows: pa.Table, chosen: Sequence[int]) -> None:
+        self.client.publish("readings", rows)
+        for place in chosen:
+            _next_end(self.calls[place])
 
 
 def _next_end(call: Iterator[Any]) -> None:
@@ -142,10 +157,6 @@ def _until_idle(server: Process) -> None:
     """Until nothing is left to do: a second in which the server does next to nothing."""
     while _busy(server, 1.0) > 0.1:
         pass
-
-
-def _idle(server: Process) -> float:
-    return _busy(server, 5.0)
 
 
 def _busy(server: Process, seconds: float) -> float:

@@ -13,6 +13,8 @@ from psoup.server.calls.register import register
 from psoup.server.calls.sync import SyncCall
 from psoup.server.calls.watch import Watcher
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.registrations import UnregisterOne
+from psoup.write.streams import Drop
 from tests.oracle.copy import Copy
 from tests.support.server.several_world import SeveralAsked, SeveralWorld
 from tests.support.server.sync_world import (
@@ -98,7 +100,7 @@ class WatchWorld:
     def happens(self) -> None:
         """An event of any kind on either server; servers that restart are those not watched."""
         dice, world = self.dice, self.world
-        match dice.randrange(12):
+        match dice.randrange(14):
             case 0:
                 world.step()
             case 1:
@@ -109,6 +111,10 @@ class WatchWorld:
                 self._replace()
             case 5:
                 world.heartbeat(dice.randrange(2), dice.choice(("event", "latest")), 3)
+            case 6:
+                world.run(self.core.follower.refresh())
+            case 7 if dice.random() < 0.3:
+                self._unregister()
             case _:
                 rows = [
                     (dice.choice((1, 2, 3, 6, 9, None)), dice.choice("xy"), dice.randint(0, 20))
@@ -122,6 +128,14 @@ class WatchWorld:
         request = pb.RegisterRequest(sql=text, client_key=f"k{index}", replace=True)
         self.world.run(register(self.world.cores[1], request))
         self.texts[index] = f"{text} | {self.watcher.items[index].item.window}"
+
+    def _unregister(self) -> None:
+        index = self.dice.choice([*self.watcher.items])
+        proposal = UnregisterOne("main", self.watcher.items[index].item.handle)
+        self.world.run(self.world.cores[1].appender.submit(proposal))
+
+    def drop(self, name: str) -> None:
+        self.world.run(self.world.cores[1].appender.submit(Drop("main", "main", name)))
 
     # ---- checks
 
@@ -193,5 +207,8 @@ def watched(seed: int, events: int) -> None:
             if world.dice.random() < 0.8:
                 world.go_on()
         assert world.slept.through > world.slept.woken / 4
+        for name in NAMES[:2]:
+            world.drop(name)
+            world.look()
     finally:
         world.close()

@@ -23,6 +23,7 @@ from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne
 from querystem.language import parse_statement
+from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
 START = 1_700_000_000 * SECOND
@@ -218,6 +219,27 @@ async def test_time_wakes_also_where_a_stamp_is_ahead(server: Server) -> None:
     assert await server.woken(watcher) == []
     await server.publish("other", 1)
     assert await server.woken(watcher) == [0]
+
+
+async def test_who_opens_its_store_anew_past_commits_wakes_everybody(server: Server) -> None:
+    """Nobody has heard of the commits that were trimmed meanwhile."""
+    folder = server.core.store.root
+    slow = Core(Store.open(folder, sync=False), Settings(folder, poll=3600), lambda: server.clock)
+    await slow.start()
+    behind = Server(slow, server.clock)
+    watcher = await behind.watch("SELECT a FROM s WHERE a = 1", "SELECT a FROM other WHERE a = 1")
+    await server.core.follower.catch_up()
+    engine = HandMadeEngine(server.core.store)
+    await server.publish("s", 1)
+    engine.step()
+    engine.trim()
+    await server.core.follower.catch_up()
+    await slow.follower.catch_up()
+    assert await behind.woken(watcher) == [0, 1]
+    await slow.follower.refresh()
+    assert await behind.woken(watcher) == []
+    watcher.__exit__()
+    await slow.stop()
 
 
 async def test_a_failed_probe_wakes_everybody(
