@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
+from psoup.server.calls import watch
 from psoup.server.calls.define import define
 from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register
@@ -240,6 +241,17 @@ async def test_who_opens_its_store_anew_past_commits_wakes_everybody(server: Ser
     assert await behind.woken(watcher) == []
     watcher.__exit__()
     await slow.stop()
+
+
+async def test_who_sleeps_for_very_many_rows_is_asked_at_the_next_contact(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "MANY_ROWS", 10)
+    watcher = await server.watch("SELECT a FROM s WHERE a = 1", "SELECT a FROM other WHERE a = 1")
+    for count, woken in ((10, []), (1, [0]), (9, [])):
+        await server.publish("s", *range(5, 5 + count))
+        watcher.contact()
+        assert await server.woken(watcher) == woken
 
 
 async def test_a_failed_probe_wakes_everybody(

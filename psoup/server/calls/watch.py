@@ -28,6 +28,7 @@ _SECOND = 1_000_000
 _LEAST_EVERY = 0.1
 _LEAST_BEAT, _DEFAULT_BEAT = 1.0, 30.0
 _LEAST_CONTACT, _MOST_CONTACT = 1.0, 60.0
+MANY_ROWS = 1 << 20
 
 
 async def watch(core: Core, request: pb.WatchRequest) -> AsyncIterator[pb.SyncPart]:
@@ -59,10 +60,12 @@ async def watch(core: Core, request: pb.WatchRequest) -> AsyncIterator[pb.SyncPa
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """An item as its next round asks for it, and who sleeps for it meanwhile."""
+    """An item as its next round asks for it, and who sleeps for it meanwhile. Its streams had so
+    many `rows` at its last round."""
 
     item: pb.SyncItem
     sleeper: Sleeper
+    rows: int = 0
 
 
 class Watcher:
@@ -111,9 +114,22 @@ class Watcher:
         self._go_on(due, call)
 
     def contact(self) -> None:
-        """Who watches is there, also where there is nothing to say."""
-        for one in self.items.values():
+        """Who watches is there, also where there is nothing to say.
+
+        Whom no row has woken for many rows is asked nevertheless: a token must not get so old that
+        all those rows have to be looked at in one round.
+        """
+        for index, one in self.items.items():
             self._core.leases.contact(one.item.handle)
+            if self._rows(one.item.handle) - one.rows > MANY_ROWS:
+                self._wake(index)
+
+    def _rows(self, handle: bytes) -> int:
+        """The rows that the streams of a registration ever had."""
+        state = self._core.follower.state
+        registration = state.registrations.get(handle)
+        ids = registration.streams if registration is not None else ()
+        return sum(state.streams[stream_id].high for stream_id in ids)
 
     @property
     def contact_seconds(self) -> float:
@@ -158,16 +174,17 @@ class Watcher:
                 self._end(index)
                 continue
             one = self.items[index]
+            item = one.item
             if transfer.token:
                 item = pb.SyncItem(
-                    handle=one.item.handle,
+                    handle=item.handle,
                     token=transfer.token,
-                    window=one.item.window,
-                    priority=one.item.priority,
-                    base_rows=one.item.base_rows,
-                    changes=one.item.changes,
+                    window=item.window,
+                    priority=item.priority,
+                    base_rows=item.base_rows,
+                    changes=item.changes,
                 )
-                self.items[index] = _Watched(item, one.sleeper)
+            self.items[index] = _Watched(item, one.sleeper, self._rows(item.handle))
             if transfer.done:
                 self._settle(one.sleeper, transfer)
             else:
