@@ -51,7 +51,9 @@ def run(folder: Path, quick: bool) -> Report:
         report.add(f"{what} a row, waking all", before.row * 1e3, "ms")
         ratio = {"ratio": before.row / after.row, "beside": "less than waking all"}
         report.add(f"{what} a row", after.row * 1e3, "ms", **ratio)
-        report.add(f"{what} a row that concerns nobody", after.nobody * 1e3, "ms")
+        ratio = {"ratio": after.nobody / after.alone, "beside": "without watches"}
+        report.add(f"{what} a row that concerns nobody", after.nobody * 1e3, "ms", **ratio)
+        report.add(f"{kind}, without watches: that of a row", after.alone * 1e3, "ms")
         report.add(f"{what} a second without rows", after.idle * 1e3, "ms")
         report.add(f"{watches:,} watches of {kind}: until all ten are told", after.told * 1e3, "ms")
         report.add(f"{watches:,} watches of {kind}: memory of one", after.nbytes, "bytes")
@@ -66,11 +68,12 @@ def run(folder: Path, quick: bool) -> Report:
 @dataclass(frozen=True)
 class _Cost:
     """Processor seconds of a server for a row that concerns one watch, for one that concerns none,
-    and for a second without rows; seconds until those are told whom a batch concerns; bytes of a
-    watch."""
+    for one while nobody watches, and for a second without rows; seconds until those are told whom a
+    batch concerns; bytes of a watch."""
 
     row: float
     nobody: float
+    alone: float
     idle: float
     told: float
     nbytes: float
@@ -86,15 +89,16 @@ def _measure(folder: Path, where: str, watches: int, batches: int, module: str) 
             client.define(STREAM)
             sql = f"SELECT device, level FROM readings WHERE {where}"
             registered = client.register_many(sql, _parameters(where, watches))
+            alone, _ = _Publishing(client, server, [], watches, 0).cost(batches, nobody=True)
             empty = resident([server.pid])
             calls = _watch(PsoupStub(channel), registered.handles)
             _until_idle(server)
             nbytes = (resident([server.pid]) - empty) / watches
             idle = _busy(server, 5.0)
-            publishing = _Publishing(client, server, calls, idle)
+            publishing = _Publishing(client, server, calls, watches, idle)
             row, told = publishing.cost(batches, nobody=False)
             nobody, _ = publishing.cost(batches, nobody=True)
-            return _Cost(row, nobody, idle, told, nbytes)
+            return _Cost(row, nobody, alone, idle, told, nbytes)
     finally:
         server.kill()
 
@@ -119,11 +123,12 @@ def _watch(stub: PsoupStub, handles: Sequence[bytes]) -> list[Iterator[Any]]:
 
 @dataclass(frozen=True)
 class _Publishing:
-    """Publishes batches to a server with calls that watch, and that takes `idle` of a core."""
+    """Publishes batches to a server that takes `idle` of a core, with calls that watch, or none."""
 
     client: Client
     server: Process
     calls: Sequence[Iterator[Any]]
+    watches: int
     idle: float
 
     def cost(self, batches: int, nobody: bool) -> tuple[float, float]:
@@ -132,7 +137,7 @@ class _Publishing:
         random, told = np.random.default_rng(1), []
         busy, began = processor([self.server.pid]), time.monotonic()
         for _ in range(batches):
-            chosen = random.choice(len(self.calls), CONCERNED, replace=False)
+            chosen = random.choice(self.watches // PER_CALL, CONCERNED, replace=False)
             numbers = chosen * PER_CALL + random.integers(0, PER_CALL, CONCERNED)
             numbers = -1 - numbers if nobody else numbers
             rows = pa.table({"device": numbers, "level": numbers * 10 + 5})

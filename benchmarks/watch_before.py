@@ -17,5 +17,5 @@ def _hear(watches: Watches, entries: Sequence[Entry], rows: DecodedRows) -> None
 
 
 if __name__ == "__main__":
-    Watches.hear = _hear  # type: ignore[method-assign]
+    Watches.hear = _hear  # type: ignore[assignment, method-assign]
     sys.exit(main())
