@@ -185,7 +185,7 @@ def _blocks(report: Report, count: int) -> None:
     while index.times.tree.probe(index.times, 0, 1) is None and count >= 1 << 15:
         index.times.follow()
     kept, newer = _least(lambda: SegmentIndex.of(segments, high, index))
-    followed, _ = timed(newer.times.follow)
+    followed, _ = _spent(newer.times.follow)
     what = f"{count:,} blocks, one in 200 with late rows"
     report.add(f"{what}: a new block, all made anew", anew * 1e3, "ms")
     ratio = {"ratio": anew / (kept + followed), "beside": "less than anew"}
@@ -226,11 +226,17 @@ def _scanned(times: BlockTimes, begin: int, end: int) -> list[int]:
 
 
 def _least(work: Callable[[], T]) -> tuple[float, T]:
-    """The least seconds of five times the same work, and what it gave."""
-    return min((timed(work) for _ in range(5)), key=lambda one: one[0])
+    """The least processor seconds of five times the same work, and what it gave."""
+    return min((_spent(work) for _ in range(5)), key=lambda one: one[0])
+
+
+def _spent(work: Callable[[], T]) -> tuple[float, T]:
+    began = time.process_time()
+    found = work()
+    return time.process_time() - began, found
 
 
 def _often(work: Callable[[], object]) -> float:
-    """The least seconds of several rounds of the same work."""
+    """The least processor seconds of several rounds of the same work."""
     work()
-    return min(timed(lambda: [work() for _ in range(20)])[0] / 20 for _ in range(5))
+    return min(_spent(lambda: [work() for _ in range(20)])[0] / 20 for _ in range(5))
