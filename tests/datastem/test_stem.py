@@ -194,6 +194,25 @@ def test_the_tail_leaves_memory_and_is_read_again_from_the_log() -> None:
     assert probe(stem, count - 1, count) == list(range((count - 1) * step, count * step))
 
 
+def test_blocks_of_the_tail_are_found_by_their_ts() -> None:
+    """Full ones and the one that grows, before an epoch has some of them and after."""
+    stem, half = DataStem(Memory(10**8), Files().read), BLOCK_ROWS // 2
+    for place, ts in enumerate((30, 31, 10, 11, 20, 21, 5)):
+        first = place * half
+        stem.insert(rows(range(first, first + half), [ts] * half), first, first + half, place)
+    asked = ((None, 100), (10, 11), (5, 6), (21, 31), (40, 50))
+    for _ in range(2):
+        view = stem.view()
+        found = [view.numbers(begin, end, view.high) for begin, end in asked]
+        assert found == [[0, 1, 2, 3], [1], [3], [0, 2], []]
+        stored = (
+            RowSegment(0, 2 * half, 30, 31, "one"),
+            RowSegment(2 * half, 3 * half, 10, 10, "two"),
+        )
+        stem.cover(stem.indexed(3 * half, stored))
+    assert stem.view().numbers(11, 31, 3 * half) == [0, 1], "rows of the tail, of whatever id"
+
+
 def test_how_far_the_stream_was_at_an_instant() -> None:
     files = Files()
     stem = DataStem(Memory(10**6), files.read)
