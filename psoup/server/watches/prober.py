@@ -23,9 +23,9 @@ from querystem.index import QueryStem
 
 log = logging.getLogger("psoup.server")
 
-# Rows that are probed together, and rows of a stream that may wait.
+# Rows that are probed together, and bytes of a stream's rows that may wait.
 _TOGETHER = 4096
-MOST_WAITING = 1 << 18
+MOST_WAITING = 64 << 20
 _WORTH_A_TURN = 64
 
 
@@ -93,9 +93,9 @@ class Prober:
         """Takes new rows; False where too many of the stream wait already, so that nothing will be
         told of these."""
         waiting = self._waiting.get(stream_id, 0)
-        if waiting and waiting + rows.num_rows > MOST_WAITING:
+        if waiting and waiting + rows.nbytes > MOST_WAITING:
             return False
-        self._waiting[stream_id] = waiting + rows.num_rows
+        self._waiting[stream_id] = waiting + rows.nbytes
         self._tasks.append(_Probe(stream_id, rows))
         self._start()
         return True
@@ -123,15 +123,18 @@ class Prober:
         self._working.add_done_callback(self._finish)
 
     def _finish(self, work: asyncio.Future[list[MatchedRows]]) -> None:
-        self._working = None
         if work.cancelled() or self._stopped:
+            self._working = None
             return
         error = work.exception()
         if error is not None:
             log.error("could not match rows for watches; waking all of them", exc_info=error)
+            # Nothing is begun with what is left of the SteMs.
             self._fail()
             self._stems, self._tasks, self._waiting = _Stems(), [], {}
+            self._working = None
             return
+        self._working = None
         self._tell(work.result())
         self._start()
 
