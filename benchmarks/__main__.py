@@ -17,7 +17,7 @@ from benchmarks.together import run_all
 BENCHMARKS = (
     *("invoke", "windows", "freshness", "publish", "streams"),
     *("kernel", "joins", "joins_ahead", "implied", "registrations", "overload", "security"),
-    *("paper", "paper.joins", "sync", "soak"),
+    *("paper", "paper.joins", "sync", "watch", "soak"),
 )
 
 

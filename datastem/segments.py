@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from datastem.arrays import Int64s
+from datastem.block_times import BlockTimes
 from datastem.blocks import BLOCK_BITS, Part
 
 
@@ -82,41 +80,63 @@ def from_id(segment: RowSegment, low: int) -> RowSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIndex:
-    """The segments of rows with ids below `high`: by block, and the blocks by time."""
+    """The segments of rows with ids below `high`: by block, in their order there, and the blocks by
+    time."""
 
     high: int
     segments: Mapping[int, Sequence[RowSegment]]
-    _numbers: Int64s
-    _low: Int64s
-    _high: Int64s
-    _in_order: bool
+    times: BlockTimes
+    # All segments, by what tells whether an earlier index had this very one.
+    _given: Mapping[int, RowSegment]
 
     @classmethod
-    def of(cls, segments: Iterable[RowSegment], high: int) -> SegmentIndex:
-        held: dict[int, list[RowSegment]] = {}
-        for segment in segments:
+    def of(
+        cls, segments: Iterable[RowSegment], high: int, before: SegmentIndex | None = None
+    ) -> SegmentIndex:
+        """The index of all these segments. Of blocks that are as they were `before`, nothing is
+        found out again."""
+        if before is None:
+            before = cls(0, {}, BlockTimes.nothing(), {})
+        given = {id(segment): segment for segment in segments}
+        come, gone = given.keys() - before._given.keys(), before._given.keys() - given.keys()
+        changed: dict[int, list[RowSegment]] = {}
+        for segment in (before._given[one] for one in gone):
             for number in segment.blocks:
-                held.setdefault(number, []).append(segment)
-        numbers = sorted(held)
-        low = np.array([min(s.ts_lo for s in held[number]) for number in numbers], np.int64)
-        top = np.array([max(s.ts_hi for s in held[number]) for number in numbers], np.int64)
-        rising = bool((low[1:] >= low[:-1]).all() and (top[1:] >= top[:-1]).all())
-        return cls(high, held, np.array(numbers, np.int64), low, top, rising)
+                changed.setdefault(number, [*before.segments[number]]).remove(segment)
+        for segment in (given[one] for one in come):
+            for number in segment.blocks:
+                changed.setdefault(number, [*before.segments.get(number, ())]).append(segment)
+        for found in changed.values():
+            found.sort(key=lambda one: one.row_lo)
+        held = {**before.segments, **changed}
+        for number in [number for number, found in changed.items() if not found]:
+            del held[number]
+        return cls(high, held, before.times.changed(_bounds(changed)), given)
 
     @property
     def least(self) -> int:
         """The least row id; `high` where there are no rows."""
-        first = self.segments[int(self._numbers[0])] if len(self._numbers) else ()
+        numbers = self.times.numbers
+        first = self.segments[int(numbers[0])] if len(numbers) else ()
         return min((segment.row_lo for segment in first), default=self.high)
 
-    def overlapping(self, begin: int | None, end: int) -> list[int]:
-        """The numbers of the blocks that may hold rows with ts in `[begin, end)`, ascending."""
-        if self._in_order:
-            first = 0 if begin is None else int(self._high.searchsorted(begin))
-            found: list[int] = self._numbers[first : self._low.searchsorted(end)].tolist()
-            return found
-        chosen = self._low < end
-        if begin is not None:
-            chosen &= self._high >= begin
-        numbers: list[int] = self._numbers[chosen].tolist()
-        return numbers
+    def _check(self) -> None:
+        """Asserts every invariant."""
+        assert sorted(self.segments) == self.times.numbers.tolist()
+        assert all(n in one.blocks for n, found in self.segments.items() for one in found)
+        held = {id(one) for found in self.segments.values() for one in found}
+        assert held == self._given.keys()
+        bounds = _bounds(self.segments)
+        times = zip(self.times.low.tolist(), self.times.high.tolist(), strict=True)
+        assert [*times] == [bounds[number] for number in self.times.numbers.tolist()]
+        self.times._check()
+
+
+def _bounds(held: Mapping[int, Sequence[RowSegment]]) -> dict[int, tuple[int, int] | None]:
+    """The least and the greatest ts of blocks; None of one without segments."""
+    return {
+        number: (min(one.ts_lo for one in found), max(one.ts_hi for one in found))
+        if found
+        else None
+        for number, found in held.items()
+    }

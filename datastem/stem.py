@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
+from datastem.block_times import BlockTimes
 from datastem.blocks import BLOCK_BITS, Block, Part, split_blocks
 from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.memory import Memory
@@ -51,6 +52,7 @@ class DataStem:
         self._blocks: dict[int, Block] = {}
         self._index = SegmentIndex.of((), 0)
         self._tail: dict[int, RowSegment] = {}
+        self._tail_times = BlockTimes.nothing()
         self._bounds: dict[int, tuple[int, int]] = {}
         self._high = 0
         self._forgotten = False
@@ -80,15 +82,31 @@ class DataStem:
                 if place is not None:
                     self._tail[number] = extended(self._tail.get(number), own, place)
                 self._keep(number, self._blocks.get(number, Block(floor)).append(own))
+            full = range(self._high >> BLOCK_BITS, high >> BLOCK_BITS)
             self._high = high
+            if full:
+                self._tail_times = self._tail_times.changed(self._tail_bounds(full))
         self._memory.shrink()
 
-    def cover(self, high: int, segments: Iterable[RowSegment]) -> None:
-        """Says that the rows with ids below `high` are in these segments, and may leave memory.
+    def _tail_bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int] | None]:
+        """The least and the greatest ts of blocks among those of the tail."""
+        held = ((number, self._tail[number]) for number in numbers if number in self._tail)
+        return {number: (segment.ts_lo, segment.ts_hi) for number, segment in held}
+
+    def indexed(self, high: int, segments: Iterable[RowSegment]) -> SegmentIndex:
+        """The index to `cover` the stem with, of the segments that have all rows with ids below
+        `high`. It changes nothing, and may be called from any thread."""
+        index = SegmentIndex.of(segments, high, self._index)
+        index.times.follow()
+        return index
+
+    def cover(self, index: SegmentIndex) -> None:
+        """Says that the rows with ids below the index's high are in its segments, and may leave
+        memory.
 
         In a stored stem there are no others: blocks that have other rows now leave memory.
         """
-        index = SegmentIndex.of(segments, high)
+        high = index.high
         with self._lock:
             if self._stored:
                 self._drop_changed(index)
@@ -99,6 +117,8 @@ class DataStem:
                 for number, segment in self._tail.items()
                 if segment.row_hi > high
             }
+            full = range(high >> BLOCK_BITS, self._high >> BLOCK_BITS)
+            self._tail_times = BlockTimes.nothing().changed(self._tail_bounds(full))
             for number in self._blocks:
                 if (number + 1) << BLOCK_BITS <= high:
                     self._memory.unpin((self, number))
@@ -117,7 +137,8 @@ class DataStem:
     def view(self) -> StemView:
         """A view of all rows there are now."""
         with self._lock:
-            return StemView(self, self._high, dict(self._blocks), self._index, dict(self._tail))
+            tail = dict(self._tail), self._tail_times
+            return StemView(self, self._high, dict(self._blocks), self._index, *tail)
 
     def forget(self) -> None:
         """Gives back the memory. Views keep the blocks they have; blocks they read are not kept."""
@@ -179,6 +200,8 @@ class StemView:
     blocks: Mapping[int, Block]
     index: SegmentIndex
     tail: Mapping[int, RowSegment]
+    # The full blocks of the tail.
+    tail_times: BlockTimes
 
     def probe(
         self, begin: int | None, end: int, high: int | None = None, low: int = 0
@@ -251,8 +274,9 @@ class StemView:
 
     def earliest(self) -> int | None:
         """An instant that no row is earlier than, found without reading files; None: no rows."""
-        stored = (segment for held in self.index.segments.values() for segment in held)
-        lows = [segment.ts_lo for segment in (*stored, *self.tail.values())]
+        stored = self.index.times.low
+        lows = [int(stored.min())] if len(stored) else []
+        lows += [segment.ts_lo for segment in self.tail.values()]
         lows += [part.bounds[0] for block in self.blocks.values() for part in block.parts]
         return min(lows, default=None)
 
@@ -290,7 +314,7 @@ class StemView:
     def first_id(self, begin: int | None, end: int) -> int:
         """An id that no row with ts in `[begin, end)` has a smaller one than, found without reading
         files."""
-        for number in self.index.overlapping(begin, end):
+        for number in self.index.times.overlapping(begin, end):
             found = [
                 segment.row_lo
                 for segment in self.index.segments[number]
@@ -326,15 +350,22 @@ class StemView:
     def numbers(self, begin: int | None, end: int, high: int) -> list[int]:
         """The blocks that may hold rows with ts in `[begin, end)` and ids below `high`, ascending.
 
-        Every block with rows beyond the index counts: such rows may have any ts.
+        Rows beyond the index that stay in memory may have any ts.
         """
-        last = (high - 1) >> BLOCK_BITS
-        found = [number for number in self.index.overlapping(begin, end) if number <= last]
-        for number in range(self.index.high >> BLOCK_BITS, last + 1):
-            there = number in self.blocks or number in self.tail
-            if there and number not in found[-1:]:
-                found.append(number)
-        return found
+        last, times = (high - 1) >> BLOCK_BITS, self.tail_times
+        found = [n for n in self.index.times.overlapping(begin, end) if n <= last]
+        later = [n for n in times.overlapping(begin, end) if n <= last]
+        first = int(times.numbers[-1]) + 1 if len(times.numbers) else self.index.high >> BLOCK_BITS
+        later += [n for n in range(first, last + 1) if self._tail_may_overlap(n, begin, end)]
+        # A block may have rows on both sides of the index's end.
+        return found + (later[1:] if found[-1:] == later[:1] else later)
+
+    def _tail_may_overlap(self, number: int, begin: int | None, end: int) -> bool:
+        """Tells whether rows of a block beyond the index may have a ts in `[begin, end)`."""
+        rows = self.tail.get(number)
+        if rows is None:
+            return number in self.blocks
+        return rows.ts_lo < end and (begin is None or rows.ts_hi >= begin)
 
     def segments(self, number: int, floor: int) -> list[RowSegment]:
         """The segments to read the rows of a block with ids below `floor` from."""

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -70,6 +71,28 @@ def test_the_base_needs_neither_spark_nor_delta() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]}
     assert not names & {"pyspark", "delta-spark", "deltalake", "numpy", "pandas"}
+
+
+def test_servers_and_engines_need_intervaltree_and_clients_do_not() -> None:
+    """Blocks and windows are found by it; it is loaded with the stem, so nothing runs without."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    needing = {
+        name
+        for name, lines in extras.items()
+        if any(re.split(r"[^\w-]", line)[0] == "intervaltree" for line in lines)
+    }
+    assert needing == {"server"} and "psoup[server]" in extras["engine"]
+    assert "intervaltree" in _without("intervaltree", "psoup.server.core")
+    assert not _without("intervaltree", "client_sdk.copies", "client_sdk.copies._query.compute")
+
+
+def _without(package: str, *modules: str) -> str:
+    """What a process says that imports modules where a package is not installed."""
+    lines = [f"import sys; sys.modules[{package!r}] = None", *map("import {}".format, modules)]
+    command = [sys.executable, "-c", "\n".join(lines)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stderr
 
 
 def test_the_wire_is_the_one_that_was_agreed() -> None:

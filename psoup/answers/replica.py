@@ -16,7 +16,7 @@ from typing import TypeAlias
 from datastem.codec import empty_rows, stem_schema
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
-from datastem.segments import RowSegment
+from datastem.segments import SegmentIndex
 from datastem.stem import DataStem
 from psoup.answers.epoch_files import EMPTY, EpochView, StemFiles, StemReader, open_epoch_view
 from psoup.answers.keyed_history import KeyedStream
@@ -39,8 +39,8 @@ from psoup.store.log.decoding import DecodedRows, decode_rows
 
 _MOST_MARKS = 4096
 
-# The runs of rows in files, by stream.
-Segments: TypeAlias = dict[int, list[RowSegment]]
+# Where the rows in files are, by stream.
+Indexes: TypeAlias = dict[int, SegmentIndex]
 
 
 def read_commit(store: Store, version: int, state: State) -> tuple[list[Entry], DecodedRows, int]:
@@ -120,24 +120,25 @@ class Replica:
         older = self.epoch.number < other.epoch.number
         return older or self.version < other.version
 
-    def reader(self, view: EpochView) -> Callable[[], Segments]:
-        """Gives a function for a thread: it finds the segments of the stems that a view changes."""
+    def reader(self, view: EpochView) -> Callable[[], Indexes]:
+        """Gives a function for a thread: it finds where the rows are of the stems that a view
+        changes."""
         self._open_combinations(view)
         changed = [
-            (stream_id, self._files[stream_id], snapshot)
+            (stream_id, self.stems[stream_id], self._files[stream_id], snapshot)
             for stream_id, snapshot in view.stems.items()
             if stream_id in self.stems and not self._shows(stream_id, snapshot)
         ]
         return lambda: {
-            stream_id: files.segments(snapshot.files.values())
-            for stream_id, files, snapshot in changed
+            stream_id: stem.indexed(_high(view, stream_id), files.segments(snapshot.files.values()))
+            for stream_id, stem, files, snapshot in changed
         }
 
-    def show(self, view: EpochView, segments: Segments) -> None:
+    def show(self, view: EpochView, indexes: Indexes) -> None:
         """Makes a view the current one. The log must be as far as its epoch."""
-        for stream_id, found in segments.items():
+        for stream_id, index in indexes.items():
             if stream_id in self.stems:
-                self.stems[stream_id].cover(_high(view, stream_id), found)
+                self.stems[stream_id].cover(index)
         self.epoch = view
         self._lost = [hole for hole in self._lost if hole.row_lo >= _high(view, hole.stream_id)]
         self.backlog.consume(view.epoch.log_version)

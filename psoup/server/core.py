@@ -17,6 +17,7 @@ from psoup.server.memory import HOLD, Room, tidy_up
 from psoup.server.quotas import Quotas
 from psoup.server.settings import Settings
 from psoup.server.turns import Turns
+from psoup.server.watches import Watches
 from psoup.server.wire.copies import Tokens, read_key
 from psoup.store import Store
 from psoup.store.presence import Occupancy
@@ -51,7 +52,8 @@ class Core:
         self.started = time.monotonic()
         limit, settle = settings.clock_limit * SECOND, settings.clock_settle * SECOND
         self.guard = ClockGuard(timepiece, int(limit), int(settle))
-        self.follower = Follower(store, settings, self.guard.hear, self.guard.now)
+        self.watches = Watches(lambda: self.follower.now)
+        self.follower = Follower(store, settings, self.guard.hear, self.guard.now, self.watches)
         limits = GroupLimits(settings.group_events, settings.group_bytes)
         self.appender = Appender(
             store.log, self.follower, self.guard, limits, HOLD.get, present_actor
@@ -96,6 +98,7 @@ class Core:
         """Tells those that wait for something new that there will be nothing."""
         self.closing = True
         self.follower.wake()
+        self.watches.end()
 
     async def stop(self) -> None:
         """Finishes what was taken, then ends."""
@@ -104,6 +107,7 @@ class Core:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.watches.stop()
         self.follower.stop()
         self.turns.stop()
         self._occupancy.leave()

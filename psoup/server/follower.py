@@ -19,6 +19,7 @@ from psoup.answers import Replica, View
 from psoup.answers.epoch_files import EpochView, open_epoch_view
 from psoup.answers.replica import read_commit, read_epoch
 from psoup.server.settings import Settings
+from psoup.server.watches import Watches
 from psoup.store import CorruptStore, Entry, LogTrimmed, Losses, State, Store
 from psoup.store.audit import AuditRecord
 from psoup.store.delta.reading import DataFileGone
@@ -38,8 +39,8 @@ _LOOKS_PER_PROOF = 30
 
 
 class Follower:
-    """The newest replica of a store. `hear` is told of every commit that is applied; `clock` gives
-    microseconds UTC."""
+    """The newest replica of a store. `hear` and `watches` are told of every commit that is applied;
+    `clock` gives microseconds UTC."""
 
     def __init__(
         self,
@@ -47,10 +48,12 @@ class Follower:
         settings: Settings,
         hear: Callable[[Sequence[Entry]], None] = lambda entries: None,
         clock: Callable[[], int] = system_clock,
+        watches: Watches | None = None,
     ) -> None:
         self.store = store
         self._clock = clock
         self._hear = hear
+        self._watches = Watches(lambda: self.now) if watches is None else watches
         self.recent = RecentBatches()
         self.memory = Memory(settings.memory * 3 // 4)
         self._replica = Replica(store, self.memory, State(), 0)
@@ -142,6 +145,7 @@ class Follower:
         for entry in entries:
             self.recent.insert(entry)
         self._hear(entries)
+        self._watches.hear(entries, rows)
         self._notify()
 
     async def moved(self, timeout: float) -> bool:
@@ -268,9 +272,9 @@ class Follower:
         if replica.is_outdated(view):
             await self.refresh()
             return
-        segments = await self._in_thread(replica.reader(view))
+        indexes = await self._in_thread(replica.reader(view))
         if replica is self._replica and view.epoch.number > self.epoch.number:
-            replica.show(view, segments)
+            replica.show(view, indexes)
             self._notify()
 
     # ---- opening
@@ -306,8 +310,11 @@ class Follower:
             if self._replica is seen:
                 await self._follow(replica)
                 # Nothing is awaited from here on: no answer sees the one without the other.
+                told = replica.version == seen.version and replica.losses == seen.losses
                 self._replica = replica
                 replica.replace(seen)
+                if not told:
+                    self._watches.wake_all()
                 self._notify()
         finally:
             if self._replica is not replica:

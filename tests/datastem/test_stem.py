@@ -112,7 +112,7 @@ def test_oracle(
         if number in covers:
             files.write(pa.concat_batches(pending))
             pending.clear()
-            stem.cover(high, files.segments)
+            stem.cover(stem.indexed(high, files.segments))
             # Behind the epoch the log is trimmed.
             files.log.clear()
         if logged:
@@ -167,7 +167,7 @@ def test_rows_only_in_the_log_stay_and_others_leave() -> None:
         files.write(batch)
         stem.insert(batch, start, start + BLOCK_ROWS)
     used = memory.used
-    stem.cover(2 * BLOCK_ROWS, files.segments[:2])
+    stem.cover(stem.indexed(2 * BLOCK_ROWS, files.segments[:2]))
     assert memory.used <= used // 3 + 1
     assert len(probe(stem, 2, 3)) == BLOCK_ROWS
     assert files.reads == 0, "the tail is in memory"
@@ -192,6 +192,25 @@ def test_the_tail_leaves_memory_and_is_read_again_from_the_log() -> None:
     assert files.reads == 1, "the others are known by their ts to have none"
     stem.insert(rows([], []), count * step, count * step + 5, count)
     assert probe(stem, count - 1, count) == list(range((count - 1) * step, count * step))
+
+
+def test_blocks_of_the_tail_are_found_by_their_ts() -> None:
+    """Full ones and the one that grows, before an epoch has some of them and after."""
+    stem, half = DataStem(Memory(10**8), Files().read), BLOCK_ROWS // 2
+    for place, ts in enumerate((30, 31, 10, 11, 20, 21, 5)):
+        first = place * half
+        stem.insert(rows(range(first, first + half), [ts] * half), first, first + half, place)
+    asked = ((None, 100), (10, 11), (5, 6), (21, 31), (40, 50))
+    for _ in range(2):
+        view = stem.view()
+        found = [view.numbers(begin, end, view.high) for begin, end in asked]
+        assert found == [[0, 1, 2, 3], [1], [3], [0, 2], []]
+        stored = (
+            RowSegment(0, 2 * half, 30, 31, "one"),
+            RowSegment(2 * half, 3 * half, 10, 10, "two"),
+        )
+        stem.cover(stem.indexed(3 * half, stored))
+    assert stem.view().numbers(11, 31, 3 * half) == [0, 1], "rows of the tail, of whatever id"
 
 
 def test_how_far_the_stream_was_at_an_instant() -> None:
@@ -242,7 +261,7 @@ def test_recent_marks_are_found_in_the_newest_blocks() -> None:
     for number in range(8):
         start = number * BLOCK_ROWS
         files.held.append(rows(range(start, start + BLOCK_ROWS), [0] * BLOCK_ROWS, number))
-    stem.cover(8 * BLOCK_ROWS, files.segments)
+    stem.cover(stem.indexed(8 * BLOCK_ROWS, files.segments))
     for mark in range(-1, 9):
         files.blocks.clear()
         known = min(mark, 7)
@@ -254,7 +273,7 @@ def test_recent_marks_are_found_in_the_newest_blocks() -> None:
 def test_an_error_while_reading_leaves_the_stem_as_it_was() -> None:
     files = Files()
     stem = DataStem(Memory(10**6), files.read)
-    stem.cover(10, [RowSegment(0, 10, 0, 9, 0)])
+    stem.cover(stem.indexed(10, [RowSegment(0, 10, 0, 9, 0)]))
     with pytest.raises(IndexError):
         probe(stem, None, 10)
     files.write(rows(range(10), range(10)))
@@ -265,12 +284,12 @@ def test_a_block_read_before_it_was_full_is_read_again() -> None:
     files = Files()
     stem = DataStem(Memory(1), files.read)
     files.write(rows(range(10), [5] * 10))
-    stem.cover(10, files.segments)
+    stem.cover(stem.indexed(10, files.segments))
     assert probe(stem, 5, 6) == list(range(10)), "half a block, from the files"
     rest = rows(range(10, BLOCK_ROWS + 10), [7] * BLOCK_ROWS)
     stem.insert(rest, 10, BLOCK_ROWS + 10)
     files.write(rest)
-    stem.cover(BLOCK_ROWS + 10, files.segments)
+    stem.cover(stem.indexed(BLOCK_ROWS + 10, files.segments))
     assert probe(stem, 7, 8) == list(range(10, BLOCK_ROWS + 10))
 
 
@@ -278,12 +297,12 @@ def test_a_reader_overtaken_by_everything_keeps_no_half_block() -> None:
     files = Files()
     stem = DataStem(Memory(1), files.read)
     files.write(rows(range(10), [5] * 10))
-    stem.cover(10, files.segments)
+    stem.cover(stem.indexed(10, files.segments))
     old = stem.view()
     rest = rows(range(10, 2 * BLOCK_ROWS), [5] * (2 * BLOCK_ROWS - 10))
     stem.insert(rest, 10, 2 * BLOCK_ROWS)
     files.write(rest)
-    stem.cover(2 * BLOCK_ROWS, files.segments)
+    stem.cover(stem.indexed(2 * BLOCK_ROWS, files.segments))
     assert [part.ids.tolist() for part in old.probe(5, 6)] == [list(range(10))]
     assert probe(stem, 5, 6) == list(range(2 * BLOCK_ROWS))
 
@@ -302,7 +321,7 @@ def test_what_is_read_of_a_forgotten_stem_is_not_kept() -> None:
     files, memory = Files(), Memory(10**6)
     stem = DataStem(memory, files.read)
     files.write(rows(range(10), [0] * 10))
-    stem.cover(10, files.segments)
+    stem.cover(stem.indexed(10, files.segments))
     view = stem.view()
     stem.forget()
     assert [part.ids.tolist() for part in view.probe(None, 50)] == [list(range(10))]
@@ -317,7 +336,7 @@ def test_the_ids_that_files_lack_tell_what_was_deleted() -> None:
         files.write(batch)
         stem.insert(batch, first, first + 100)
     every = files.segments
-    stem.cover(400, every)
+    stem.cover(stem.indexed(400, every))
     assert [stem.view().first_id(*span) for span in ((20, 21), (None, 6), (25, 99))] == [
         100,
         300,
@@ -325,9 +344,9 @@ def test_the_ids_that_files_lack_tell_what_was_deleted() -> None:
     ]
     assert stem.view().first_id(40, 50) == 400, "no file has such rows"
     assert stem.view().is_whole(0)
-    stem.cover(400, every[1:])
+    stem.cover(stem.indexed(400, every[1:]))
     assert not stem.view().is_whole(0) and stem.view().is_whole(100)
-    stem.cover(400, every[1:3])
+    stem.cover(stem.indexed(400, every[1:3]))
     assert not stem.view().is_whole(200) and stem.view().is_whole(400)
 
 
@@ -353,7 +372,7 @@ def test_oracle_a_stored_stem_has_the_rows_of_its_files(changes: list[tuple[str,
             files.write(rows(range(high, high + count), [1] * count))
             named.append(len(files.held) - 1)
             high += count
-        stem.cover(high, [files.segments[place] for place in named])
+        stem.cover(stem.indexed(high, [files.segments[place] for place in named]))
         now = [row for place in named for row in files.held[place].column("_row_id").to_pylist()]
         assert probe(stem, None, 2) == now
         list(before.probe(None, 2))

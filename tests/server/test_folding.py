@@ -106,7 +106,7 @@ class Bench:
         self.stem.insert(rows, self.stem.high, self.stem.high + count)
 
     def cover(self, high: int) -> None:
-        self.stem.cover(high, [RowSegment(0, high, 0, 1 << 60, "file")])
+        self.stem.cover(self.stem.indexed(high, [RowSegment(0, high, 0, 1 << 60, "file")]))
 
     def _read(self, segments: Any, lo: int, hi: int, names: Any = None) -> pa.RecordBatch:
         return pa.concat_batches(self.rows).slice(lo, hi - lo)

@@ -51,7 +51,7 @@ def test_blocks_without_a_match_are_not_read() -> None:
         RowSegment(n * BLOCK_ROWS, (n + 1) * BLOCK_ROWS, 1000 * n, 1000 * n, n)
         for n in range(BLOCKS)
     ]
-    stem.cover(BLOCKS * BLOCK_ROWS, segments)
+    stem.cover(stem.indexed(BLOCKS * BLOCK_ROWS, segments))
     known, view = MatchCache(1 << 20), stem.view()
     last = BLOCK_ROWS + 7
     for block in range(1, BLOCKS):

@@ -60,7 +60,8 @@ class ItemRead:
 
 
 class SyncCall:
-    """A request that was checked. `transfers` are by item, as far as the call has come."""
+    """A request of a `tenant` that was checked. `transfers` are by item, as far as the call has
+    come."""
 
     def __init__(self, core: Core, request: pb.SyncRequest) -> None:
         """Raises BadRequest."""

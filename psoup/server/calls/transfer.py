@@ -27,6 +27,7 @@ from psoup.server.fair_queue import CALLER
 from psoup.server.permission import Acting
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
+from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
@@ -58,9 +59,9 @@ class Transfer:
     """One item on its way. `token` is the newest the client was given. Once the registration has
     another query, whatever computes raises TextReplaced.
 
-    `found` is there once the difference is known. A transfer is `done` when all of it was sent,
-    `interrupted` when it ended before, and `quiet` when it tells the client nothing it does not
-    know.
+    `found` is there once the difference is known, and so is the `plan` that it was found by. A
+    transfer is `done` when all of it was sent, `interrupted` when it ended before, and `quiet` when
+    it tells the client nothing it does not know.
     """
 
     core: Core
@@ -72,18 +73,15 @@ class Transfer:
     found: Difference | None = None
     done: bool = False
     quiet: bool = False
-    refreshed: bool = False
+    plan: Plan | None = None
     interrupted: bool = False
-
-    def __post_init__(self) -> None:
-        self._access = self.core.follower.state.access.version
 
     async def parts(self, budget: Budget) -> AsyncIterator[pb.SyncPart]:
         """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
         self.core.leases.contact(self.item.handle)
         plan, (copier, found, first) = await self._compute(lambda plan: self._open(plan, budget))
         self.found, self.job = found, found.job
-        self.refreshed = plan.query.stays
+        self.plan = plan
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         yield pb.SyncPart(begin=_begin(plan, found))
         for part in self._removals(found, budget):
@@ -156,36 +154,14 @@ class Transfer:
             self.job = replace(self.job, target=target, moment=None)
         return self._resume(BEGINNING)
 
-    def is_behind(self) -> bool:
-        """Tells whether there may be something new: rows, a later NOW of theirs, or time enough."""
-        state, target = self.core.follower.state, self.job.target
-        registration = state.registrations.get(self.item.handle)
-        if registration is None or registration.position != self._subject.text:
-            return True
-        if state.access.version != self._access and not self.acting.reads(
-            state, registration, self.job.question.query
-        ):
-            return True
-        if registration.triggers or self.refreshed:
-            return state.position != target.position or self._is_late()
-        alone = len(target.legs) == 1 and target.legs[0].current is None
-        for leg, known in zip(registration.legs, target.legs, strict=True):
-            stream = state.streams[leg.stream_id]
-            if stream.dropped or stream.high != known.high:
-                return True
-            reached = target.now if alone else known.current
-            if stream.schema.ordered_by is not None and stream.reached != reached:
-                return True
-        return self._is_late()
+    @property
+    def text(self) -> Position:
+        """The position of the event that gave the registration the text that was read."""
+        return self._subject.text
 
     @cached_property
     def _subject(self) -> CopySubject:
         return copy_subject(self.job.question)
-
-    def _is_late(self) -> bool:
-        """Tells whether time alone may have changed the answer."""
-        until = self.found.good_until if self.found else None
-        return until is not None and self.core.follower.now >= until
 
     def _same_now(self, plan: Plan) -> bool:
         """Tells whether NOW is where the client thinks it is, or does not matter to it."""

@@ -1,14 +1,19 @@
 """Watch: a Sync again whenever there may be something new for one of its tokens.
 
-An idle watcher costs a wait on the follower's next change, and a look at two numbers when it comes.
+Between two rounds an item is a sleeper among the watches of the server, and costs nothing until
+something happens that can change its answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
+from psoup.answers.concern import NO_CONCERN, concern_of
 from psoup.errors import BadRequest
 from psoup.server.calls.invoke import Deadline
 from psoup.server.calls.sync import SyncCall
@@ -16,6 +21,8 @@ from psoup.server.calls.transfer import Transfer
 from psoup.server.calls.withdrawn import WithdrawnTransfer
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER, next_ticket
+from psoup.server.permission import Acting
+from psoup.server.watches import Sleeper
 from psoup.server.wire.values import BadValue, from_instant, to_micros
 from psoup.v1 import psoup_pb2 as pb
 
@@ -23,6 +30,7 @@ _SECOND = 1_000_000
 _LEAST_EVERY = 0.1
 _LEAST_BEAT, _DEFAULT_BEAT = 1.0, 30.0
 _LEAST_CONTACT, _MOST_CONTACT = 1.0, 60.0
+MANY_ROWS = 1 << 20
 
 
 async def watch(core: Core, request: pb.WatchRequest) -> AsyncIterator[pb.SyncPart]:
@@ -30,34 +38,36 @@ async def watch(core: Core, request: pb.WatchRequest) -> AsyncIterator[pb.SyncPa
     does."""
     every = _seconds(request, "every", _LEAST_EVERY, _LEAST_EVERY)
     beat = _seconds(request, "beat", _LEAST_BEAT, _DEFAULT_BEAT)
-    watcher = Watcher(core, request.sync)
-    rounds, spoke, met = 0, time.monotonic(), time.monotonic()
-    while watcher.items and not core.closing:
-        began, said = time.monotonic(), False
-        async for part in watcher.round():
-            said = True
-            yield part
-        rounds += said
-        if not watcher.items or (request.rounds and rounds >= request.rounds):
-            return
-        spoke = time.monotonic() if said else spoke
-        meet = met + watcher.contact_seconds
-        await watcher.pause(began + every if said else began, min(spoke + beat, meet))
-        if time.monotonic() >= meet:
-            watcher.contact()
-            met = time.monotonic()
-        if time.monotonic() >= spoke + beat:
-            spoke = time.monotonic()
-            now = from_instant(core.follower.now)
-            yield pb.SyncPart(beat=pb.SyncBeat(now=now))
+    with Watcher(core, request.sync) as watcher:
+        rounds, spoke, met = 0, time.monotonic(), time.monotonic()
+        while watcher.items and not core.closing:
+            began, said = time.monotonic(), False
+            async for part in watcher.round():
+                said = True
+                yield part
+            rounds += said
+            if not watcher.items or (request.rounds and rounds >= request.rounds):
+                return
+            spoke = time.monotonic() if said else spoke
+            meet = met + watcher.contact_seconds
+            await watcher.pause(began + every if said else began, min(spoke + beat, meet))
+            if time.monotonic() >= meet:
+                watcher.contact()
+                met = time.monotonic()
+            if time.monotonic() >= spoke + beat:
+                spoke = time.monotonic()
+                now = from_instant(core.follower.now)
+                yield pb.SyncPart(beat=pb.SyncBeat(now=now))
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class _Watched:
-    """An item as its next round asks for it, and the last round of it."""
+    """An item as its next round asks for it, and who sleeps for it meanwhile. Its streams had so
+    many `rows` at its last round."""
 
     item: pb.SyncItem
-    last: Transfer | WithdrawnTransfer | None = None
+    sleeper: Sleeper
+    rows: int = 0
 
 
 class Watcher:
@@ -66,18 +76,37 @@ class Watcher:
     def __init__(self, core: Core, request: pb.SyncRequest) -> None:
         """Raises BadRequest."""
         SyncCall(core, request)
+        tenant = Acting.of(request, core.settings).tenant
         self._core = core
         self._request = request
         self._first = True
-        self.items = {index: _Watched(item) for index, item in enumerate(request.items)}
+        self._news = asyncio.Event()
+        self._due = set(range(len(request.items)))
+        self.items = {
+            index: _Watched(item, Sleeper(tenant, item.handle, partial(self._wake, index)))
+            for index, item in enumerate(request.items)
+        }
+
+    def __enter__(self) -> Watcher:
+        self._core.watches.open(self._news)
+        for one in self.items.values():
+            self._core.watches.insert(one.sleeper)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for index in [*self.items]:
+            self._end(index)
+        self._core.watches.close(self._news)
 
     async def round(self) -> AsyncIterator[pb.SyncPart]:
         """The parts of the items that have something new."""
-        due = [index for index, one in self.items.items() if self._is_due(one)]
-        if due and self._request.one_position:
-            due = list(self.items)
+        due = sorted(self.items if self._due and self._request.one_position else self._due)
         if not due:
             return
+        # Before anything is planned: what happens from here on wakes them again.
+        self._due.clear()
+        for index in due:
+            self._core.watches.ask(self.items[index].sleeper)
         CALLER.set(replace(CALLER.get(), ticket=next_ticket(), patient=True))
         call = SyncCall(self._core, self._asking(due))
         async for part in call.parts(Deadline.after(None, self._core.settings.wait)):
@@ -88,9 +117,22 @@ class Watcher:
         self._go_on(due, call)
 
     def contact(self) -> None:
-        """Who watches is there, also where there is nothing to say."""
-        for one in self.items.values():
+        """Who watches is there, also where there is nothing to say.
+
+        Whom no row has woken for many rows is asked nevertheless: a token must not get so old that
+        all those rows have to be looked at in one round.
+        """
+        for index, one in self.items.items():
             self._core.leases.contact(one.item.handle)
+            if self._rows(one.item.handle) - one.rows > MANY_ROWS:
+                self._wake(index)
+
+    def _rows(self, handle: bytes) -> int:
+        """The rows that the streams of a registration ever had."""
+        state = self._core.follower.state
+        registration = state.registrations.get(handle)
+        ids = registration.streams if registration is not None else ()
+        return sum(state.streams[stream_id].high for stream_id in ids)
 
     @property
     def contact_seconds(self) -> float:
@@ -104,26 +146,17 @@ class Watcher:
         """Waits until something is due, not before the instant `least` nor after `most`."""
         while not self._core.closing:
             clock = time.monotonic()
-            due = any(self._is_due(one) for one in self.items.values())
-            if clock >= most or (due and clock >= least):
+            if clock >= most or (self._due and clock >= least):
                 return
-            until = least if due else min(most, clock + self._next_change())
-            await self._core.follower.moved(max(0.001, until - clock))
+            self._news.clear()
+            until = min(least, most) if self._due else most
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), until - clock)
 
-    def _next_change(self) -> float:
-        """Seconds until time alone may change an answer."""
-        instants = [
-            one.last.found.good_until
-            for one in self.items.values()
-            if one.last and one.last.found and one.last.found.good_until is not None
-        ]
-        now = self._core.follower.now
-        return max(0, min(instants) - now) / _SECOND if instants else 1e9
-
-    def _is_due(self, one: _Watched) -> bool:
-        if one.last is None or not one.last.done:
-            return True
-        return one.last.is_behind()
+    def _wake(self, index: int) -> None:
+        if index not in self._due:
+            self._due.add(index)
+            self._news.set()
 
     def _asking(self, due: list[int]) -> pb.SyncRequest:
         request = pb.SyncRequest()
@@ -141,9 +174,10 @@ class Watcher:
         for place, index in enumerate(due):
             transfer = call.transfers.get(place)
             if transfer is None:
-                del self.items[index]
+                self._end(index)
                 continue
-            item = self.items[index].item
+            one = self.items[index]
+            item = one.item
             if transfer.token:
                 item = pb.SyncItem(
                     handle=item.handle,
@@ -153,7 +187,32 @@ class Watcher:
                     base_rows=item.base_rows,
                     changes=item.changes,
                 )
-            self.items[index] = _Watched(item, transfer)
+            self.items[index] = _Watched(item, one.sleeper, self._rows(item.handle))
+            if transfer.done:
+                self._settle(one.sleeper, transfer)
+            else:
+                self._due.add(index)
+
+    def _settle(self, sleeper: Sleeper, transfer: Transfer | WithdrawnTransfer) -> None:
+        """Tells the watches what concerns an item whose round is done. Where it may not be read, no
+        row does, until something is granted."""
+        if isinstance(transfer, WithdrawnTransfer):
+            self._core.watches.settle(sleeper, NO_CONCERN, None)
+            return
+        state, question = self._core.follower.state, transfer.job.question
+        registration = state.registrations.get(sleeper.handle)
+        if registration is None or registration.position != transfer.text:
+            # That woke it.
+            return
+        triggers = () if question.unrefreshed else question.query.triggers
+        named = zip(registration.triggers, triggers, strict=bool(triggers))
+        assert transfer.plan is not None and transfer.found is not None
+        concern = concern_of(transfer.plan, state, named, registration.views)
+        self._core.watches.settle(sleeper, concern, transfer.found.good_until)
+
+    def _end(self, index: int) -> None:
+        self._core.watches.remove(self.items.pop(index).sleeper)
+        self._due.discard(index)
 
 
 def _seconds(request: pb.WatchRequest, field: str, least: float, default: float) -> float:

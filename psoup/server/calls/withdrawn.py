@@ -88,13 +88,3 @@ class WithdrawnTransfer:
             pattern=pattern_message(query, {one.name: one for one in schemas}.__getitem__),
             digest_of=pb.DIGEST_OF_CHECKSUMS,
         )
-
-    def is_behind(self) -> bool:
-        """Tells whether reading was granted again, or there is another query to look at."""
-        state = self.core.follower.state
-        source = self.question.source
-        assert isinstance(source, RegisteredQuery)
-        found = state.registrations.get(source.handle)
-        if found is None or found.position != source.text:
-            return True
-        return self.acting.reads(state, found, self.question.query)

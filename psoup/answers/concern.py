@@ -1,0 +1,116 @@
+"""The concern of a standing question: which new rows can change its answer.
+
+It is sound, not exact: a row outside a concern never changes the answer, neither now nor when NOW
+has moved on; a row inside may leave it as it is. Time alone, and all that is no row, is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from datastem.instants import FOR_EVER, SINCE_EVER
+from datastem.schema import StreamSchema
+from psoup.answers.plan import LegPlan, Plan
+from psoup.store import RegisteredLeg, State
+from querystem.expressions import TRUE, Expression
+from querystem.refresh import RefreshOn
+from results.window import TimeWindow, Window
+
+# No predicate of a store has it.
+EVERY_ROW = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowConcern:
+    """The new rows of a stream that match a predicate and have a ts in `[begin, end)`; with
+    EVERY_ROW they need not match anything, and `where` is None.
+
+    Where the stream is `timed` its rows bring their own ts: then whatever moves the NOW of the
+    stream changes the answer too.
+    """
+
+    stream_id: int
+    timed: bool
+    predicate_id: int
+    begin: int = SINCE_EVER
+    end: int = FOR_EVER
+    where: Expression | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """The rows that can change an answer, and the ids of the views that it was bound through."""
+
+    rows: frozenset[RowConcern]
+    views: tuple[int, ...] = ()
+
+
+NO_CONCERN = Concern(frozenset())
+
+
+def concern_of(
+    plan: Plan,
+    state: State,
+    triggers: Iterable[tuple[RegisteredLeg, RefreshOn]] = (),
+    views: tuple[int, ...] = (),
+) -> Concern:
+    """The concern of the question that a plan was just made for; `triggers` are the rows that
+    refresh it, with their predicates."""
+    stays = plan.query.stays
+    legs = [_of_leg(leg, stays) for leg in plan.legs]
+    refreshing = [
+        _of_trigger(one, refresh, state.streams[one.stream_id].schema) for one, refresh in triggers
+    ]
+    return Concern(frozenset([*legs, *refreshing]), views)
+
+
+def _of_leg(leg: LegPlan, stays: bool) -> RowConcern:
+    """The rows of a leg. Any row of a key may end another, and any row of a stream shifts a window
+    that counts rows."""
+    timed = leg.schema.ordered_by is not None
+    if leg.schema.key or leg.leg.as_of is not None or not isinstance(leg.window, TimeWindow):
+        return RowConcern(leg.stream_id, timed, EVERY_ROW)
+    # NOW of a refresh point may lie before, and where a late row refreshes, far before.
+    now = leg.now if timed and not stays else None
+    begin, end = within(leg.window, now)
+    return _matching(leg.stream_id, timed, leg.predicate_id, leg.leg.where, begin, end)
+
+
+def within(window: Window, now: int | None) -> tuple[int, int]:
+    """The interval `[begin, end)` of ts that a window may hold at `now` or later; with no `now`, at
+    any instant. Rows of its gap, and those past NOW, enter later.
+
+    Over arrival time `now` is to be None: new rows come with the clock, which a window that ends at
+    NOW holds anyway, and a clock can be set back.
+    """
+    if not isinstance(window, TimeWindow):
+        return SINCE_EVER, FOR_EVER
+    begin, end = SINCE_EVER, FOR_EVER
+    if window.begin is not None and not window.begin.relative:
+        begin = window.begin.offset
+    elif window.begin is not None and now is not None:
+        begin = window.begin.at(window.present(now))
+    if window.end is not None and not window.end.relative:
+        end = window.end.offset
+    return begin, end
+
+
+def _of_trigger(one: RegisteredLeg, refresh: RefreshOn, schema: StreamSchema) -> RowConcern:
+    timed = schema.ordered_by is not None
+    if schema.key:
+        return RowConcern(one.stream_id, timed, EVERY_ROW)
+    return _matching(one.stream_id, timed, one.predicate_id, refresh.where)
+
+
+def _matching(
+    stream_id: int,
+    timed: bool,
+    predicate_id: int,
+    where: Expression,
+    begin: int = SINCE_EVER,
+    end: int = FOR_EVER,
+) -> RowConcern:
+    if where == TRUE:
+        return RowConcern(stream_id, timed, EVERY_ROW, begin, end)
+    return RowConcern(stream_id, timed, predicate_id, begin, end, where)

@@ -1,0 +1,211 @@
+"""New rows against the predicates of all sleepers: a query SteM for each stream, in a thread.
+
+Whatever changes the SteMs, and what probes them, is done in one thread in the order it was asked
+for; batches that wait for it at once are one probe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.codec import are_rows, query_view
+from querystem.expressions import Expression
+from querystem.index import QueryStem
+
+log = logging.getLogger("psoup.server")
+
+# Rows that are probed together, and bytes of a stream's rows that may wait.
+_TOGETHER = 4096
+MOST_WAITING = 64 << 20
+_WORTH_A_TURN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedRows:
+    """A predicate matches new rows of a stream, whose ts are from `least` to `most`."""
+
+    stream_id: int
+    predicate_id: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Insert:
+    stream_id: int
+    predicate_id: int
+    where: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class _Remove:
+    stream_id: int
+    predicate_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    stream_id: int
+    rows: pa.RecordBatch
+
+
+_Task: TypeAlias = _Insert | _Remove | _Probe
+
+
+class Prober:
+    """The predicates of sleepers by stream; `tell` hears what was found. `fail` hears that nothing
+    can be told of any row so far, and removes all predicates. For the event loop only.
+
+    Rows are probed with the predicates of when it is their turn: with those at least that were
+    there when the rows came and are there still.
+    """
+
+    def __init__(
+        self, tell: Callable[[Sequence[MatchedRows]], None], fail: Callable[[], None]
+    ) -> None:
+        self._tell, self._fail = tell, fail
+        self._thread = ThreadPoolExecutor(1, "watches")
+        self._stems = _Stems()
+        self._tasks: list[_Task] = []
+        self._waiting: dict[int, int] = {}
+        self._working: asyncio.Future[list[MatchedRows]] | None = None
+        self._stopped = False
+
+    def insert(self, stream_id: int, predicate_id: int, where: Expression) -> None:
+        """Takes a predicate that is not here."""
+        self._tasks.append(_Insert(stream_id, predicate_id, where))
+        self._start()
+
+    def remove(self, stream_id: int, predicate_id: int) -> None:
+        self._tasks.append(_Remove(stream_id, predicate_id))
+        self._start()
+
+    def probe(self, stream_id: int, rows: pa.RecordBatch) -> bool:
+        """Takes new rows; False where too many of the stream wait already, so that nothing will be
+        told of these."""
+        waiting = self._waiting.get(stream_id, 0)
+        if waiting and waiting + rows.nbytes > MOST_WAITING:
+            return False
+        self._waiting[stream_id] = waiting + rows.nbytes
+        self._tasks.append(_Probe(stream_id, rows))
+        self._start()
+        return True
+
+    async def settled(self) -> None:
+        """Returns when everything that was told so far has been found."""
+        while self._working is not None:
+            await asyncio.wait([self._working])
+            await asyncio.sleep(0)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self) -> None:
+        """Has the thread do what waits, unless it is at work. Predicates without rows can wait for
+        each other."""
+        if self._working is not None or self._stopped:
+            return
+        if not self._waiting and len(self._tasks) < _WORTH_A_TURN:
+            return
+        tasks, self._tasks, self._waiting = self._tasks, [], {}
+        loop = asyncio.get_running_loop()
+        self._working = loop.run_in_executor(self._thread, self._stems.work, tasks)
+        self._working.add_done_callback(self._finish)
+
+    def _finish(self, work: asyncio.Future[list[MatchedRows]]) -> None:
+        if work.cancelled() or self._stopped:
+            self._working = None
+            return
+        error = work.exception()
+        if error is not None:
+            log.error("could not match rows for watches; waking all of them", exc_info=error)
+            # Nothing is begun with what is left of the SteMs.
+            self._fail()
+            self._stems, self._tasks, self._waiting = _Stems(), [], {}
+            self._working = None
+            return
+        self._working = None
+        self._tell(work.result())
+        self._start()
+
+    def _check(self, held: dict[int, set[int]]) -> None:
+        """Asserts that just these predicates are held; nothing may be under way."""
+        assert self._working is None
+        self._stems.work(self._tasks)
+        self._tasks = []
+        assert self._stems.held() == {stream_id: ids for stream_id, ids in held.items() if ids}
+
+
+class _Stems:
+    """The query SteMs, by stream. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._stems: dict[int, tuple[QueryStem, set[int]]] = {}
+
+    def work(self, tasks: Sequence[_Task]) -> list[MatchedRows]:
+        """Does the tasks; rows are probed last, those of a stream together."""
+        batches: dict[int, list[pa.RecordBatch]] = {}
+        for task in tasks:
+            match task:
+                case _Insert(stream_id, predicate_id, where):
+                    stem, ids = self._stems.setdefault(stream_id, (QueryStem(), set()))
+                    stem.insert(predicate_id, where)
+                    ids.add(predicate_id)
+                case _Remove(stream_id, predicate_id):
+                    self._remove(stream_id, predicate_id)
+                case _Probe(stream_id, rows):
+                    batches.setdefault(stream_id, []).append(rows)
+        return [found for id_, some in batches.items() for found in self._probe(id_, some)]
+
+    def held(self) -> dict[int, set[int]]:
+        for stem, ids in self._stems.values():
+            stem._check()
+            assert len(stem) == len(ids) and all(id_ in stem for id_ in ids)
+        return {stream_id: ids for stream_id, (_, ids) in self._stems.items()}
+
+    def _remove(self, stream_id: int, predicate_id: int) -> None:
+        stem, ids = self._stems[stream_id]
+        stem.remove(predicate_id)
+        ids.remove(predicate_id)
+        if not ids:
+            del self._stems[stream_id]
+
+    def _probe(self, stream_id: int, batches: Sequence[pa.RecordBatch]) -> list[MatchedRows]:
+        if stream_id not in self._stems:
+            return []
+        stem, _ = self._stems[stream_id]
+        rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+        rows = rows.filter(pa.array(are_rows(rows)))
+        ts, view = rows.column("_ts").view(pa.int64()).to_numpy(), query_view(rows)
+        spans: dict[int, tuple[int, int]] = {}
+        for first in range(0, rows.num_rows, _TOGETHER):
+            some = slice(first, first + _TOGETHER)
+            for id_, least, most in _spans(stem, view.slice(first, _TOGETHER), ts[some]):
+                before = spans.get(id_, (least, most))
+                spans[id_] = min(before[0], least), max(before[1], most)
+        return [MatchedRows(stream_id, id_, *span) for id_, span in spans.items()]
+
+
+def _spans(stem: QueryStem, view: pa.RecordBatch, ts: Int64s) -> list[tuple[int, int, int]]:
+    """The predicates that match any of the rows, with the least and greatest ts of those."""
+    found: list[tuple[int, int, int]] = []
+    for part in stem.probe(view).parts:
+        lists = part.lists()
+        if len(lists.ids):
+            # Where the rows of each predicate begin: all have some, as reduceat needs it.
+            begins = np.cumsum(lists.counts) - lists.counts
+            matched = ts[lists.rows]
+            least = np.minimum.reduceat(matched, begins)
+            most = np.maximum.reduceat(matched, begins)
+            found += zip(lists.ids.tolist(), least.tolist(), most.tolist(), strict=True)
+    return found

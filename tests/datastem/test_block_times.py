@@ -1,0 +1,117 @@
+"""Blocks by time against looking at each: in order or not, by either end and by the tree."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datastem import block_times
+from datastem.block_times import BlockTimes
+from datastem.blocks import BLOCK_ROWS
+from datastem.segments import RowSegment, SegmentIndex
+
+_instants = st.integers(0, 30)
+_spans = st.tuples(_instants, _instants).map(lambda pair: (min(pair), max(pair)))
+_changes = st.dictionaries(st.integers(0, 20), st.none() | _spans, max_size=8)
+
+
+@pytest.fixture(params=["tree", "ends", "order"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Has the tree be asked always or never, and blocks be looked at from an end or in order."""
+    if request.param != "order":
+        monkeypatch.setattr(block_times, "_FEW", 0)
+    if request.param == "tree":
+        monkeypatch.setattr(block_times, "TREE_FROM", 1)
+        monkeypatch.setattr(block_times, "_SHARE", 0)
+        for name in ("_TREE", "_TREE_FOUND", "_TREE_END"):
+            monkeypatch.setattr(block_times, name, 0)
+        monkeypatch.setattr(block_times, "MOST_CHANGES", 5)
+    yield request.param
+
+
+@given(st.lists(_changes, max_size=6), st.lists(st.tuples(st.none() | _instants, _instants)))
+def test_oracle_overlapping(
+    epochs: list[dict[int, tuple[int, int] | None]], asked: list[tuple[int | None, int]]
+) -> None:
+    times, held, seen = BlockTimes.nothing(), dict[int, tuple[int, int]](), list[BlockTimes]()
+    for changes in epochs:
+        times = times.changed(changes)
+        held = {n: span for n, span in {**held, **changes}.items() if span is not None}
+        times.follow()
+        times._check()
+        seen.append(times)
+        for begin, end in asked:
+            expected = [
+                number
+                for number, (low, high) in sorted(held.items())
+                if low < end and (begin is None or begin < end and high >= begin)
+            ]
+            assert times.overlapping(begin, end) == expected
+            for older in seen:
+                older.overlapping(begin, end)
+
+
+@given(_changes, _changes, _instants, _instants)
+def test_who_has_older_blocks_finds_those(
+    before: dict[int, tuple[int, int] | None],
+    after: dict[int, tuple[int, int] | None],
+    begin: int,
+    end: int,
+) -> None:
+    old = BlockTimes.nothing().changed(before)
+    old.follow()
+    found = old.overlapping(begin, end)
+    new = old.changed(after)
+    new.follow()
+    assert old.overlapping(begin, end) == found
+    assert new.tree is old.tree
+
+
+def test_a_tree_takes_so_many_at_a_time_and_answers_when_it_has_all(way: str) -> None:
+    spans = {number: (100 - number, 200 + number % 3) for number in range(12)}
+    times = BlockTimes.nothing().changed(spans)
+    answers = []
+    for _ in range(3):
+        times.follow()
+        answers.append(times.tree.probe(times, 0, 90))
+        assert times.overlapping(0, 90) == [11]
+    assert answers == ([None, None, [11]] if way == "tree" else [None] * 3)
+    less = times.changed({11: None, 3: (0, 1)})
+    less.follow()
+    assert less.overlapping(0, 90) == [3]
+    assert times.overlapping(0, 90) == [11]
+
+
+def test_oracle_an_index_made_from_the_one_before() -> None:
+    """Files that come, are merged and go: as if it were made anew each time."""
+    dice = random.Random(7)
+    index, held = SegmentIndex.of((), 0), list[RowSegment]()
+    for high in range(1, 60):
+        if held and dice.random() < 0.4:
+            first = dice.randrange(len(held))
+            some = held[first : first + 3]
+            merged = _segment(dice, some[0].row_lo, some[-1].row_hi)
+            held[first : first + 3] = [merged] if first else []
+        else:
+            first = held[-1].row_hi if held else 0
+            held.append(_segment(dice, first, first + dice.choice((10, BLOCK_ROWS, 150_000))))
+        index = SegmentIndex.of(held, high, index)
+        index._check()
+        anew = SegmentIndex.of(held, high)
+        assert index.segments == anew.segments and index.least == anew.least
+        for ours, theirs in zip(_arrays(index), _arrays(anew), strict=True):
+            assert (ours == theirs).all()
+
+
+def _segment(dice: random.Random, low: int, high: int) -> RowSegment:
+    at = dice.randint(0, 1000)
+    return RowSegment(low, high, at, at + dice.randint(0, 50), dice.random())
+
+
+def _arrays(index: SegmentIndex) -> tuple[np.ndarray, ...]:
+    return index.times.numbers, index.times.low, index.times.high
