@@ -67,6 +67,9 @@ def show(error: PsoupError) -> None:
         click.echo(f"  {detail.hint}", err=True)
     if isinstance(error, ConnectionFailed) and not error.reason:
         click.echo("  Start one with `psoup serve ./store`, or give --target HOST:PORT.", err=True)
+        click.echo(
+            "  One that has TLS needs --tls-ca FILE, or --tls; one without, neither.", err=True
+        )
 
 
 def complain(message: str) -> None:

@@ -7,12 +7,15 @@ ended while it waits for its next message; one whose client does not read gets n
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from psoup.access.principal import Principal
 from psoup.errors import Unauthenticated
 from psoup.server.identity.authenticator import Authenticator
+
+log = logging.getLogger("psoup.server")
 
 T = TypeVar("T")
 
@@ -87,3 +90,6 @@ class Endings:
             except Unauthenticated as error:
                 for stream in streams:
                     stream.end(error)
+            except Exception:
+                # The others are looked at all the same, and this one again in a second.
+                log.exception("can't tell whether %s still counts", caller.credential)
