@@ -35,9 +35,11 @@ from client_sdk._exceptions import (
     NotFound,
     NotSynced,
     OtherStore,
+    PermissionDenied,
     PreconditionFailed,
     PsoupError,
     QueryProblem,
+    QuotaExceeded,
     RowProblem,
     ServerError,
     Timeout,
@@ -50,6 +52,7 @@ from client_sdk._grpc.transports import AsyncTransport, Transport
 from client_sdk._mock import MockTransport, answer
 from client_sdk._publishing import AsyncPublisher, PublishedMany, Publisher
 from client_sdk._session import DEFAULT_TARGET
+from client_sdk._wire.access import AuditRecord, Grant, Quota, QuotaLimit
 from client_sdk._wire.answers import Answer, AnswerHeader
 from client_sdk._wire.explanations import (
     ExplainedLeg,
@@ -124,6 +127,7 @@ __all__ = [
     "AsyncClient",
     "AsyncPublisher",
     "AsyncTransport",
+    "AuditRecord",
     "BadPull",
     "AnswerChange",
     "Change",
@@ -151,6 +155,7 @@ __all__ = [
     "FileDamaged",
     "FileFull",
     "ForeignAnswer",
+    "Grant",
     "Hook",
     "HookFailed",
     "ImpliedBy",
@@ -167,6 +172,7 @@ __all__ = [
     "OtherStore",
     "OutputBusy",
     "OutputFailed",
+    "PermissionDenied",
     "PreconditionFailed",
     "PsoupError",
     "Published",
@@ -177,6 +183,9 @@ __all__ = [
     "PullReport",
     "Puller",
     "QueryProblem",
+    "Quota",
+    "QuotaExceeded",
+    "QuotaLimit",
     "Queued",
     "Recovered",
     "Registered",

@@ -26,9 +26,11 @@ from client_sdk._exceptions import (
     InvalidRequest,
     LimitExceeded,
     NotFound,
+    PermissionDenied,
     PreconditionFailed,
     PsoupError,
     QueryProblem,
+    QuotaExceeded,
     RowProblem,
     ServerError,
     Timeout,
@@ -129,6 +131,7 @@ _BY_CODE: dict[str, type[PsoupError]] = {
     "ALREADY_EXISTS": Conflict,
     "ABORTED": Conflict,
     "FAILED_PRECONDITION": PreconditionFailed,
+    "PERMISSION_DENIED": PermissionDenied,
     "RESOURCE_EXHAUSTED": LimitExceeded,
 }
 
@@ -165,6 +168,8 @@ def error_for(code: str, message: str, detail: ErrorDetail) -> PsoupError:
         kind = QueryProblem
     elif kind is InvalidRequest and detail.row >= 0:
         kind = RowProblem
+    elif kind is LimitExceeded and detail.reason == "QUOTA_EXCEEDED":
+        kind = QuotaExceeded
     return kind(message, detail=detail, code=code)
 
 

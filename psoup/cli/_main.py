@@ -9,6 +9,7 @@ import click
 
 from client_sdk import DEFAULT_TARGET
 from psoup.cli import (
+    administer,
     bench,
     clock,
     copies,
@@ -118,6 +119,9 @@ cli.add_command(queries.unregister)
 cli.add_command(status.status)
 cli.add_command(clock.clock)
 cli.add_command(repair.repair)
+cli.add_command(administer.grant)
+cli.add_command(administer.quota)
+cli.add_command(administer.audit)
 cli.add_command(bench.bench)
 
 

@@ -64,7 +64,7 @@ class Core:
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.composer = Composer(self.follower, self.appender)
         self.quotas = Quotas(self.follower)
-        self.turns = Turns(settings.workers, self.quotas.check_work, self.quotas.charge_work)
+        self.turns = Turns(settings.workers, self.quotas.charge_work)
         self.authenticator: Authenticator = AcceptAnyone()
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False

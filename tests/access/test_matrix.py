@@ -209,7 +209,7 @@ class World:
     async def request(self, rpc: str, tenant: str, role: Role, obj: str) -> Any:
         """A request of the RPC about an object."""
         stream = {OWN: "orders", OTHERS: "secret", UNKNOWN: "nothing"}[obj]
-        where = {"tenant": tenant}
+        where: dict[str, Any] = {"tenant": tenant}
         if rpc == "Define":
             return pb.DefineRequest(sql=await self._statement(tenant, obj), **where)
         if rpc in ("Register", "Ask"):

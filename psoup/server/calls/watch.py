@@ -78,7 +78,9 @@ class Watcher:
             due = list(self.items)
         if not due:
             return
-        CALLER.set(replace(CALLER.get(), ticket=next_ticket(), patient=True))
+        caller = replace(CALLER.get(), ticket=next_ticket())
+        CALLER.set(caller)
+        await self._core.quotas.rest(caller.tenant, caller.owner)
         call = SyncCall(self._core, self._asking(due))
         async for part in call.parts(Deadline.after(None, self._core.settings.wait)):
             transfer = call.transfers.get(part.item)

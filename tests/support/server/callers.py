@@ -78,11 +78,12 @@ async def open_server(path: Path, **settings: Any) -> AsyncIterator[tuple[Server
     await server.start()
     options = [("grpc.max_receive_message_length", -1)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=options) as channel:
-        yield server, PsoupStub(channel)  # type: ignore[no-untyped-call]
+        yield server, PsoupStub(channel)
     await server.stop()
 
 
-def detail_of_call(error: grpc.aio.AioRpcError) -> pb.ErrorDetail:
+def detail_of_call(error: Any) -> pb.ErrorDetail:
+    """The detail of an AioRpcError."""
     status = rpc_status.from_call(error)
     detail = pb.ErrorDetail()
     assert status is not None and status.details[0].Unpack(detail)
