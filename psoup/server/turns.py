@@ -39,7 +39,8 @@ class Turns:
     """Hands out turns: at most `slots` run at once, one of them for first chunks only. For one
     event loop.
 
-    `charge` is told the units that somebody of a tenant took. `chunks` counts those that have ended. `_lock` is held for a moment only, never by work.
+    `charge` is told the units that somebody of a tenant took. `chunks` counts those that have
+    ended. `_lock` is held for a moment only, never by work.
     """
 
     def __init__(
