@@ -20,10 +20,11 @@ from psoup.server.turns import Turns
 from psoup.server.wire.copies import Tokens, read_key
 from psoup.store import Store
 from psoup.store.presence import Occupancy
-from psoup.write.appender import Appender, GroupLimits
+from psoup.write.appender import Appender
 from psoup.write.clock import ClockGuard
 from psoup.write.composing import Composer
 from psoup.write.leases import LeaseKeeper
+from psoup.write.line import GroupLimits
 from psoup.write.timepiece import Timepiece, of_clock, this_machine
 from querystem.language import TemplateCache
 

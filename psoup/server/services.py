@@ -24,7 +24,7 @@ from psoup.server.calls.sync import sync
 from psoup.server.calls.watch import watch
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER, Caller, next_ticket
-from psoup.server.identity import PRINCIPAL
+from psoup.server.identity import PRINCIPAL, identify
 from psoup.server.permission import Acting, check_call, demand_operator, rule_of
 from psoup.server.settings import check_text
 from psoup.server.status_codes import Context, abort
@@ -56,7 +56,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Psoup"].full_name
 def _begin(core: Core, rpc: str, request: Any, context: Context) -> None:
     """Finds out who calls and for whom, and refuses what the rule of the RPC refuses. The batches
     of a PublishStream name their own tenants. Raises Unauthenticated, PermissionDenied."""
-    principal = core.authenticator.principal(context)
+    principal = identify(core.authenticator, context)
     PRINCIPAL.set(principal)
     rule = rule_of(rpc)
     tenant = principal.tenant

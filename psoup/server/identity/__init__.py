@@ -6,7 +6,8 @@ from psoup.server.identity.authenticator import (
     PRINCIPAL,
     AcceptAnyone,
     Authenticator,
+    identify,
     present_actor,
 )
 
-__all__ = ["PRINCIPAL", "AcceptAnyone", "Authenticator", "present_actor"]
+__all__ = ["PRINCIPAL", "AcceptAnyone", "Authenticator", "identify", "present_actor"]
