@@ -210,11 +210,11 @@ async def _long(folder: Path, seconds: float) -> Report:
                 for number in range(CONNECTED)
             ]
             await asyncio.sleep(5)
-            report.add("memory before", resident(pid) / 2**20, "MB")
+            report.add("memory before", resident([pid]) / 2**20, "MB")
             alone = await _measure_all(callers, seconds / 2)
             with _flooding(target, "ask", 64), _flooding(target, "publish of 5,000 rows", 16):
                 found = await _measure_all(callers, seconds / 2)
-                report.add("memory with the flood", resident(pid) / 2**20, "MB")
+                report.add("memory with the flood", resident([pid]) / 2**20, "MB")
             for name, taken in alone.items():
                 report.add(f"alone: {name}, p99", taken, "ms")
                 ratio = found[name] / taken
