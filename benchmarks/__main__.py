@@ -16,16 +16,16 @@ from benchmarks.together import run_all
 # Modules, each with `run(folder, quick) -> Report`; only the one that is asked for is imported.
 BENCHMARKS = (
     *("invoke", "windows", "freshness", "publish", "streams"),
-    *("kernel", "joins", "joins_ahead", "implied", "registrations", "overload", "security"),
-    *("paper", "paper.joins", "sync", "watch", "soak"),
+    *("kernel", "joins", "joins_ahead", "implied", "registrations", "overload", "fairness"),
+    *("paper", "paper.joins", "sync", "watch", "security", "soak"),
 )
 
 
 def main() -> None:
     parser = _parser()
     arguments = parser.parse_args()
-    if arguments.minutes and arguments.benchmark != "soak":
-        parser.error("--minutes is for soak")
+    if arguments.minutes and arguments.benchmark not in ("soak", "fairness"):
+        parser.error("--minutes is for soak and fairness")
     if arguments.all:
         options = [f"--{name}" for name in ("quick", "docs") if getattr(arguments, name)]
         sys.exit(run_all(BENCHMARKS, arguments.quick, options))
@@ -48,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("benchmark", nargs="?", choices=BENCHMARKS)
     which.add_argument("--all", action="store_true", help="every one, and a summary")
     parser.add_argument("--quick", action="store_true", help="fewer rows and rounds")
-    parser.add_argument("--minutes", type=float, help="how long soak lasts")
+    parser.add_argument(
+        "--minutes", type=float, help="how long soak lasts, and the long form of fairness"
+    )
     parser.add_argument(
         "--docs", action="store_true", help="put tables and plots into docs/benchmarks.md"
     )

@@ -40,6 +40,7 @@ from client_sdk._exceptions import (
     PreconditionFailed,
     PsoupError,
     QueryProblem,
+    QuotaExceeded,
     RowProblem,
     ServerError,
     Timeout,
@@ -53,6 +54,7 @@ from client_sdk._grpc.transports import AsyncTransport, Transport
 from client_sdk._mock import MockTransport, answer
 from client_sdk._publishing import AsyncPublisher, PublishedMany, Publisher
 from client_sdk._session import DEFAULT_TARGET
+from client_sdk._wire.access import AuditRecord, Grant, Quota, QuotaLimit
 from client_sdk._wire.answers import Answer, AnswerHeader
 from client_sdk._wire.explanations import (
     ExplainedLeg,
@@ -130,6 +132,7 @@ __all__ = [
     "AsyncClient",
     "AsyncPublisher",
     "AsyncTransport",
+    "AuditRecord",
     "BadPull",
     "AnswerChange",
     "Change",
@@ -158,6 +161,7 @@ __all__ = [
     "FileDamaged",
     "FileFull",
     "ForeignAnswer",
+    "Grant",
     "Hook",
     "HookFailed",
     "ImpliedBy",
@@ -186,6 +190,9 @@ __all__ = [
     "PullReport",
     "Puller",
     "QueryProblem",
+    "Quota",
+    "QuotaExceeded",
+    "QuotaLimit",
     "Queued",
     "Recovered",
     "Registered",

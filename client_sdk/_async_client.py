@@ -18,6 +18,7 @@ from client_sdk._grpc.effects import Flow, Retry
 from client_sdk._grpc.transports import AsyncGrpcTransport, AsyncTransport
 from client_sdk._publishing import AsyncPublisher
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, HandleLike, Session, with_port
+from client_sdk._wire.access import AuditRecord, Grant, Quota
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
 from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.keys import AccessKey, NewKey
@@ -56,15 +57,15 @@ class AsyncClient:
         credentials: Credentials | None = None,
         transport: AsyncTransport | None = None,
     ) -> None:
-        own = "main" if credentials is None else ""
-        tenant, owner = own if tenant is None else tenant, own if owner is None else owner
-        self._session = Session(tenant, owner, timeout, retry or Retry(), max_message_bytes)
+        self._session = Session(
+            tenant or "", owner or "", timeout, retry or Retry(), max_message_bytes
+        )
         self._transport = transport or AsyncGrpcTransport(
             with_port(target), max_message_bytes, credentials
         )
 
     async def define(self, sql: str) -> Definition:
-        """Runs one CREATE STREAM or DROP STREAM."""
+        """Runs one statement that creates, drops, grants or revokes."""
         return await self._run(_flows.define(self._session, sql))
 
     async def streams(self) -> list[Stream]:
@@ -269,6 +270,32 @@ class AsyncClient:
         goes.
         """
         return await self._run(_flows.explain(self._session, handle, window, timeout))
+
+    async def grants(self) -> list[Grant]:
+        """The grants of the tenant, for those who administer it."""
+        return await self._run(_flows.grants(self._session))
+
+    async def quotas(self) -> list[Quota]:
+        """The quotas of the tenant and its owners, for those who administer it."""
+        return await self._run(_flows.quotas(self._session))
+
+    async def set_quota(
+        self, limits: Mapping[str, int], *, remove: Sequence[str] = (), owner: str = ""
+    ) -> Quota:
+        """Sets limits of the tenant, or of an owner of it; those that are not named stay."""
+        return await self._run(_flows.set_quota(self._session, limits, remove, owner))
+
+    async def audit(self, *, all_tenants: bool = False) -> AsyncIterator[AuditRecord]:
+        """What was administered, newest first, page by page: of the tenant, or for operators of
+        all."""
+        token = ""
+        while True:
+            page = _flows.audit_page(self._session, all_tenants, token)
+            records, token = await self._run(page)
+            for record in records:
+                yield record
+            if not token:
+                return
 
     async def clock(
         self, *, confirm: Sequence[int] = (), timeout: float | None = None

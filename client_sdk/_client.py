@@ -16,6 +16,7 @@ from client_sdk._grpc.effects import Flow, Retry
 from client_sdk._grpc.transports import GrpcTransport, Transport
 from client_sdk._publishing import Publisher
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, Closing, HandleLike, Session, with_port
+from client_sdk._wire.access import AuditRecord, Grant, Quota
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
 from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.keys import AccessKey, NewKey
@@ -67,15 +68,15 @@ class Client(Closing):
         credentials: Credentials | None = None,
         transport: Transport | None = None,
     ) -> None:
-        own = "main" if credentials is None else ""
-        tenant, owner = own if tenant is None else tenant, own if owner is None else owner
-        self._session = Session(tenant, owner, timeout, retry or Retry(), max_message_bytes)
+        self._session = Session(
+            tenant or "", owner or "", timeout, retry or Retry(), max_message_bytes
+        )
         self._transport = transport or GrpcTransport(
             with_port(target), max_message_bytes, credentials
         )
 
     def define(self, sql: str) -> Definition:
-        """Runs one CREATE STREAM or DROP STREAM."""
+        """Runs one statement that creates, drops, grants or revokes."""
         return self._run(_flows.define(self._session, sql))
 
     def streams(self) -> list[Stream]:
@@ -281,6 +282,31 @@ class Client(Closing):
         goes.
         """
         return self._run(_flows.explain(self._session, handle, window, timeout))
+
+    def grants(self) -> list[Grant]:
+        """The grants of the tenant, for those who administer it."""
+        return self._run(_flows.grants(self._session))
+
+    def quotas(self) -> list[Quota]:
+        """The quotas of the tenant and its owners, for those who administer it."""
+        return self._run(_flows.quotas(self._session))
+
+    def set_quota(
+        self, limits: Mapping[str, int], *, remove: Sequence[str] = (), owner: str = ""
+    ) -> Quota:
+        """Sets limits of the tenant, or of an owner of it; those that are not named stay."""
+        return self._run(_flows.set_quota(self._session, limits, remove, owner))
+
+    def audit(self, *, all_tenants: bool = False) -> Iterator[AuditRecord]:
+        """What was administered, newest first, page by page: of the tenant, or for operators of
+        all."""
+        token = ""
+        while True:
+            page = _flows.audit_page(self._session, all_tenants, token)
+            records, token = self._run(page)
+            yield from records
+            if not token:
+                return
 
     def clock(self, *, confirm: Sequence[int] = (), timeout: float | None = None) -> StoreClock:
         """Tells what is known of the servers' clocks; first confirms jumps with these numbers."""

@@ -12,7 +12,9 @@
     ├── NotFound               no such stream or registration
     ├── Conflict               the name, key or sequence is taken by something else
     ├── PreconditionFailed     right in itself, but not in the state the store is in
+    ├── PermissionDenied       the caller may not do that
     ├── LimitExceeded          larger than the server, or this client, accepts
+    │   └── QuotaExceeded      … or more than the tenant or owner may have or do
     ├── ServerError            the server failed, or broke the protocol
     ├── CopyError              a file of offline copies, or a copy in it; nothing was sent
     │   ├── UnknownCopy        no copy of that name is kept; a KeyError too
@@ -164,6 +166,11 @@ class PreconditionFailed(PsoupError):
 
 class LimitExceeded(PsoupError):
     code = "RESOURCE_EXHAUSTED"
+
+
+class QuotaExceeded(LimitExceeded):
+    """`detail.field` names the limit, `detail.expected` its number; `detail.retry_after` is there
+    where waiting helps."""
 
 
 class ServerError(PsoupError):

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from client_sdk._grpc.effects import Begin, Collect, Flow, Question, Repeat, Unary, retrying
 from client_sdk._session import HandleLike, Session, handle_bytes
+from client_sdk._wire.access import AuditRecord, Grant, Quota
 from client_sdk._wire.answers import Answer
 from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.ipc import to_ipc
@@ -45,8 +46,44 @@ def define(session: Session, sql: str) -> Flow[Definition]:
     reply, _ = yield from call(session, "Define", request, Repeat.HARMFUL)
     session.wrote(reply.position)
     definition = Definition.from_wire(reply)
-    session.streams.pop(definition.defined.name, None)
+    if definition.defined is not None:
+        session.streams.pop(definition.defined.name, None)
     return definition
+
+
+def grants(session: Session) -> Flow[list[Grant]]:
+    request = pb.ListGrantsRequest(tenant=session.tenant)
+    reply, _ = yield from call(session, "ListGrants", request, Repeat.READ)
+    return [Grant.from_wire(message) for message in reply.grants]
+
+
+def quotas(session: Session) -> Flow[list[Quota]]:
+    request = pb.ListQuotasRequest(tenant=session.tenant)
+    reply, _ = yield from call(session, "ListQuotas", request, Repeat.READ)
+    return [Quota.from_wire(message) for message in reply.quotas]
+
+
+def set_quota(
+    session: Session, limits: Mapping[str, int], remove: Sequence[str], owner: str
+) -> Flow[Quota]:
+    request = pb.SetQuotaRequest(
+        tenant=session.tenant,
+        owner=owner,
+        limits=[pb.QuotaLimit(name=name, limit=limit) for name, limit in limits.items()],
+        remove=remove,
+    )
+    reply, _ = yield from call(session, "SetQuota", request, Repeat.SAFE)
+    return Quota.from_wire(reply)
+
+
+def audit_page(
+    session: Session, all_tenants: bool, token: str
+) -> Flow[tuple[list[AuditRecord], str]]:
+    """Gives one page and the token of the next, which is empty after the last."""
+    tenant = "" if all_tenants else session.tenant
+    request = pb.AuditRequest(tenant=tenant, page_token=token)
+    reply, _ = yield from call(session, "Audit", request, Repeat.READ)
+    return [AuditRecord.from_wire(item) for item in reply.records], reply.next_page_token
 
 
 def streams(session: Session) -> Flow[list[Stream]]:

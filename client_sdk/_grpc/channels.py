@@ -30,6 +30,7 @@ from client_sdk._exceptions import (
     PreconditionFailed,
     PsoupError,
     QueryProblem,
+    QuotaExceeded,
     RowProblem,
     ServerError,
     Timeout,
@@ -176,6 +177,8 @@ def error_for(code: str, message: str, detail: ErrorDetail) -> PsoupError:
         kind = QueryProblem
     elif kind is InvalidRequest and detail.row >= 0:
         kind = RowProblem
+    elif kind is LimitExceeded and detail.reason == "QUOTA_EXCEEDED":
+        kind = QuotaExceeded
     return kind(message, detail=detail, code=code)
 
 

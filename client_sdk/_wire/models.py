@@ -95,31 +95,33 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A definition has the stream or the view as it is now (CREATE) or as it was (DROP)."""
+    """A definition has the stream or the view as it is now (CREATE) or as it was (DROP); None after
+    a GRANT or REVOKE."""
 
-    defined: Stream | View
+    defined: Stream | View | None
     position: bytes
     notes: tuple[str, ...]
 
     @property
     def stream(self) -> Stream:
-        """The stream. Raises TypeError where a view was defined."""
-        if isinstance(self.defined, View):
-            raise TypeError(f"{self.defined.name} is a view")
+        """The stream. Raises TypeError where none was defined."""
+        if not isinstance(self.defined, Stream):
+            raise TypeError("no stream was defined")
         return self.defined
 
     @property
     def view(self) -> View:
-        """The view. Raises TypeError where a stream was defined."""
-        if isinstance(self.defined, Stream):
-            raise TypeError(f"{self.defined.name} is a stream")
+        """The view. Raises TypeError where none was defined."""
+        if not isinstance(self.defined, View):
+            raise TypeError("no view was defined")
         return self.defined
 
     @classmethod
     def from_wire(cls, message: pb.DefineResponse) -> Definition:
+        defined: Stream | View | None = None
         if message.HasField("view"):
-            defined: Stream | View = View.from_wire(message.view)
-        else:
+            defined = View.from_wire(message.view)
+        elif message.HasField("stream"):
             defined = Stream.from_wire(message.stream)
         return cls(defined, message.position, tuple(message.notes))
 

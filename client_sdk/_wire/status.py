@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from client_sdk._wire.access import Quota
 from client_sdk._wire.values import moment, optional_moment, span
 from psoup.v1 import psoup_pb2 as pb
 
@@ -162,7 +163,8 @@ class StoreStatus:
 
     `clock`, `engine` and `security` are None where the server is of a version that does not tell
     them. The engine finds the combinations of `composite_count` joins ahead of time, but for
-    `suspended_count` of them, which have too many.
+    `suspended_count` of them, which have too many. `quotas` are those that hold for the caller.
+    Whoever is no operator sees the part of the own tenant, and 0 for what is of the whole store.
     """
 
     store_id: str
@@ -187,6 +189,7 @@ class StoreStatus:
     composite_count: int = 0
     suspended_count: int = 0
     security: StoreSecurity | None = None
+    quotas: tuple[Quota, ...] = ()
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -215,4 +218,5 @@ class StoreStatus:
             security=StoreSecurity.from_wire(message.security)
             if message.HasField("security")
             else None,
+            quotas=tuple(map(Quota.from_wire, message.quotas)),
         )

@@ -9,7 +9,7 @@ beside the one it answers from, and takes it when it is as far.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -112,7 +112,7 @@ class Replica:
         for beat in heartbeats(entries):
             self.heartbeats.append(beat)
         if entries:
-            self.backlog.append(version, entries, nbytes)
+            self.backlog.append(version, entries[0].stamp, nbytes, _row_bytes(entries))
         self.version = version
 
     def is_behind(self, other: Replica) -> bool:
@@ -251,6 +251,18 @@ def _high(view: EpochView, stream_id: int) -> int:
     return mark.high if mark else 0
 
 
+NOTHING: Mapping[int, int] = {}
+
+
+def _row_bytes(entries: Sequence[Entry]) -> Counter[int]:
+    """The bytes of rows that a commit brings to each stream."""
+    found: Counter[int] = Counter()
+    for entry in entries:
+        if isinstance(entry.event, Data) and entry.event.payload:
+            found[entry.event.stream_id] += len(entry.event.payload)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Commits:
     """Neighbouring commits: the version of the last, the stamp of the first, the bytes of all, and
@@ -288,13 +300,11 @@ class Backlog:
         """The stamp of the first commit that is not consumed."""
         return self._marks[0].stamp if self._marks else None
 
-    def append(self, version: int, entries: Sequence[Entry], nbytes: int) -> None:
-        """Takes the next commit, whose file has so many bytes."""
-        of_streams: Counter[int] = Counter()
-        for entry in entries:
-            if isinstance(entry.event, Data) and entry.event.payload:
-                of_streams[entry.event.stream_id] += len(entry.event.payload)
-        mark = _Commits(version, entries[0].stamp, nbytes, of_streams)
+    def append(
+        self, version: int, stamp: int, nbytes: int, of_streams: Mapping[int, int] = NOTHING
+    ) -> None:
+        """Takes the next commit, whose file has so many bytes; and those of streams' rows."""
+        mark = _Commits(version, stamp, nbytes, Counter(of_streams))
         self.nbytes += nbytes
         self.of_streams.update(of_streams)
         if self._marks and self._marks[-1].commits < self._commits_per_mark:

@@ -10,6 +10,7 @@ import click
 
 from client_sdk import DEFAULT_TARGET
 from psoup.cli import (
+    administer,
     bench,
     clock,
     copies,
@@ -136,6 +137,9 @@ cli.add_command(status.status)
 cli.add_command(clock.clock)
 cli.add_command(keys.key)
 cli.add_command(repair.repair)
+cli.add_command(administer.grant)
+cli.add_command(administer.quota)
+cli.add_command(administer.audit)
 cli.add_command(bench.bench)
 
 

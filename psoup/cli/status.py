@@ -46,6 +46,16 @@ def _pairs(found: StoreStatus) -> list[tuple[str, str]]:
         ("back-fill", f"{found.backfill_rows:,} rows to match" if found.backfill_rows else "done"),
         *_identity(found),
         ("cache", f"{_mebibytes(found.cache_bytes)} of {_mebibytes(found.cache_limit_bytes)}"),
+        *_quotas(found),
+    ]
+
+
+def _quotas(found: StoreStatus) -> list[tuple[str, str]]:
+    """A line for each limit that holds for the caller."""
+    return [
+        (f"{limit.name} of {each.owner or 'tenant'}", f"{limit.used:,} of {limit.limit:,}")
+        for each in found.quotas
+        for limit in each.limits
     ]
 
 

@@ -31,6 +31,9 @@ def create(connection: Connection, sql: str | None, file: Path | None) -> None:
     """
     with connection.client() as client:
         made = client.define(sql_text(sql, file))
+    if made.defined is None:
+        note("done", *made.notes)
+        return
     kind = "view" if isinstance(made.defined, View) else "stream"
     note(f"{kind} {made.defined.name}: {len(made.defined.columns)} columns", *made.notes)
 

@@ -9,8 +9,9 @@ call of somebody who does not show who they are, but for a health check.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from psoup.errors import BadRequest, Overloaded
 from psoup.server.core import Core
 from psoup.server.identity import identify
 from psoup.server.memory import HOLD, SMALL
+from psoup.server.starts import Starts
 from psoup.server.status_codes import FAMILIES, Context, abort
 from psoup.v1 import psoup_pb2 as pb
 
@@ -46,11 +48,17 @@ Find = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 
 
 class Gate:
-    """Counts the calls of one kind that are under way, up to `limit`. For the event loop only."""
+    """Counts the calls of one kind that are under way, up to `limit`. For the event loop only.
+
+    Three quarters of them may be of any tenant. The last quarter is shared by those tenants that
+    have few, so that there is a place for them whatever one of them does. A call without a name of
+    its tenant counts for nobody.
+    """
 
     def __init__(self, limit: int, name: str, flag: str, retry_after: int) -> None:
         self._limit = limit
         self._under_way = 0
+        self._of_tenants: Counter[str] = Counter()
         self._refusal = Overloaded(
             f"this server has {limit:,} {name} under way, and takes no more",
             retry_after=timedelta(seconds=retry_after),
@@ -58,14 +66,27 @@ class Gate:
             hint="try again after a while, or another server of the store",
         )
 
-    def __enter__(self) -> None:
-        """Raises Overloaded where there is no room."""
-        if self._under_way >= self._limit:
+    @contextmanager
+    def entered(self, tenant: str) -> Iterator[None]:
+        """Counts a call while it is under way. Raises Overloaded where there is no room."""
+        if self._under_way >= self._limit or (tenant and not self._has_place(tenant)):
             raise self._refusal
         self._under_way += 1
+        self._of_tenants[tenant] += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            self._of_tenants[tenant] -= 1
+            if not self._of_tenants[tenant]:
+                del self._of_tenants[tenant]
 
-    def __exit__(self, *_: object) -> None:
-        self._under_way -= 1
+    def _has_place(self, tenant: str) -> bool:
+        reserved = self._limit // 4
+        if self._under_way < self._limit - reserved:
+            return True
+        others = len(self._of_tenants) - (tenant in self._of_tenants)
+        return self._of_tenants[tenant] < max(1, reserved // (others + 1))
 
 
 class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -77,6 +98,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def __init__(self, core: Core) -> None:
         self._core = core
         self._room = core.room
+        self._starts = Starts()
         self._store_id = core.store.id
         self._calls = Gate(core.settings.calls, "calls", "--calls", 1)
         self._watches = Gate(core.settings.watches, "watches", "--watches", 10)
@@ -102,9 +124,10 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def _single(self, handler: Handler, method: str, gate: Gate) -> Handler:
         async def call(messages: AsyncIterator[bytes], context: Context) -> Any:
             try:
-                with gate:
-                    await self._identify(method, context)
-                    requests = self._requests(messages, method, handler, context.peer())
+                whose = _tenant(await self._identify(method, context))
+                with gate.entered(whose):
+                    sharing = whose or context.peer()
+                    requests = self._requests(messages, method, handler, sharing)
                     async with aclosing(requests):
                         return await handler.unary_unary(await anext(requests), context)
             except FAMILIES as error:
@@ -115,9 +138,11 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def _streaming(self, handler: Handler, method: str, gate: Gate) -> Handler:
         async def call(messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
             try:
-                with gate:
-                    caller = await self._identify(method, context)
-                    requests = self._requests(messages, method, handler, context.peer())
+                caller = await self._identify(method, context)
+                whose = _tenant(caller)
+                with gate.entered(whose):
+                    sharing = whose or context.peer()
+                    requests = self._requests(messages, method, handler, sharing)
                     async with aclosing(requests):
                         if handler.stream_stream is not None:
                             responses = handler.stream_stream(requests, context)
@@ -143,13 +168,15 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return await identify(self._core.authenticator, context)
 
     async def _requests(
-        self, messages: AsyncIterator[bytes], method: str, handler: Handler, peer: str
+        self, messages: AsyncIterator[bytes], method: str, handler: Handler, sharing: str
     ) -> AsyncGenerator[Any, None]:
         """The requests of a call, each with a hold until the next one is asked for, or the call
-        ends. Raises Overloaded, BadRequest."""
+        ends. Those that wait for room have turns by what is `sharing` it, a tenant or a
+        connection. Raises Overloaded, BadRequest."""
         count = 0
         async for message in messages:
-            hold = self._room.hold(peer)
+            await self._starts.turn(sharing)
+            hold = self._room.hold(sharing)
             HOLD.set(hold)
             try:
                 parsing, kept = weight(method, message)
@@ -187,6 +214,11 @@ _ARROW = {
     "/psoup.v1.Psoup/PublishStream": pb.PublishRequest.ARROW_FIELD_NUMBER,
     "/psoup.v1.Psoup/RegisterMany": pb.RegisterManyRequest.ARROW_FIELD_NUMBER,
 }
+
+
+def _tenant(caller: Principal | None) -> str:
+    """The tenant of a caller who has shown who they are; else empty."""
+    return "" if caller is None or caller.anyone else caller.tenant
 
 
 def weight(method: str, message: bytes) -> tuple[int, int]:

@@ -21,10 +21,11 @@ from psoup.server.watches import Watches
 from psoup.server.wire.copies import Tokens, read_key
 from psoup.store import Store
 from psoup.store.presence import Occupancy
-from psoup.write.appender import Appender, GroupLimits
+from psoup.write.appender import Appender
 from psoup.write.clock import ClockGuard
 from psoup.write.composing import Composer
 from psoup.write.leases import LeaseKeeper
+from psoup.write.line import GroupLimits
 from psoup.write.timepiece import Timepiece, of_clock, this_machine
 from querystem.language import TemplateCache
 
@@ -66,7 +67,7 @@ class Core:
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.composer = Composer(self.follower, self.appender)
         self.quotas = Quotas(self.follower)
-        self.turns = Turns(settings.workers, self.quotas.check_work, self.quotas.charge_work)
+        self.turns = Turns(settings.workers, self.quotas.charge_work)
         self.authenticator: Authenticator = authenticator(
             settings.identity,
             lambda: self.follower.state,

@@ -28,8 +28,7 @@ Rank: TypeAlias = tuple[int, int]
 class Caller:
     """A connection that waits for an answer, after `until` of the monotonic clock no longer.
 
-    Calls have ascending tickets. A `patient` caller waits where the quota of `tenant` or `owner` is
-    used up.
+    Calls have ascending tickets.
     """
 
     tenant: str = ""
@@ -37,7 +36,6 @@ class Caller:
     ticket: int = 0
     until: float | None = None
     owner: str = ""
-    patient: bool = False
 
 
 _TICKETS = count(1)

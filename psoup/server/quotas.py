@@ -4,13 +4,15 @@ Each rate has a bucket that fills with the limit a second and holds as much as o
 Whoever finds it filled may go on, whatever that takes: a batch larger than the bucket leaves a
 debt, and until that is paid back everything else is refused with the time it takes. So the rate
 holds over time, and no batch is too large for it. Work is charged when it is done, in the units of
-`querystem.pace`. It is counted by each server for itself, and so are rows and watches.
+`querystem.pace`; a call that was let in is not cut for it. It is counted by each server for itself,
+and so are rows and watches.
 
 For one event loop, but for `charge_work`, which any thread may call.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -31,6 +33,8 @@ _DONE = {ROWS: ("published", "rows"), WORK: ("computed", "units of work")}
 _WATCH_RETRY = timedelta(seconds=10)
 _BYTES_RETRY = timedelta(seconds=60)
 _LEAST_RETRY, _MOST_RETRY = 0.01, 3600.0
+# Seconds after which whoever rests looks again: the quota may be another one.
+_LONGEST_REST = 5.0
 
 # A tenant, and an owner of it, or an empty text for the tenant itself.
 Whose: TypeAlias = tuple[str, str]
@@ -81,6 +85,16 @@ class Quotas:
         state = self._follower.state
         if state.access.quotas:
             self._check(state, WORK, tenant, owner)
+
+    async def rest(self, tenant: str, owner: str) -> None:
+        """Returns when the calls before have been paid for: a watch waits where others are
+        refused."""
+        while True:
+            try:
+                return self.check_work(tenant, owner)
+            except QuotaExceeded as full:
+                wait: timedelta = full.detail["retry_after"]
+            await asyncio.sleep(min(_LONGEST_REST, wait.total_seconds()))
 
     def charge_work(self, tenant: str, owner: str, units: int) -> None:
         """Counts units of work that were done."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message as ProtoMessage
 
+from psoup.access.actions import Action
 from psoup.lookup import find_stream
 from psoup.server.calls.administer import audit, list_grants, list_quotas, quotas_on, set_quota
 from psoup.server.calls.define import define
@@ -57,12 +58,14 @@ async def _begin(core: Core, rpc: str, request: Any, context: Context) -> None:
     """Finds out who calls and for whom, and refuses what the rule of the RPC refuses. The batches
     of a PublishStream name their own tenants. Raises Unauthenticated, PermissionDenied."""
     principal = await identify(core.authenticator, context)
-    rule_of(rpc)
+    rule = rule_of(rpc)
     tenant = principal.tenant
     if isinstance(request, ProtoMessage):
         acting = Acting.of(request, core.settings)
         tenant = acting.tenant
         check_call(rpc, core.follower.state, acting)
+        if Action.READ in rule.actions and rpc != "Watch":
+            core.quotas.check_work(tenant, principal.owner)
     left = context.time_remaining()
     until = None if left is None else time.monotonic() + left
     CALLER.set(Caller(tenant, context.peer(), next_ticket(), until, principal.owner))

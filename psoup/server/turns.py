@@ -16,10 +16,9 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any, TypeVar
 
-from psoup.errors import OutOfTime, QuotaExceeded, ServerError, Stopping
+from psoup.errors import OutOfTime, ServerError, Stopping
 from psoup.server.fair_queue import CHUNK, Caller, Queue, Rank, Share, pop_first, rank_of
 from querystem.pace import paced
 
@@ -30,8 +29,6 @@ TURN_UNITS = CHUNK // 100
 # A turn that has begun keeps its thread while it waits: so many in all, and of one caller.
 _MOST_BEGUN = 256
 _MOST_OF_CALLER = 16
-# Seconds after which a patient caller looks again whether it may go on.
-_LONGEST_REST = 5.0
 
 
 class Cut(Exception):
@@ -42,17 +39,16 @@ class Turns:
     """Hands out turns: at most `slots` run at once, one of them for first chunks only. For one
     event loop.
 
-    `check` is asked whether somebody of a tenant may have a turn, `charge` told the units that one
-    took. `chunks` counts those that have ended. `_lock` is held for a moment only, never by work.
+    `charge` is told the units that somebody of a tenant took. `chunks` counts those that have
+    ended. `_lock` is held for a moment only, never by work.
     """
 
     def __init__(
         self,
         slots: int,
-        check: Callable[[str, str], None] = lambda tenant, owner: None,
         charge: Callable[[str, str, int], None] = lambda tenant, owner, units: None,
     ) -> None:
-        self._check, self._charge = check, charge
+        self._charge = charge
         self._lock = threading.Lock()
         self.pool = ThreadPoolExecutor(_MOST_BEGUN + slots, "answer")
         self._root = Share()
@@ -69,8 +65,7 @@ class Turns:
     @contextlib.asynccontextmanager
     async def turn(self, caller: Caller) -> AsyncIterator[Turn]:
         """Waits for a slot and holds it until the work given to the turn has ended, or the context
-        where it was given none. Raises Stopping, and what `check` raises."""
-        await self._admitted(caller)
+        where it was given none. Raises Stopping."""
         turn = Turn(self, caller)
         try:
             await turn.granted()
@@ -80,17 +75,6 @@ class Turns:
             raise
         finally:
             turn.leave()
-
-    async def _admitted(self, caller: Caller) -> None:
-        """Raises QuotaExceeded for a caller who does not wait."""
-        while True:
-            try:
-                return self._check(caller.tenant, caller.owner)
-            except QuotaExceeded as full:
-                if not caller.patient:
-                    raise
-                wait: timedelta = full.detail["retry_after"]
-            await asyncio.sleep(min(_LONGEST_REST, wait.total_seconds()))
 
     async def run(self, caller: Caller, work: Callable[..., T], *given: Any) -> T:
         """Does the work in a thread when it is the caller's turn."""

@@ -19,6 +19,7 @@ from psoup.store import Conflict, Entry, Hole, Log, State
 from psoup.store.log.decoding import DecodedRows, decode_rows
 from psoup.write.clock import ClockGuard
 from psoup.write.draft import Actor, CommitDraft, Moment, Proposal, RecentBatches
+from psoup.write.line import GroupLimits, ProposalLine
 
 log = logging.getLogger("psoup.write")
 
@@ -55,14 +56,6 @@ class Held(Protocol):
     def release(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLimits:
-    """The most proposals, and the most bytes of them, that become one commit."""
-
-    proposals: int
-    nbytes: int
-
-
 @dataclass(slots=True)
 class _Waiting:
     proposal: Proposal[Any]
@@ -72,7 +65,7 @@ class _Waiting:
 
 
 class Appender:
-    """Makes commits of the proposals that wait, in the order they came.
+    """Makes commits of the proposals that wait: of a tenant in the order they came.
 
     `held` gives the room of the request at hand, which stays taken until its outcome is known;
     `actor` gives its caller.
@@ -90,11 +83,9 @@ class Appender:
         self._log = log
         self._tail = tail
         self._guard = guard
-        self._limits = limits
         self._held = held
         self._actor = actor
-        self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
-        self._kept: _Waiting | None = None
+        self._line: ProposalLine[_Waiting] = ProposalLine(limits)
         self.stopping = False
 
     async def submit(self, proposal: Proposal[T]) -> T:
@@ -102,44 +93,31 @@ class Appender:
         return await self.enqueue(proposal)
 
     def enqueue(self, proposal: Proposal[T]) -> asyncio.Future[T]:
-        """Queues a proposal. Proposals are appended in the order of these calls."""
+        """Queues a proposal. Proposals of a tenant, and of a chain, are appended in the order of
+        these calls."""
         if self.stopping:
             raise Stopping("the server is stopping; try another, or again later")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         held = self._held()
         if held is not None:
             held.retain()
-        self._queue.put_nowait(_Waiting(proposal, future, held, self._actor()))
+        self._line.put(_Waiting(proposal, future, held, self._actor()))
         return future
 
     async def run(self) -> None:
         """Appends what is queued, until cancelled."""
         while True:
-            group = await self._gather()
+            group = await self._line.group()
             try:
                 await self._commit(group)
             except Exception as error:
                 _deliver(group, [error] * len(group))
-            for _ in group:
-                self._queue.task_done()
+            self._line.done(len(group))
 
     async def drain(self) -> None:
         """Takes nothing new, and returns when what was taken is done."""
         self.stopping = True
-        await self._queue.join()
-
-    async def _gather(self) -> list[_Waiting]:
-        group = [self._kept or await self._queue.get()]
-        self._kept = None
-        size = group[0].proposal.nbytes
-        while len(group) < self._limits.proposals and not self._queue.empty():
-            waiting = self._queue.get_nowait()
-            size += waiting.proposal.nbytes
-            if size > self._limits.nbytes:
-                self._kept = waiting
-                break
-            group.append(waiting)
-        return group
+        await self._line.join()
 
     async def _commit(self, group: list[_Waiting]) -> None:
         tail = self._tail

@@ -24,10 +24,12 @@ class Stale(Exception):
 
 
 class Chain:
-    """The batches of one call: after the first that is refused none is taken."""
+    """The batches of one call: after the first that is refused none is taken. They wait behind each
+    other in one `line`."""
 
     def __init__(self) -> None:
         self.broken = False
+        self.line: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

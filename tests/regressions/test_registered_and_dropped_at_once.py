@@ -45,7 +45,7 @@ async def in_one_commit(
 ) -> list[Any]:
     """What the calls answer, which wait together in this order while the first one is appended."""
     going, append = threading.Event(), Log.append
-    waiting = server.core.appender._queue
+    waiting = server.core.appender._line
 
     def held_back(log: Log, *given: Any) -> int:
         assert going.wait(30)
@@ -56,7 +56,7 @@ async def in_one_commit(
     for count, (method, request) in enumerate([first, *calls], start=1):
         tasks.append(asyncio.ensure_future(method(request)))
         async with asyncio.timeout(30):
-            while waiting._unfinished_tasks < count:  # type: ignore[attr-defined]
+            while waiting._unfinished < count:
                 await asyncio.sleep(0.001)
     going.set()
     return list(await asyncio.gather(*tasks))[1:]

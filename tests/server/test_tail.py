@@ -11,7 +11,7 @@ import pytest
 
 from datastem.instants import DAY, SECOND
 from psoup.answers.replica import Backlog
-from psoup.store import START, Entry, Store, Tick
+from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start
 from tests.support.server.epochs import HandMadeEngine
@@ -125,19 +125,15 @@ def _instants(sent: Published) -> pa.Array:
     return pa.array(sent.at[-1]).view("timestamp[us]")
 
 
-def _stamped(stamp: int) -> list[Entry]:
-    return [Entry(START, stamp, "main", "main", Tick())]
-
-
 def test_a_backlog_of_many_commits_has_few_marks() -> None:
     backlog, many = Backlog(), 100_000
     for version in range(many):
-        backlog.append(version, _stamped(10 * version), 3)
+        backlog.append(version, 10 * version, 3)
     assert (backlog.nbytes, backlog.oldest) == (3 * many, 0)
     assert len(backlog._marks) <= 4097
     backlog.consume(many // 2)
     assert 3 * many // 2 <= backlog.nbytes <= 3 * many * 51 // 100
-    backlog.append(many, _stamped(10 * many), 5)
+    backlog.append(many, 10 * many, 5)
     backlog.consume(many - 1)
     backlog.consume(many)
     assert (backlog.nbytes, backlog.oldest) == (0, None)

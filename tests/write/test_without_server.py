@@ -18,9 +18,10 @@ from datastem.types import BIGINT
 from psoup.errors import SequenceGap, StreamExists
 from psoup.store import Data, Entry, State, Store
 from psoup.store.log.decoding import DecodedRows
-from psoup.write.appender import Appender, GroupLimits
+from psoup.write.appender import Appender
 from psoup.write.clock import ClockGuard
 from psoup.write.draft import Chain, RecentBatches
+from psoup.write.line import GroupLimits
 from psoup.write.registrations import ManyRows, Prepared, RegisterAll, RegisterRows
 from psoup.write.streams import Define, PublishBatch
 from psoup.write.timepiece import of_clock, system_clock

@@ -306,7 +306,6 @@ async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answe
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
     work, size = core.maker.work(wait_for_engine=waits), core.settings.piece_bytes
     caller = CALLER.get()
-    core.quotas.check_work(caller.tenant, caller.owner)
     found = core.maker.evaluate_at_once(plan, work)
     if found is None:
         return await core.in_thread(_compute, core.maker, plan, request, work, size)

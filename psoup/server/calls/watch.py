@@ -103,11 +103,13 @@ class Watcher:
         due = sorted(self.items if self._due and self._request.one_position else self._due)
         if not due:
             return
+        caller = replace(CALLER.get(), ticket=next_ticket())
+        CALLER.set(caller)
+        await self._core.quotas.rest(caller.tenant, caller.owner)
         # Before anything is planned: what happens from here on wakes them again.
-        self._due.clear()
+        self._due.difference_update(due)
         for index in due:
             self._core.watches.ask(self.items[index].sleeper)
-        CALLER.set(replace(CALLER.get(), ticket=next_ticket(), patient=True))
         call = SyncCall(self._core, self._asking(due))
         async for part in call.parts(Deadline.after(None, self._core.settings.wait)):
             transfer = call.transfers.get(part.item)

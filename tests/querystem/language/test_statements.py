@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from datastem.instants import DAY, HOUR, MINUTE, SECOND
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, decimal_type
-from querystem.language import CreateStream, DropStream, QueryError, parse_statement, stream_sql
+from querystem.language import (
+    CreateStream,
+    DropStream,
+    GrantActions,
+    QueryError,
+    parse_statement,
+    stream_sql,
+)
 from querystem.language.names import RESERVED
 from tests.querystem.language.support import schema_of
 
@@ -90,3 +97,23 @@ def test_the_number_of_columns_has_a_limit() -> None:
     parse_statement(f"CREATE STREAM t ({columns})", max_columns=1001)
     with pytest.raises(QueryError):
         parse_statement("CREATE STREAM t (a BIGINT, b BIGINT)", max_columns=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        (
+            "GRANT read, REGISTER, read ON Orders TO ROLE field",
+            (("read", "register"), "orders", "role", "field", False),
+        ),
+        (
+            "grant administer on all to owner 'Alice B.';",
+            (("administer",), None, "owner", "Alice B.", False),
+        ),
+        ('REVOKE publish ON "all" FROM ROLE x', (("publish",), "all", "role", "x", True)),
+    ],
+)
+def test_grants(text: str, meaning: tuple[object, ...]) -> None:
+    found = parse_statement(text)
+    assert isinstance(found, GrantActions)
+    assert (found.actions, found.name, found.to, found.whom, found.revoked) == meaning

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from grpc_status import rpc_status
 
 from psoup.access.principal import ANYONE, Principal
 from psoup.server.core import Core
-from psoup.server.identity import AcceptAnyone
+from psoup.server.identity import PRINCIPAL, AcceptAnyone
 from psoup.server.main import Server
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings
@@ -28,6 +28,16 @@ _HEADER = "x-principal"
 def anyone(core: Core) -> Acting:
     """The caller of a server that asks for no credential."""
     return Acting.of(pb.StatusRequest(), core.settings)
+
+
+@contextmanager
+def acting_as(principal: Principal) -> Iterator[None]:
+    """Makes calls into a server of this process those of a principal."""
+    token = PRINCIPAL.set(principal)
+    try:
+        yield
+    finally:
+        PRINCIPAL.reset(token)
 
 
 class TrustedHeaders(AcceptAnyone):
@@ -84,6 +94,7 @@ async def open_server(path: Path, **settings: Any) -> AsyncIterator[tuple[Server
 
 
 def detail_of_call(error: Any) -> pb.ErrorDetail:
+    """The detail of an AioRpcError."""
     status = rpc_status.from_call(error)
     detail = pb.ErrorDetail()
     assert status is not None and status.details[0].Unpack(detail)

@@ -1,0 +1,269 @@
+"""Fairness: what the calls of a quiet tenant take while another one floods the server.
+
+In the long form (`--minutes`) there are 50 tenants with 100,000 registrations and 1,000 connected
+clients that watch; one of them floods, and the calls of the others are measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.memory import resident
+from benchmarks.report import Report
+from psoup.v1 import psoup_pb2 as pb
+from psoup.v1.psoup_pb2_grpc import PsoupStub
+
+TENANTS, REGISTRATIONS, CONNECTED = 50, 100_000, 1_000
+_ROWS = 20_000
+_AIM = 2.0
+# What a flood does again and again, and how many do so at once.
+_FLOODS = {"invoke": 64, "publish of 5,000 rows": 16, "ask": 16, "register": 32}
+
+
+@dataclass(frozen=True)
+class TenantCaller:
+    """A caller of a tenant over a connection of its own."""
+
+    stub: Any
+    tenant: str
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        said = {"tenant": self.tenant, "owner": "one", "roles": ["developer"]}
+        return (("x-principal", json.dumps(said)),)
+
+    async def unary(self, rpc: str, request: Any) -> Any:
+        return await getattr(self.stub, rpc)(request, metadata=self.metadata, timeout=60)
+
+    async def stream(self, rpc: str, request: Any) -> list[Any]:
+        call = getattr(self.stub, rpc)(request, metadata=self.metadata, timeout=60)
+        return [part async for part in call]
+
+
+@asynccontextmanager
+async def connected(target: str, tenant: str) -> AsyncIterator[TenantCaller]:
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+    async with grpc.aio.insecure_channel(target, options) as channel:
+        yield TenantCaller(PsoupStub(channel), tenant)
+
+
+def run(folder: Path, quick: bool, minutes: float | None = None) -> Report:
+    if minutes:
+        return asyncio.run(_long(folder, minutes * 60))
+    return asyncio.run(_short(folder, 4.0 if quick else 20.0))
+
+
+# ---- two tenants
+
+
+async def _short(folder: Path, seconds: float) -> Report:
+    setting = f"one server, no engine; a quiet tenant's calls one by one, {seconds:.0f} s each"
+    report = Report("fairness", setting)
+    with _server(folder / "store") as (target, _):
+        async with connected(target, "quiet") as quiet:
+            await _prepare(quiet)
+            async with connected(target, "flood") as flood:
+                await _prepare(flood)
+            await _measure(quiet, 1.0)
+            alone = await _measure(quiet, seconds)
+            for name, taken in alone.items():
+                report.add(f"alone: {name}, p99", taken, "ms")
+            for kind, callers in _FLOODS.items():
+                with _flooding(target, kind, callers):
+                    found = await _measure(quiet, seconds)
+                for name, taken in found.items():
+                    ratio = taken / alone[name]
+                    report.add(
+                        f"{callers} × {kind}: {name}, p99",
+                        taken,
+                        "ms",
+                        ratio=ratio,
+                        beside="alone",
+                        aim=f"≤ {_AIM:.0f} ×",
+                        met=ratio <= _AIM,
+                    )
+    return report
+
+
+async def _prepare(caller: TenantCaller) -> None:
+    await caller.unary("Define", pb.DefineRequest(sql="CREATE STREAM s (a BIGINT, t TEXT)"))
+    await caller.unary("Publish", pb.PublishRequest(stream="s", arrow=_rows(_ROWS)))
+
+
+async def _measure(caller: TenantCaller, seconds: float) -> dict[str, float]:
+    """The 99th percentile of each kind of call, in milliseconds."""
+    handle = (await caller.unary("Register", _query("a < 100"))).handle
+    calls: dict[str, Callable[[], Awaitable[Any]]] = {
+        "invoke": lambda: caller.stream("Invoke", _invoke(handle)),
+        "ask": lambda: caller.stream("Ask", pb.AskRequest(sql="SELECT count(*) FROM s ROWS 100")),
+        "publish of a row": lambda: caller.unary("Publish", _batch(1)),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for name, call in calls.items():
+            started = time.perf_counter()
+            await call()
+            taken[name].append((time.perf_counter() - started) * 1e3)
+    return {name: float(np.percentile(found, 99)) for name, found in taken.items()}
+
+
+def _query(where: str) -> pb.RegisterRequest:
+    return pb.RegisterRequest(sql=f"SELECT a FROM s WHERE {where}")
+
+
+def _invoke(handle: bytes) -> pb.InvokeRequest:
+    return pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW)
+
+
+def _batch(rows: int) -> pb.PublishRequest:
+    return pb.PublishRequest(stream="s", arrow=_rows(rows))
+
+
+def _rows(count: int) -> bytes:
+    table = pa.table({"a": range(count), "t": [f"text {n}" for n in range(count)]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+# ---- the flood, in a process of its own
+
+
+@contextmanager
+def _flooding(target: str, kind: str, callers: int) -> Iterator[None]:
+    process = multiprocessing.get_context("spawn").Process(
+        target=_flood, args=(target, kind, callers), daemon=True
+    )
+    process.start()
+    time.sleep(2)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _flood(target: str, kind: str, callers: int) -> None:
+    asyncio.run(_flood_all(target, kind, callers))
+
+
+async def _flood_all(target: str, kind: str, callers: int) -> None:
+    await asyncio.gather(*(_flood_one(target, kind, number) for number in range(callers)))
+
+
+async def _flood_one(target: str, kind: str, number: int) -> None:
+    async with connected(target, "flood") as caller:
+        handle = (await caller.unary("Register", _query("a < 100"))).handle
+        batch, turn = _batch(5_000), 0
+        while True:
+            turn += 1
+            different = f"a * {number + 2} > {turn} OR t LIKE '%{turn}%'"
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                if kind == "invoke":
+                    await caller.stream("Invoke", _invoke(handle))
+                elif kind == "ask":
+                    sql = f"SELECT count(*) FROM s WHERE {different}"
+                    await caller.stream("Ask", pb.AskRequest(sql=sql))
+                elif kind == "register":
+                    await caller.unary("Register", _query(different))
+                else:
+                    await caller.unary("Publish", batch)
+
+
+# ---- many tenants, for long
+
+
+async def _long(folder: Path, seconds: float) -> Report:
+    setting = (
+        f"{TENANTS} tenants, {REGISTRATIONS:,} registrations, {CONNECTED:,} connected clients that "
+        f"watch, {seconds / 60:.0f} minutes; one tenant floods in the second half"
+    )
+    report = Report("fairness-long", setting)
+    names = [f"tenant {number}" for number in range(TENANTS - 1)]
+    with _server(folder / "store") as (target, pid):
+        async with contextlib.AsyncExitStack() as stack:
+            callers = [await stack.enter_async_context(connected(target, one)) for one in names]
+            flood = await stack.enter_async_context(connected(target, "flood"))
+            for caller in (*callers, flood):
+                await _prepare(caller)
+                await _register_many(caller, REGISTRATIONS // TENANTS)
+            watches = [
+                asyncio.create_task(_watch(target, names[number % len(names)]))
+                for number in range(CONNECTED)
+            ]
+            await asyncio.sleep(5)
+            report.add("memory before", resident([pid]) / 2**20, "MB")
+            alone = await _measure_all(callers, seconds / 2)
+            with _flooding(target, "ask", 64), _flooding(target, "publish of 5,000 rows", 16):
+                found = await _measure_all(callers, seconds / 2)
+                report.add("memory with the flood", resident([pid]) / 2**20, "MB")
+            for name, taken in alone.items():
+                report.add(f"alone: {name}, p99", taken, "ms")
+                ratio = found[name] / taken
+                more = {"ratio": ratio, "beside": "alone", "met": ratio <= _AIM}
+                report.add(f"flood: {name}, p99", found[name], "ms", aim=f"≤ {_AIM:.0f} ×", **more)
+            report.add("watches that ended early", sum(one.done() for one in watches), "watches")
+            for one in watches:
+                one.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
+    return report
+
+
+async def _register_many(caller: TenantCaller, count: int) -> None:
+    table = pa.table({"least": range(count)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    sql = "SELECT a FROM s WHERE a > :least ROWS 10"
+    request = pb.RegisterManyRequest(sql=sql, arrow=bytes(sink.getvalue()))
+    await caller.unary("RegisterMany", request)
+
+
+async def _watch(target: str, tenant: str) -> None:
+    async with connected(target, tenant) as caller:
+        handle = (await caller.unary("Register", _query("a = 3"))).handle
+        sync = pb.SyncRequest(items=[pb.SyncItem(handle=handle)])
+        call = caller.stub.Watch(pb.WatchRequest(sync=sync), metadata=caller.metadata)
+        async for _ in call:
+            pass
+
+
+async def _measure_all(callers: list[TenantCaller], seconds: float) -> dict[str, float]:
+    """The worst 99th percentile of some of the tenants, which call one by one."""
+    found = await asyncio.gather(*(_measure(one, seconds) for one in callers[:4]))
+    return {name: max(one[name] for one in found) for name in found[0]}
+
+
+# ---- the server
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[tuple[str, int]]:
+    command = [sys.executable, "-m", "benchmarks.tenants_server", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        yield line.removeprefix("server ready on ").strip(), process.pid
+    finally:
+        process.terminate()
+        process.wait(60)
+        process.stdout.close()

@@ -1,0 +1,74 @@
+"""Who may do what, how much, and who did what: grants, quotas and the audit, as a store tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from client_sdk._wire.values import moment
+from psoup.v1 import psoup_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An action that a role or an owner may do; `object` is a stream or view, empty for all of the
+    tenant. One of `role` and `owner` is empty."""
+
+    action: str
+    object: str
+    role: str
+    owner: str
+
+    @classmethod
+    def from_wire(cls, message: pb.Grant) -> Grant:
+        return cls(message.action, message.object, message.role, message.owner)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLimit:
+    """A limit, and what is used of it at present."""
+
+    name: str
+    limit: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The limits of a tenant, or of one owner of it."""
+
+    tenant: str
+    owner: str
+    limits: tuple[QuotaLimit, ...]
+
+    @classmethod
+    def from_wire(cls, message: pb.Quota) -> Quota:
+        limits = (QuotaLimit(one.name, one.limit, one.used) for one in message.limits)
+        return cls(message.tenant, message.owner, tuple(limits))
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """Something that was administered. `tenant` is the one it is about, empty for the store."""
+
+    position: bytes
+    at: datetime
+    tenant: str
+    actor: str
+    action: str
+    object: str
+    detail: str
+    server: str
+
+    @classmethod
+    def from_wire(cls, message: pb.AuditRecord) -> AuditRecord:
+        return cls(
+            position=message.position,
+            at=moment(message.at),
+            tenant=message.tenant,
+            actor=message.actor,
+            action=message.action,
+            object=message.object,
+            detail=message.detail,
+            server=message.server,
+        )

@@ -1,0 +1,149 @@
+"""psoup grant, psoup quota and psoup audit: for those who administer a tenant or the store."""
+
+from __future__ import annotations
+
+import itertools
+
+import click
+
+from client_sdk import Grant, Quota
+from psoup.cli.connection import Connection
+from psoup.cli.output import SentenceGroup, as_json, grid, note
+from psoup.cli.problems import Problem
+
+# ---- grants
+
+
+@click.group(cls=SentenceGroup)
+def grant() -> None:
+    """Grants: what roles and owners of a tenant may do, besides what built-in roles allow."""
+
+
+@grant.command("make")
+@click.argument("sql")
+@click.pass_obj
+def make(connection: Connection, sql: str) -> None:
+    """Run a GRANT or a REVOKE.
+
+    \b
+    psoup grant make "GRANT read, register ON orders TO ROLE field"
+    psoup grant make "REVOKE read ON orders FROM ROLE field"
+    """
+    with connection.client() as client:
+        client.define(sql)
+    note("done")
+
+
+@grant.command("list")
+@click.option("--json", "as_json_", is_flag=True, help="For programs.")
+@click.pass_obj
+def list_grants(connection: Connection, as_json_: bool) -> None:
+    """The grants of the tenant."""
+    with connection.client() as client:
+        found = client.grants()
+    if as_json_:
+        click.echo(as_json(found))
+        return
+    grid(
+        ["on", "action", "to"],
+        [[each.object or "ALL", each.action, _to(each)] for each in found],
+        empty="no grants; built-in roles need none",
+    )
+
+
+def _to(each: Grant) -> str:
+    return f"role {each.role}" if each.role else f"owner {each.owner}"
+
+
+# ---- quotas
+
+
+@click.group(cls=SentenceGroup)
+def quota() -> None:
+    """Quotas: how much a tenant, or an owner of it, may have and do."""
+
+
+@quota.command("set")
+@click.argument("limits", nargs=-1, required=True, metavar="NAME=NUMBER…")
+@click.option("--of", "owner", default="", metavar="OWNER", help="One owner; else the tenant.")
+@click.pass_obj
+def set_(connection: Connection, limits: tuple[str, ...], owner: str) -> None:
+    """Set limits, or take them away with NAME=none.
+
+    Limits are registrations, bytes, rows_per_second, work_per_second and watches; the last three
+    are of each server. Quotas of tenants are set by operators.
+
+    \b
+    psoup --tenant acme quota set registrations=100000 rows_per_second=50000
+    psoup quota set --of alice watches=20 registrations=none
+    """
+    wanted, removed = _limits(limits)
+    with connection.client() as client:
+        found = client.set_quota(wanted, remove=removed, owner=owner)
+    _show([found])
+
+
+@quota.command("list")
+@click.option("--json", "as_json_", is_flag=True, help="For programs.")
+@click.pass_obj
+def list_quotas(connection: Connection, as_json_: bool) -> None:
+    """The quotas of the tenant and its owners, and what is used of them."""
+    with connection.client() as client:
+        found = client.quotas()
+    if as_json_:
+        click.echo(as_json(found))
+    else:
+        _show(found)
+
+
+def _limits(texts: tuple[str, ...]) -> tuple[dict[str, int], list[str]]:
+    """The limits to set, and the names of those to take away."""
+    wanted, removed = dict[str, int](), list[str]()
+    for text in texts:
+        name, _, number = text.partition("=")
+        if number.lower() == "none":
+            removed.append(name)
+        elif number.replace("_", "").isdecimal():
+            wanted[name] = int(number)
+        else:
+            raise Problem(f"{text!r} is no limit; write NAME=NUMBER or NAME=none")
+    return wanted, removed
+
+
+def _show(quotas: list[Quota]) -> None:
+    rows = [
+        [each.owner or "(the tenant)", limit.name, f"{limit.limit:,}", f"{limit.used:,}"]
+        for each in quotas
+        for limit in each.limits
+    ]
+    grid(["of", "limit", "most", "used"], rows, empty="no quotas")
+
+
+# ---- the audit
+
+
+@click.command()
+@click.option("--limit", "-n", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--all-tenants", is_flag=True, help="Of the whole store; for operators.")
+@click.option("--json", "as_json_", is_flag=True, help="For programs.")
+@click.pass_obj
+def audit(connection: Connection, limit: int, all_tenants: bool, as_json_: bool) -> None:
+    """What was administered, newest first: streams, views, grants, keys, policies, quotas.
+
+    \b
+    psoup audit -n 20
+    psoup audit --all-tenants
+    """
+    with connection.client() as client:
+        found = list(itertools.islice(client.audit(all_tenants=all_tenants), limit))
+    if as_json_:
+        click.echo(as_json(found))
+        return
+    grid(
+        ["at", "tenant", "who", "action", "on", "detail"],
+        [
+            [f"{one.at:%F %T}", one.tenant, one.actor, one.action, one.object, one.detail]
+            for one in found
+        ],
+        empty="nothing was administered",
+    )

@@ -1,0 +1,131 @@
+"""The audit: what was administered, by whom, from the log and from the engine's table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+from pyspark.sql import SparkSession
+
+from psoup.engine.settings import EngineSettings
+from psoup.server.core import Core
+from psoup.store import Store
+from psoup.store.audit import records_of
+from psoup.store.log.access_events import AccessPut
+from psoup.store.state.access import Key
+from psoup.v1 import psoup_pb2 as pb
+from tests.damage import flip, named_files
+from tests.support.engine.author import READINGS, Author
+from tests.support.engine.pump import Pump
+from tests.support.server.callers import NamedCaller, open_server
+
+EAGER = EngineSettings(housekeeping=0.0, compact_files=2)
+PATIENT = EngineSettings(housekeeping=0.0, compact_files=100)
+STATEMENTS = (
+    "CREATE STREAM orders (a BIGINT)",
+    "CREATE VIEW few AS SELECT * FROM orders WHERE a < 3",
+    "GRANT read, register ON orders TO ROLE field",
+    "REVOKE read ON orders FROM ROLE field",
+    "DROP STREAM orders CASCADE",
+)
+TOLD = [
+    ("create stream", "orders"),
+    ("create view", "few"),
+    ("grant", "orders"),
+    ("grant", "orders"),
+    ("revoke", "orders"),
+    ("drop view", "few"),
+    ("revoke", "orders"),
+    ("drop stream", "orders"),
+    ("set quota", "owner alice"),
+]
+
+
+async def administer(boss: NamedCaller, root: NamedCaller) -> None:
+    for sql in STATEMENTS:
+        await boss.call("Define", pb.DefineRequest(sql=sql))
+    limits = [pb.QuotaLimit(name="watches", limit=3)]
+    await root.call("SetQuota", pb.SetQuotaRequest(tenant="shop", owner="alice", limits=limits))
+
+
+async def pages(caller: NamedCaller, **fields: object) -> list[pb.AuditRecord]:
+    found, token = [], ""
+    while True:
+        request = pb.AuditRequest(page_token=token, **fields)  # type: ignore[arg-type]
+        (page,) = await caller.call("Audit", request)
+        found += page.records
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+async def test_who_did_what(tmp_path: Path, spark: SparkSession) -> None:
+    async with open_server(tmp_path / "store") as (server, stub):
+        boss = NamedCaller(stub, "shop", "boss", ("administrator",))
+        root = NamedCaller(stub, "ops", "root", ("operator",))
+        await administer(boss, root)
+        sql = "CREATE STREAM theirs (a BIGINT)"
+        await root.call("Define", pb.DefineRequest(tenant="else", owner="eve", sql=sql))
+        before = await pages(boss)
+        told = [(one.action, one.object) for one in reversed(before)]
+        assert sorted(told[5:8]) == sorted(TOLD[5:8]), "all of one drop"
+        assert (told[:5], told[8:]) == (TOLD[:5], TOLD[8:])
+        assert {one.actor for one in before[1:]} == {"boss"} and before[0].actor == "ops/root"
+        assert {one.tenant for one in before} == {"shop"}
+        assert "read ON orders TO ROLE field" in {one.detail for one in before}
+        pump = Pump(server.core.store, spark, EAGER)
+        pump.step()
+        await root.call("Define", pb.DefineRequest(tenant="shop", sql="CREATE STREAM s (a BIGINT)"))
+        await _seen(server.core)
+        after = await pages(boss, page_size=2)
+        assert after[1:] == before and after[0].object == "s"
+        everything = await pages(root)
+        assert [one for one in everything if one.tenant == "shop"] == after
+        (theirs,) = [one for one in everything if one.tenant == "else"]
+        assert (theirs.actor, theirs.object) == ("ops/root", "theirs")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await boss.call("Audit", pb.AuditRequest(page_token="nonsense"))
+
+
+async def _seen(core: Core) -> None:
+    """Waits until the server shows the epoch."""
+    while not core.follower.epoch.number:
+        assert await core.follower.moved(20)
+    await core.follower.catch_up()
+
+
+def test_no_secret_and_no_digest_is_told(tmp_path: Path) -> None:
+    author = Author(Store.open(tmp_path / "store", create=True, sync=False))
+    author.create(READINGS)
+    key = Key("k1", "main", "alice", ("reader",), '{"region": "north"}', "d1ge5t", 1)
+    author.append(AccessPut((key,)))
+    entry = author.store.log.read(2)[0]
+    (record,) = records_of(author.state, entry)
+    assert (record.action, record.object) == ("create key", "k1")
+    assert "d1ge5t" not in repr(record) and "north" not in repr(record)
+
+
+def test_small_files_become_one_and_nothing_is_lost(tmp_path: Path, spark: SparkSession) -> None:
+    store = Store.open(tmp_path / "store", create=True, sync=False)
+    author, pump = Author(store), Pump(store, spark, EAGER)
+    for _ in range(4):
+        author.drop(author.create(READINGS))
+        pump.step()
+    pump.run()
+    rows = spark.read.format("delta").load(str(store.root / "audit")).collect()
+    assert [row["action"] for row in sorted(rows, key=lambda row: row["position"])] == (
+        ["create stream", "drop stream"] * 4
+    )
+    assert len(named_files(store, "audit")) == 1
+
+
+def test_a_damaged_file_is_told_of(tmp_path: Path, spark: SparkSession) -> None:
+    store = Store.open(tmp_path / "store", create=True, sync=False)
+    author, pump = Author(store), Pump(store, spark, PATIENT)
+    author.create(READINGS)
+    pump.run()
+    flip(named_files(store, "audit")[0])
+    pump.run()
+    rows = spark.read.format("delta").load(str(store.root / "audit")).collect()
+    assert [(row["action"], row["detail"]) for row in rows] == [("lose audit", "1 records")]

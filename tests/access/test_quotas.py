@@ -1,0 +1,164 @@
+"""Quotas: the limit and the time to wait are said, and nothing past the limit is taken."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+
+from psoup.errors import QuotaExceeded
+from psoup.server.quotas import Quotas
+from psoup.store import State
+from psoup.store.state.access import Quota
+from psoup.v1 import psoup_pb2 as pb
+from tests.support.server.callers import NamedCaller, detail_of_call, open_server
+from tests.support.server.process import ipc
+
+ROWS = pa.table({"a": list(range(100))})
+
+
+@pytest.fixture
+async def stub(tmp_path: Path) -> AsyncIterator[Any]:
+    async with open_server(tmp_path / "store") as (_, stub):
+        boss = NamedCaller(stub, "shop", "boss", ("administrator",))
+        await boss.call("Define", pb.DefineRequest(sql="CREATE STREAM s (a BIGINT)"))
+        yield stub
+
+
+async def allow(stub: Any, owner: str = "", **limits: int) -> None:
+    root = NamedCaller(stub, "ops", "root", ("operator",))
+    wanted = [pb.QuotaLimit(name=name, limit=limit) for name, limit in limits.items()]
+    await root.call("SetQuota", pb.SetQuotaRequest(tenant="shop", owner=owner, limits=wanted))
+
+
+async def refused(caller: NamedCaller, rpc: str, request: Any) -> pb.ErrorDetail:
+    with pytest.raises(grpc.aio.AioRpcError) as problem:
+        await caller.call(rpc, request)
+    assert problem.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, problem.value
+    detail = detail_of_call(problem.value)
+    assert detail.reason == "QUOTA_EXCEEDED" and detail.hint and detail.expected
+    return detail
+
+
+async def test_registrations_are_counted_exactly(stub: Any) -> None:
+    await allow(stub, registrations=5)
+    await allow(stub, owner="alice", registrations=3)
+    alice, bob = (NamedCaller(stub, "shop", name, ("reader",)) for name in ("alice", "bob"))
+    query = "SELECT a FROM s WHERE a > :least"
+
+    def many(*least: int, keys: list[str] | None = None) -> pb.RegisterManyRequest:
+        columns: dict[str, Any] = {"least": list(least)}
+        table = pa.table(columns | ({"client_key": keys} if keys else {}))
+        return pb.RegisterManyRequest(sql=query, arrow=ipc(table))
+
+    assert (await refused(alice, "RegisterMany", many(1, 2, 3, 4))).field == "registrations"
+    await alice.call("RegisterMany", many(1, 2, keys=["x", "y"]))
+    await alice.call("RegisterMany", many(1, 2, keys=["x", "y"]))
+    (third,) = await alice.call("Register", pb.RegisterRequest(sql="SELECT * FROM s"))
+    assert (await refused(alice, "Register", pb.RegisterRequest(sql="SELECT a FROM s"))).got
+    await bob.call("RegisterMany", many(1, 2))
+    last = await refused(bob, "Register", pb.RegisterRequest(sql="SELECT * FROM s"))
+    assert last.expected == "at most 5" and not last.HasField("retry_after")
+    await alice.call("Unregister", pb.UnregisterRequest(handle=third.handle))
+    await bob.call("Register", pb.RegisterRequest(sql="SELECT * FROM s"))
+    (status,) = await alice.call("Status", pb.StatusRequest())
+    told = [(one.owner, one.limits[0].limit, one.limits[0].used) for one in status.quotas]
+    assert told == [("", 5, 5), ("alice", 3, 2)]
+
+
+async def test_rows_a_second_leave_a_debt(stub: Any) -> None:
+    await allow(stub, rows_per_second=1)
+    sender = NamedCaller(stub, "shop", "sender", ("publisher",))
+    batch = pb.PublishRequest(stream="s", arrow=ipc(ROWS))
+    await sender.call("Publish", batch)
+    for rpc in ("Publish", "PublishStream"):
+        detail = await refused(sender, rpc, batch)
+        assert detail.field == "rows_per_second" and detail.retry_after.seconds > 60
+    root = NamedCaller(stub, "ops", "root", ("operator",))
+    await root.call("SetQuota", pb.SetQuotaRequest(tenant="shop", remove=["rows_per_second"]))
+    await sender.call("Publish", batch)
+
+
+async def test_bytes_of_a_tenant(stub: Any) -> None:
+    await allow(stub, bytes=100)
+    sender = NamedCaller(stub, "shop", "sender", ("publisher",))
+    batch = pb.PublishRequest(stream="s", arrow=ipc(ROWS))
+    await sender.call("Publish", batch)
+    assert (await refused(sender, "Publish", batch)).field == "bytes"
+    boss = NamedCaller(stub, "shop", "boss", ("administrator",))
+    (listed,) = await boss.call("ListQuotas", pb.ListQuotasRequest())
+    assert listed.quotas[0].limits[0].used > 100
+
+
+async def test_work_a_second(stub: Any) -> None:
+    await allow(stub, owner="alice", work_per_second=1000)
+    alice = NamedCaller(stub, "shop", "alice", ("reader",))
+    request = pb.AskRequest(sql="SELECT a FROM s")
+    await alice.call("Ask", request)
+    detail = await refused(alice, "Ask", request)
+    assert detail.field == "work_per_second" and detail.HasField("retry_after")
+    bob = NamedCaller(stub, "shop", "bob", ("reader",))
+    await bob.call("Ask", request)
+
+
+async def test_open_watches(stub: Any) -> None:
+    await allow(stub, owner="alice", watches=1)
+    alice = NamedCaller(stub, "shop", "alice", ("reader",))
+    (made,) = await alice.call("Register", pb.RegisterRequest(sql="SELECT * FROM s"))
+    sync = pb.SyncRequest(items=[pb.SyncItem(handle=made.handle)])
+    call = stub.Watch(pb.WatchRequest(sync=sync), metadata=alice.metadata, timeout=30)
+    await call.read()
+    assert (await refused(alice, "Watch", pb.WatchRequest(sync=sync))).field == "watches"
+    call.cancel()
+
+
+async def test_who_sets_quotas(stub: Any) -> None:
+    await allow(stub, registrations=10)
+    boss = NamedCaller(stub, "shop", "boss", ("administrator",))
+    limits = [pb.QuotaLimit(name="registrations", limit=10)]
+    await boss.call("SetQuota", pb.SetQuotaRequest(owner="alice", limits=limits))
+    for wrong, code in (
+        (pb.SetQuotaRequest(limits=limits), grpc.StatusCode.PERMISSION_DENIED),
+        (_quota("alice", "registrations", 11), grpc.StatusCode.INVALID_ARGUMENT),
+        (_quota("alice", "registrations", -1), grpc.StatusCode.INVALID_ARGUMENT),
+        (_quota("alice", "bytes", 1), grpc.StatusCode.INVALID_ARGUMENT),
+        (_quota("alice", "wishes", 3), grpc.StatusCode.INVALID_ARGUMENT),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as problem:
+            await boss.call("SetQuota", wrong)
+        assert problem.value.code() is code
+
+
+def _quota(owner: str, name: str, limit: int) -> pb.SetQuotaRequest:
+    return pb.SetQuotaRequest(owner=owner, limits=[pb.QuotaLimit(name=name, limit=limit)])
+
+
+def test_a_bucket_fills_with_time_and_holds_one_second() -> None:
+    state, clock = State(), SimpleNamespace(now=0.0)
+    state.access.put(Quota("t", "", (("rows_per_second", 100),)))
+    follower: Any = SimpleNamespace(state=state, stored_bytes=lambda id_: 0)
+    quotas = Quotas(follower, lambda: clock.now)
+
+    def publish(rows: int) -> float:
+        """The seconds to wait; 0 where the rows were taken."""
+        try:
+            quotas.check_rows("t", "o")
+        except QuotaExceeded as full:
+            wait: float = full.detail["retry_after"].total_seconds()
+            return wait
+        quotas.charge_rows("t", "o", rows)
+        return 0.0
+
+    assert publish(60) == 0 and publish(240) == 0, "a batch may be larger than what is left"
+    assert publish(1) == 2.0
+    clock.now += 1.9
+    assert publish(1) == pytest.approx(0.1)
+    clock.now += 0.2
+    assert publish(10) == 0
+    clock.now += 1000
+    assert publish(150) == 0 and publish(1) == 0.5, "no more than one second's rows are saved up"

@@ -1,0 +1,76 @@
+"""Proposals wait in turns by tenant, and in their order within a tenant and a call."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psoup.write.draft import Chain, CommitDraft
+from psoup.write.line import GroupLimits, ProposalLine
+
+
+@dataclass(frozen=True)
+class Small:
+    tenant: str
+    number: int
+    nbytes: int = 1
+    chain: Chain | None = None
+
+    def propose(self, draft: CommitDraft) -> int:
+        return self.number
+
+
+@dataclass
+class Waiting:
+    proposal: Small
+
+
+async def drained(line: ProposalLine[Any], count: int) -> list[list[Small]]:
+    groups: list[list[Small]] = []
+    while sum(map(len, groups)) < count:
+        groups.append([one.proposal for one in await line.group()])
+        line.done(len(groups[-1]))
+    await line.join()
+    return groups
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 60), st.integers(0, 2))),
+    st.integers(1, 20),
+    st.integers(1, 100),
+)
+def test_all_come_out_once_and_in_order(
+    given_: list[tuple[str, int, int]], proposals: int, nbytes: int
+) -> None:
+    chains = [None, Chain(), Chain()]
+    line: ProposalLine[Any] = ProposalLine(GroupLimits(proposals, nbytes))
+    put = [
+        Small(tenant, number, size, chains[chain])
+        for number, (tenant, size, chain) in enumerate(given_)
+    ]
+    for one in put:
+        line.put(Waiting(one))
+    groups = asyncio.run(drained(line, len(put)))
+    out = [one for group in groups for one in group]
+    assert sorted(one.number for one in out) == list(range(len(put)))
+    for same in (
+        *([one.number for one in out if one.tenant == t and not one.chain] for t in "abc"),
+        *([one.number for one in out if one.chain is chain] for chain in chains[1:]),
+    ):
+        assert same == sorted(same)
+    for group in groups:
+        assert len(group) <= proposals
+        assert sum(one.nbytes for one in group) <= max(nbytes, group[0].nbytes)
+
+
+def test_one_tenant_s_flood_delays_another_by_a_share() -> None:
+    line: ProposalLine[Any] = ProposalLine(GroupLimits(80, 1 << 20))
+    for number in range(1000):
+        line.put(Waiting(Small("flood", number)))
+    line.put(Waiting(Small("quiet", 1000)))
+    first, *_ = asyncio.run(drained(line, 1001))
+    assert [one.tenant for one in first] == ["flood"] * 10 + ["quiet"]
