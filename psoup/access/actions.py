@@ -7,7 +7,7 @@ from enum import Enum
 
 from psoup.access.principal import Principal
 from psoup.store import State
-from psoup.store.state.access import Grant
+from psoup.store.state.access import grant_id
 
 
 class Action(Enum):
@@ -34,13 +34,16 @@ def may(state: State, caller: Principal, action: Action, object_id: int = 0) -> 
     with all of them (0)."""
     if caller.anyone or any(action in BUILT_IN.get(role, ()) for role in caller.roles):
         return True
-    grantees = [("owner", caller.owner), *(("role", role) for role in caller.roles)]
-    objects = {object_id, 0}
-    return any(
-        Grant(caller.tenant, *grantee, action.value, one).id in state.access.grants
-        for grantee in grantees
-        for one in objects
-    )
+    grants = state.access.grants
+    if not grants:
+        return False
+    for one in {object_id, 0}:
+        if grant_id(one, action.value, "owner", caller.tenant, caller.owner) in grants:
+            return True
+        for role in caller.roles:
+            if grant_id(one, action.value, "role", caller.tenant, role) in grants:
+                return True
+    return False
 
 
 def administers(state: State, caller: Principal) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import asdict
 
 import click
 
@@ -42,7 +43,7 @@ def list_grants(connection: Connection, as_json_: bool) -> None:
     with connection.client() as client:
         found = client.grants()
     if as_json_:
-        click.echo(as_json(found))
+        click.echo(as_json([asdict(each) for each in found]))
         return
     grid(
         ["on", "action", "to"],
@@ -91,7 +92,7 @@ def list_quotas(connection: Connection, as_json_: bool) -> None:
     with connection.client() as client:
         found = client.quotas()
     if as_json_:
-        click.echo(as_json(found))
+        click.echo(as_json([asdict(each) for each in found]))
     else:
         _show(found)
 
@@ -137,7 +138,7 @@ def audit(connection: Connection, limit: int, all_tenants: bool, as_json_: bool)
     with connection.client() as client:
         found = list(itertools.islice(client.audit(all_tenants=all_tenants), limit))
     if as_json_:
-        click.echo(as_json(found))
+        click.echo(as_json([asdict(each) for each in found]))
         return
     grid(
         ["at", "tenant", "who", "action", "on", "detail"],

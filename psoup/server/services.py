@@ -120,9 +120,9 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             notes=statement.notes if isinstance(statement, CreateStream) else (),
         )
         if isinstance(defined, StreamState):
-            response.stream.CopyFrom(stream_message(core.follower.view, defined))
+            response.stream.CopyFrom(stream_message(core.follower.view, defined, acting))
         elif defined is not None:
-            response.view.CopyFrom(view_message(core.follower.state, defined))
+            response.view.CopyFrom(view_message(core.follower.state, defined, acting))
         return response
 
     @unary
@@ -133,7 +133,9 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         view = core.follower.view
         visible, ids = acting.visible(view.state), _sorted(view.state.stream_names, acting.tenant)
         streams = [view.state.streams[id_] for id_ in ids if visible(id_)]
-        return pb.ListStreamsResponse(streams=[stream_message(view, one) for one in streams])
+        return pb.ListStreamsResponse(
+            streams=[stream_message(view, one, acting) for one in streams]
+        )
 
     @unary
     async def DescribeStream(self, request: pb.DescribeStreamRequest) -> pb.Stream:
@@ -142,7 +144,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         await core.follower.catch_up()
         state = core.follower.state
         stream = find_stream(state, acting.tenant, request.name, acting.visible(state))
-        return stream_message(core.follower.view, stream)
+        return stream_message(core.follower.view, stream, acting)
 
     @unary
     async def ListViews(self, request: pb.ListViewsRequest) -> pb.ListViewsResponse:
@@ -152,7 +154,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         state = core.follower.state
         visible, ids = acting.visible(state), _sorted(state.view_names, acting.tenant)
         views = [state.views[id_] for id_ in ids if visible(id_)]
-        return pb.ListViewsResponse(views=[view_message(state, view) for view in views])
+        return pb.ListViewsResponse(views=[view_message(state, view, acting) for view in views])
 
     @unary
     async def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:

@@ -87,6 +87,12 @@ async def test_read_on_a_view_is_enough(shop: Shop) -> None:
     await shop.define("GRANT read, register ON northern TO OWNER 'alice'")
     handle = await shop.register(shop.alice, sql)
     assert await amounts(shop.alice, handle) == [1]
+    (views,) = await shop.alice.call("ListViews", pb.ListViewsRequest())
+    assert [(one.name, one.sql, list(one.over)) for one in views.views] == [("northern", "", [])]
+    (mine,) = await shop.alice.call(
+        "DescribeRegistration", pb.DescribeRegistrationRequest(handle=handle)
+    )
+    assert (mine.stream, mine.stream_rows, list(mine.views)) == ("", 0, ["northern"])
     both = "SELECT n.amount FROM northern n JOIN order_costs c ON n.amount = c.amount"
     assert (await refused(shop.alice, "Ask", pb.AskRequest(sql=both)))[0] == "NOT_FOUND"
     inside = "SELECT amount FROM orders WHERE amount IN (SELECT amount FROM order_costs)"

@@ -11,13 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
+from psoup.access.actions import Action
 from psoup.access.principal import ANYONE
 from psoup.answers import View
 from psoup.answers.question import read_query
 from psoup.errors import BadRequest
 from psoup.server.core import Core
 from psoup.server.identity import PRINCIPAL
-from psoup.server.permission import Acting
+from psoup.server.permission import Acting, name_of
 from psoup.server.settings import Settings
 from psoup.server.wire.parameters import from_json
 from psoup.server.wire.values import columns_message, from_duration, from_instant, pattern_message
@@ -41,7 +42,19 @@ def lease_until(leases: LeaseKeeper, handle: bytes) -> Timestamp | None:
     return None if instant is None else from_instant(instant)
 
 
-def stream_message(view: View, stream: StreamState) -> pb.Stream:
+def stream_message(view: View, stream: StreamState, acting: Acting) -> pb.Stream:
+    """A stream; its rows are counted for those who may read it, its registrations for those who
+    administer the tenant."""
+    message = _whole_stream(view, stream)
+    if not acting.may(view.state, Action.READ, stream.id):
+        message.ClearField("row_count")
+        message.ClearField("now")
+    if not acting.administers(view.state):
+        message.ClearField("registration_count")
+    return message
+
+
+def _whole_stream(view: View, stream: StreamState) -> pb.Stream:
     schema, now = stream.schema, view.now_of(stream)
     message = pb.Stream(
         name=schema.name,
@@ -61,16 +74,16 @@ def stream_message(view: View, stream: StreamState) -> pb.Stream:
     return message
 
 
-def view_message(state: State, view: ViewState) -> pb.View:
-    definition = view.definition
-    names = [view_name(state, id_) for id_ in view.over if id_ in state.views]
-    names += [state.streams[id_].schema.name for id_ in view.over if id_ in state.streams]
+def view_message(state: State, view: ViewState, acting: Acting) -> pb.View:
+    """A view; its text is told to those who see all that it is over."""
+    definition, visible = view.definition, acting.visible(state)
+    shown = [id_ for id_ in view.over if visible(id_)]
     return pb.View(
         name=definition.name,
         id=view.id,
         columns=columns_message(definition.columns),
-        sql=view_sql(definition),
-        over=sorted(names),
+        sql=view_sql(definition) if len(shown) == len(view.over) else "",
+        over=sorted(name_of(state, id_) for id_ in shown),
     )
 
 
@@ -91,13 +104,26 @@ async def registration_messages(
     messages = []
     for registration, query in zip(registrations, await core.in_thread(read), strict=True):
         message = _registration_message(core, registration, query)
-        if not acting.reads(core.follower.state, registration, query):
-            for counted in (message, *message.legs):
-                counted.ClearField("matched_rows")
-                counted.ClearField("stream_rows")
+        _hide(core.follower.state, acting, registration, query, message)
         messages.append(message)
         await asyncio.sleep(0)
     return messages
+
+
+def _hide(
+    state: State, acting: Acting, registration: Registration, query: Query, message: pb.Registration
+) -> None:
+    """Leaves out counts of rows that the caller may not read any more, and the names of streams
+    that the caller knows only as a view."""
+    counted = acting.reads(state, registration, query)
+    visible = acting.visible(state)
+    parts = [message, *message.legs]
+    for part, leg in zip(parts, (registration.legs[0], *registration.legs), strict=True):
+        if not visible(leg.stream_id):
+            part.ClearField("stream")
+        if not counted or not acting.may(state, Action.READ, leg.stream_id):
+            part.ClearField("matched_rows")
+            part.ClearField("stream_rows")
 
 
 def _registration_message(core: Core, registration: Registration, query: Query) -> pb.Registration:

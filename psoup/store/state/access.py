@@ -44,7 +44,12 @@ class Grant:
 
     @property
     def id(self) -> str:
-        return f"{self.object_id} {self.action} {self.to} {self.tenant} {self.name}"
+        return grant_id(self.object_id, self.action, self.to, self.tenant, self.name)
+
+
+def grant_id(object_id: int, action: str, to: str, tenant: str, name: str) -> str:
+    """The id of a grant. Tenants and names may have blanks, so the length of one is told."""
+    return f"{object_id} {action} {to} {len(tenant)} {tenant} {name}"
 
 
 @dataclass(frozen=True, slots=True)

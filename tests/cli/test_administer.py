@@ -1,0 +1,52 @@
+"""Grants, quotas and the audit from the command line, over a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from psoup.cli import cli
+from tests.support.server.process import ServerProcess
+
+pytestmark = pytest.mark.process
+
+
+def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "store", "--durability", "none")
+
+    def run(*arguments: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(cli, ["--target", server.address, *arguments])
+        assert result.exit_code == code, result.output
+        return result
+
+    try:
+        assert "nothing was administered" in run("audit").stderr
+        run("stream", "create", "CREATE STREAM trades (symbol TEXT) RETAIN 1 DAY")
+        assert "no grants" in run("grant", "list").stderr
+        run("grant", "make", "GRANT read, register ON trades TO ROLE field")
+        run("grant", "make", "GRANT publish ON ALL TO OWNER 'gate'")
+        run("grant", "make", "REVOKE register ON trades FROM ROLE field")
+        found = json.loads(run("grant", "list", "--json").stdout)
+        assert [(one["object"], one["role"], one["owner"]) for one in found] == [
+            ("", "", "gate"),
+            ("trades", "field", ""),
+        ]
+        assert "did you mean read" in run("grant", "make", "GRANT raed ON trades", code=1).stderr
+        assert "no quotas" in run("quota", "list").stderr
+        run("quota", "set", "registrations=1", "watches=2")
+        run("quota", "set", "--of", "alice", "watches=none", "registrations=1")
+        assert "write NAME=NUMBER" in run("quota", "set", "watches", code=2).stderr
+        run("register", "--key", "one", "SELECT * FROM trades")
+        refused = run("register", "--key", "two", "SELECT * FROM trades", code=1).stderr
+        assert "may have 1 registrations, and has 1" in refused
+        listed = run("quota", "list").stdout
+        assert "alice" in listed and "watches" in listed
+        assert "registrations of tenant" in run("status").stdout
+        told = json.loads(run("audit", "-n", "3", "--json").stdout)
+        assert [one["action"] for one in told] == ["set quota", "set quota", "revoke"]
+        assert "create stream" in run("audit", "--all-tenants").stdout
+    finally:
+        server.stop()

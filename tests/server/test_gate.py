@@ -1,0 +1,35 @@
+"""Places at the gate: one tenant leaves some for others."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from psoup.errors import Overloaded
+from psoup.server.admission import Gate
+
+
+def entered(gate: Gate, stack: ExitStack, tenant: str) -> int:
+    """How many calls of a tenant get in before one is refused."""
+    count = 0
+    while True:
+        try:
+            stack.enter_context(gate.entered(tenant))
+        except Overloaded:
+            return count
+        count += 1
+
+
+def test_a_quarter_is_for_those_who_have_few() -> None:
+    gate = Gate(40, "calls", "--calls", 1)
+    with ExitStack() as stack:
+        assert entered(gate, stack, "flood") == 30
+        assert entered(gate, stack, "quiet") == 5
+        assert entered(gate, stack, "another") == 3
+        assert entered(gate, stack, "flood") == 0
+        with pytest.raises(Overloaded), ExitStack() as more:
+            for _ in range(3):
+                more.enter_context(gate.entered(""))
+    with ExitStack() as stack:
+        assert entered(gate, stack, "") == 40, "whose tenant is not known counts for nobody"
