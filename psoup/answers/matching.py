@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -206,17 +205,6 @@ class Work:
         )
 
 
-class MatchSource(Protocol):
-    """Whatever tells which rows match: a Matcher, or somebody who watches one."""
-
-    @property
-    def work(self) -> Work: ...
-
-    def match(self, part: Part, lo: int, hi: int) -> Int64s: ...
-
-    def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None: ...
-
-
 @dataclass
 class Matcher:
     """Matches one predicate over the rows of one stream, for one answer.
@@ -233,6 +221,11 @@ class Matcher:
     work: Work
     neighbours: Neighbours | None = field(default=None, kw_only=True)
     wider: WiderMatches | None = field(default=None, kw_only=True)
+
+    @property
+    def shown(self) -> None:
+        """The rows that are shown: all of them, as far as a predicate alone tells."""
+        return None
 
     @cached_property
     def covered(self) -> list[Range]:

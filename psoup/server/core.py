@@ -23,6 +23,7 @@ from psoup.write.appender import Appender, GroupLimits
 from psoup.write.clock import ClockGuard
 from psoup.write.composing import Composer
 from psoup.write.leases import LeaseKeeper
+from psoup.write.policies import PolicyKeeper
 from psoup.write.timepiece import Timepiece, of_clock, this_machine
 from querystem.language import TemplateCache
 
@@ -60,6 +61,9 @@ class Core:
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.composer = Composer(self.follower, self.appender)
+        lease = settings.policy_lease * SECOND
+        self.policies = PolicyKeeper(self.follower, self.appender, self.guard, lease)
+        self.maker.policy_used = self.policies.used
         self.turns = Turns(settings.workers)
         self.authenticator: Authenticator = AcceptAnyone()
         self._tasks: list[asyncio.Task[None]] = []
@@ -78,6 +82,7 @@ class Core:
             asyncio.create_task(self.appender.run()),
             asyncio.create_task(self.leases.run()),
             asyncio.create_task(self.composer.run()),
+            asyncio.create_task(self.policies.run()),
             asyncio.create_task(tidy_up()),
         ]
 

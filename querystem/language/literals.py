@@ -39,8 +39,8 @@ class Typed:
     """A bound expression and where it stands, while its neighbours may still give it a type.
 
     `number` is the exact value of a number as written: with a point it is DOUBLE, but DECIMAL
-    beside a DECIMAL. `open` marks NULL without a type, or the value of the caller's claim of a name,
-    which has none either.
+    beside a DECIMAL. `open` marks NULL without a type, or the value of the caller's `claim` of a
+    name, which has none either.
     """
 
     node: Expression

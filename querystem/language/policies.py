@@ -1,5 +1,5 @@
-"""CREATE POLICY, bound: a condition over the rows of a stream, in which `claim('name')` stands for a
-value of the caller.
+"""CREATE POLICY, bound: a condition over the rows of a stream, in which `claim('name')` stands for
+a value of the caller.
 
 A claim is a parameter whose type follows from its use, so a policy is bound once, when it is made,
 and filling in claims is what filling in parameters is. It never fails: a claim that is missing, or

@@ -57,8 +57,8 @@ class DropView:
 
 @dataclass(frozen=True, slots=True)
 class CreatePolicy:
-    """A policy to be on the stream named at `span`: `text` is its condition, which begins at `begin`
-    of the statement, after a parenthesis."""
+    """A policy to be on the stream named at `span`: `text` is its condition, which begins at
+    `begin` of the statement, after a parenthesis."""
 
     name: str
     stream: str
@@ -356,13 +356,12 @@ def wrong_statement(reader: TokenReader) -> SyntaxProblem:
     return SyntaxProblem(
         f"{word} is not a statement of the language",
         span,
-        hint=_INSTEAD.get(
-            word, "write CREATE STREAM …, CREATE VIEW …, CREATE POLICY …, DROP … or SELECT …"
-        ),
+        hint=_INSTEAD.get(word, _STATEMENTS),
         reason="WRONG_STATEMENT",
     )
 
 
+_STATEMENTS = "write CREATE STREAM …, CREATE VIEW …, CREATE POLICY …, DROP … or SELECT …"
 _INSTEAD = {
     "INSERT": "rows are sent with Publish",
     "UPDATE": "rows don't change; publish a new one, which replaces the earlier row of its key",

@@ -7,7 +7,7 @@ Durations are added, subtracted, and multiplied by numbers. A DATE counts as its
 from __future__ import annotations
 
 from datastem.types import BIGINT, DURATION, TIMESTAMP, Kind, Type
-from querystem.expressions import Literal, Op
+from querystem.expressions import Op
 from querystem.language.coerce import AS_INTERVAL, AS_NUMBER, cast, made, settle
 from querystem.language.errors import Span, TypeProblem
 from querystem.language.literals import Typed

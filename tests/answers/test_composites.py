@@ -12,6 +12,7 @@ import pytest
 
 from datastem.instants import MINUTE
 from datastem.memory import Memory
+from psoup.access.principal import ANYONE
 from psoup.answers import AnswerMaker, Question, Replica, View
 from psoup.answers.matching import Uncovered
 from psoup.answers.plan import Plan
@@ -119,7 +120,7 @@ def answers(store: Store, handle: bytes, window: Window | None) -> tuple[Plan, p
     query = read_texts(maker.memo, texts_of(replica.state, source, "", False))
     query = query if window is None else query.with_window(window)
     view = View.at(replica, NOW)
-    plan = maker.plan(view, Question(source, query))
+    plan = maker.plan(view, Question(source, query, ANYONE))
     alone = maker.evaluate(replace(plan, composite=None, composing=False), maker.work())
     return plan, maker.evaluate(plan, maker.work()).table, alone.table
 
@@ -161,7 +162,7 @@ async def test_who_waits_for_the_engine_waits_for_combinations(tmp_path: Path) -
         replica, maker = Replica.open(core.store, Memory(1 << 20)), AnswerMaker(core.store)
         source = RegisteredQuery("main", made.handles[0])
         query = read_texts(maker.memo, texts_of(replica.state, source, "", False))
-        plan = maker.plan(View.at(replica, NOW), Question(source, query))
+        plan = maker.plan(View.at(replica, NOW), Question(source, query, ANYONE))
         assert plan.composite is None and plan.composing
         with pytest.raises(Uncovered):
             maker.evaluate(plan, maker.work(wait_for_engine=True))

@@ -234,7 +234,8 @@ class CombinationCopier(RowwiseCopier):
         instants = [] if horizon is None else [horizon + 1]
         if not by_clock(self.plan):
             regions = [leg.wanted.rows.choices[0].region for leg in self._change.legs]
-            found = next_change(self.plan, regions, self.job.target, self.maker.memo)
+            shown = [leg.matcher.shown for leg in self._change.legs]
+            found = next_change(self.plan, regions, self.job.target, self.maker.memo, shown)
             instants += [] if found is None else [found]
         return min(instants, default=None)
 

@@ -45,6 +45,7 @@ class WholeReason(Enum):
     SMALLER = auto()
     TARGET_GONE = auto()
     REPLACED = auto()
+    PERMISSION = auto()
 
 
 @dataclass(frozen=True, slots=True)

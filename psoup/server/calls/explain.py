@@ -22,6 +22,7 @@ from psoup.answers.question import RegisteredQuery, texts_of
 from psoup.server.calls.explain_run import Stages, make_run
 from psoup.server.calls.invoke import reading
 from psoup.server.core import Core
+from psoup.server.identity import PRINCIPAL
 from psoup.server.settings import default_name
 from psoup.server.wire.describing import view_name
 from psoup.server.wire.values import pattern_number
@@ -58,7 +59,7 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
     registered = RegisteredQuery(tenant, request.handle)
     with stages.time("plan"):
         texts = texts_of(core.follower.state, registered, request.window, False)
-        question = Question(texts.source, await reading(core, texts))
+        question = Question(texts.source, await reading(core, texts), PRINCIPAL.get())
         view = core.follower.view
         source = find_source(view, question, core.maker.unregistered)
         plan = core.maker.plan(view, question)

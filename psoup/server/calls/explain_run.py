@@ -16,7 +16,8 @@ from datastem.blocks import Part
 from psoup.answers import Plan
 from psoup.answers.evaluate import Combined, Selection, combined, joined, leg_inputs
 from psoup.answers.leg_rows import LegMatchers, LegRows, chosen_rows
-from psoup.answers.matching import Matcher, Work
+from psoup.answers.matching import Work
+from psoup.answers.shown_rows import MatchSource, ShownRows
 from psoup.server.core import Core
 from psoup.server.wire.arrow import arrow_pieces
 from psoup.server.wire.values import from_duration
@@ -51,13 +52,17 @@ class Stages:
 class _WatchedMatcher:
     """A matcher, and how many rows it is asked about, and for how long."""
 
-    inner: Matcher
+    inner: MatchSource
     considered: int = 0
     seconds: float = 0.0
 
     @property
     def work(self) -> Work:
         return self.inner.work
+
+    @property
+    def shown(self) -> ShownRows | None:
+        return self.inner.shown
 
     def match(self, part: Part, lo: int, hi: int) -> Int64s:
         started = time.perf_counter()
@@ -69,6 +74,9 @@ class _WatchedMatcher:
 
     def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None:
         return self.inner.remembered(part, lo, hi)
+
+    def lacks(self, block: int, high: int) -> bool:
+        return self.inner.lacks(block, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,10 @@ def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
     watched = maker.matchers(plan, work)
     matchers = [_WatchedMatcher(watched.of(leg)) for leg in plan.legs]
     with stages.time("window"):
-        choices = [chosen_rows(leg, maker.memo) for leg in plan.legs]
+        choices = [
+            chosen_rows(leg, matcher, maker.memo)
+            for leg, matcher in zip(plan.legs, matchers, strict=True)
+        ]
     legs = list(map(LegRows, plan.legs, matchers, choices))
     stages.seconds["match"] = 0.0
     rows, counts, found = _rows(core, plan, legs, watched, stages)

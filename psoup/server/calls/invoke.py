@@ -23,6 +23,7 @@ from psoup.errors import BadRequest, NotReached
 from psoup.lookup import TenantStreams
 from psoup.server.core import Core
 from psoup.server.follower import Follower
+from psoup.server.identity import PRINCIPAL
 from psoup.server.settings import Settings, check_text, default_name
 from psoup.server.wire.arrow import Message, pieces
 from psoup.server.wire.parameters import to_json, to_scalars
@@ -87,7 +88,8 @@ async def invoke(
         tenant = default_name(request.tenant, "tenant", core.settings)
         asked = RegisteredQuery(tenant, request.handle)
         texts = texts_of(core.follower.state, asked, request.window, request.unrefreshed)
-        return Question(texts.source, await reading(core, texts), **_terms(request))
+        query = await reading(core, texts)
+        return Question(texts.source, query, PRINCIPAL.get(), **_terms(request))
 
     async for message in _stream(core, request, find, seconds):
         yield message
@@ -102,7 +104,7 @@ async def ask(core: Core, request: pb.AskRequest, seconds: float | None) -> Asyn
         await core.follower.catch_up()
         streams = TenantStreams(core.follower.state, tenant)
         query, _ = await bind(core, streams, request.sql, request.parameters)
-        return Question(text_source(query, streams), query, **_terms(request))
+        return Question(text_source(query, streams), query, PRINCIPAL.get(), **_terms(request))
 
     async for message in _stream(core, request, find, seconds):
         yield message

@@ -20,6 +20,7 @@ from psoup.errors import BadRequest
 from psoup.server.calls.invoke import Deadline, reach
 from psoup.server.calls.transfer import Budget, Transfer, copy_subject
 from psoup.server.core import Core
+from psoup.server.identity import PRINCIPAL
 from psoup.server.settings import default_name
 from psoup.server.status_codes import FAMILIES, code_of, detail_of
 from psoup.server.wire.copies import CopySubject, Signed, Tokens, Unusable
@@ -64,6 +65,7 @@ class SyncCall:
         self._core = core
         self._request = request
         self._tenant = default_name(request.tenant, "tenant", core.settings)
+        self._reader = PRINCIPAL.get()
         self._away = _away(request)
         self._signed = [_signed(core.tokens, item.token) for item in request.items]
         self.transfers: dict[int, Transfer] = {}
@@ -169,6 +171,7 @@ class SyncCall:
         question = Question(
             texts.source,
             query,
+            self._reader,
             unrefreshed=base,
             base_rows=base,
             ahead=True,
@@ -194,9 +197,9 @@ class SyncCall:
     def _job(self, index: int, read: ItemRead) -> CopyJob:
         item, core = self._request.items[index], self._core
         plan = core.maker.plan(core.follower.view, read.question)
-        subject = copy_subject(read.question)
-        claim, reason = _claim(item, self._signed[index], subject)
-        return make_job(read.question, plan, claim, reason, read.repair, self._away)
+        question = replace(read.question, permission=plan.permission)
+        claim, reason = _claim(item, self._signed[index], copy_subject(question))
+        return make_job(question, plan, claim, reason, read.repair, self._away)
 
     def _anew(self, job: CopyJob) -> CopyJob:
         """Aims an item at now: not all items can have the position that was begun, so none is held

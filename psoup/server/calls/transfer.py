@@ -26,6 +26,7 @@ from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
+from psoup.store import State
 from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
@@ -159,6 +160,8 @@ class Transfer:
             return True
         if registration.triggers or self.refreshed:
             return state.position != target.position or self._is_late()
+        if self._other_policies(state):
+            return True
         alone = len(target.legs) == 1 and target.legs[0].current is None
         for leg, known in zip(registration.legs, target.legs, strict=True):
             stream = state.streams[leg.stream_id]
@@ -168,6 +171,12 @@ class Transfer:
             if stream.schema.ordered_by is not None and stream.reached != reached:
                 return True
         return self._is_late()
+
+    def _other_policies(self, state: State) -> bool:
+        """Tells whether other policies bind the reader than when the job was made."""
+        question = self.job.question
+        streams = {leg.stream_id for leg in state.registrations[self.item.handle].legs}
+        return self.core.maker.permission(state, question.reader, streams) != question.permission
 
     @cached_property
     def _subject(self) -> CopySubject:

@@ -50,7 +50,8 @@ class Grant:
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A condition that rows of a stream must meet to be shown. `text` is what stands after USING,
-    and `claims` are the names of the caller's claims in it."""
+    `form` its bound form as JSON, with parameters in the place of the caller's claims, and `claims`
+    are the names of these."""
 
     policy_id: int
     tenant: str
@@ -58,6 +59,7 @@ class Policy:
     name: str
     stream_id: int
     text: str
+    form: str
     claims: tuple[str, ...]
 
     @property
@@ -178,6 +180,10 @@ class Access:
 
     def policies_of(self, stream_id: int) -> list[Policy]:
         return [self.policies[id_] for id_ in self.by_stream.get(stream_id, ())]
+
+    def filled_of(self, policy_id: int) -> list[FilledPolicy]:
+        """The filled policies of a policy. It looks at those of all: a policy seldom ends."""
+        return [one for one in self.filled.values() if one.policy_id == policy_id]
 
     def _values(self, kind: str) -> MutableMapping[str, AccessValue]:
         found: dict[str, MutableMapping[str, AccessValue]] = {

@@ -212,6 +212,8 @@ class State:
                 del self.stream_names[stream.tenant, stream.schema.name]
                 touched.streams.add(stream_id)
                 touched.composites.update(self.composites.end_with(stream_id))
+                ended = [("policy", one.id) for one in self.access.policies_of(stream_id)]
+                self._end_access(ended, touched)
             case ViewCreated() as event:
                 self._create_view(entry, event)
                 touched.views.add(event.view_id)
@@ -345,6 +347,9 @@ class State:
     def _end_access(self, ids: Iterable[tuple[str, str]], touched: Touched) -> None:
         for kind, id_ in ids:
             value = self.access.get(kind, id_)
+            if isinstance(value, Policy):
+                filled = self.access.filled_of(value.policy_id)
+                self._end_access([("filled", one.id) for one in filled], touched)
             if isinstance(value, FilledPolicy):
                 self._release(self.predicates[value.predicate_id])
                 touched.predicates.add(value.predicate_id)

@@ -41,7 +41,8 @@ EU = ViewDefinition("eu", "SELECT region FROM orders", (Column("region", TEXT),)
 
 
 def _lookup(name: str) -> StreamSchema | ViewDefinition | None:
-    return {"orders": ORDERS, "eu": EU}.get(name)
+    known: dict[str, StreamSchema | ViewDefinition] = {"orders": ORDERS, "eu": EU}
+    return known.get(name)
 
 
 def _filled(condition: str, claims: Mapping[str, ClaimValue]) -> str:
@@ -115,7 +116,8 @@ def test_a_policy_with_its_claims_is_the_predicate_of_a_query_with_the_values() 
 def test_no_claim_makes_a_policy_fail(claims: dict[str, ClaimValue]) -> None:
     _filled(
         "region = claim('r') AND n = claim('n') AND price = claim('p') AND weight = claim('w')"
-        " AND at = claim('t') AND day = claim('d') AND open = claim('o') AND region LIKE claim('r')",
+        " AND at = claim('t') AND day = claim('d') AND open = claim('o')"
+        " AND region LIKE claim('r')",
         claims,
     )
 
