@@ -64,9 +64,9 @@ class AnswerMaker:
 
     def answer(self, view: View, question: Question) -> Answer:
         """The answer to a question. Raises what planning raises, FileNotFoundError, TooMuchWork."""
-        work = self.work()
-        plan = self.settle(self.plan(view, question), work)
-        return self.evaluate(plan, work)
+        plan = self.plan(view, question)
+        work = self.work(bound=plan.bound)
+        return self.evaluate(self.settle(plan, work), work)
 
     def plan(self, view: View, question: Question) -> Plan:
         """Raises what `make_plan` raises."""
@@ -81,9 +81,9 @@ class AnswerMaker:
         filler = PolicyFiller(state, reader, self.unregistered, self.memo)
         return permission_of(filler.policy(stream_id) for stream_id in streams)
 
-    def work(self, *, wait_for_engine: bool = False) -> Work:
-        """The bound on what one answer may compute."""
-        return Work(None if wait_for_engine else self.compute_rows)
+    def work(self, *, wait_for_engine: bool = False, bound: bool = False) -> Work:
+        """The bound on what one answer may compute, for somebody whom policies bind or not."""
+        return Work(None if wait_for_engine else self.compute_rows, bound=bound)
 
     def settle(self, plan: Plan, work: Work) -> Plan:
         """The plan as of its last refresh points, where rows or events tell which they are. It

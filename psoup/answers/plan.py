@@ -193,6 +193,12 @@ class Plan:
         return leg
 
     @property
+    def bound(self) -> bool:
+        """Tells whether a policy binds whoever asks: of the rows that were looked at, some may be
+        hidden, so they are not counted for anybody to see."""
+        return bool(self.permission)
+
+    @property
     def conditions(self) -> Iterator[FilledCondition]:
         """The conditions of the policies that bind, but for those that are the same for all rows;
         those of rows that refresh are known until the plan is settled."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from psoup.access.actions import administers
+from psoup.access.actions import is_bound
 from psoup.access.principal import ClaimValue, Principal
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.store import State
@@ -61,7 +61,7 @@ class PolicyFiller:
 
     def policy(self, stream_id: int) -> RowPolicy:
         """The conditions of which rows of a stream must meet one."""
-        if stream_id not in self.state.access.by_stream or administers(self.state, self.reader):
+        if not is_bound(self.state, stream_id, self.reader):
             return None
         policies = self.state.access.policies_of(stream_id)
         found = tuple(self._filled(policy) for policy in policies)

@@ -110,7 +110,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             notes=statement.notes if isinstance(statement, CreateStream) else (),
         )
         if isinstance(defined, StreamState):
-            response.stream.CopyFrom(stream_message(core.follower.view, defined))
+            response.stream.CopyFrom(stream_message(core.follower.view, defined, PRINCIPAL.get()))
         else:
             response.view.CopyFrom(view_message(core.follower.state, defined))
         return response
@@ -123,7 +123,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         names = sorted(key for key in core.follower.state.stream_names if key[0] == tenant)
         streams = [find_stream(core.follower.state, *key) for key in names]
         return pb.ListStreamsResponse(
-            streams=[stream_message(core.follower.view, stream) for stream in streams]
+            streams=[stream_message(core.follower.view, one, PRINCIPAL.get()) for one in streams]
         )
 
     @unary
@@ -132,7 +132,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         tenant = default_name(request.tenant, "tenant", core.settings)
         await core.follower.catch_up()
         stream = find_stream(core.follower.state, tenant, request.name)
-        return stream_message(core.follower.view, stream)
+        return stream_message(core.follower.view, stream, PRINCIPAL.get())
 
     @unary
     async def ListViews(self, request: pb.ListViewsRequest) -> pb.ListViewsResponse:
@@ -184,7 +184,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         tenant = default_name(request.tenant, "tenant", core.settings)
         await core.follower.catch_up()
         page, token = page_of(core.follower.state, tenant, request)
-        messages = await registration_messages(core, page)
+        messages = await registration_messages(core, page, PRINCIPAL.get())
         return pb.ListRegistrationsResponse(registrations=messages, next_page_token=token)
 
     @unary
@@ -195,7 +195,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         tenant = default_name(request.tenant, "tenant", core.settings)
         await core.follower.catch_up()
         found = find_registration(core.follower.state, tenant, request.handle)
-        (message,) = await registration_messages(core, [found])
+        (message,) = await registration_messages(core, [found], PRINCIPAL.get())
         return message
 
     @unary

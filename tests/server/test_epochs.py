@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from datastem.instants import DAY, SECOND
+from psoup.access.principal import ANYONE
 from psoup.errors import RowsLost
 from psoup.lookup import find_registration
 from psoup.server.calls.invoke import invoke
@@ -106,7 +107,7 @@ async def test_covered_and_uncovered_rows_make_one_answer(tmp_path: Path, memory
         assert found == naive(tables)
         assert header.computed_rows > 60_000, "the tail and the history it has not met"
         registration = find_registration(core.follower.state, "main", later)
-        (described,) = await registration_messages(core, [registration])
+        (described,) = await registration_messages(core, [registration], ANYONE)
         assert (described.matched_rows, described.stream_rows) == (0, 240_000)
         engine.step()
         await until(core, lambda: core.follower.view.epoch.number == 2)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from psoup.access.principal import ANYONE
 from psoup.errors import BadRequest, KeyTaken
 from psoup.server.calls.explain import explain
 from psoup.server.calls.invoke import invoke
@@ -87,7 +88,7 @@ async def test_handle_and_lease_stay_and_the_text_changes_in_one_event(core: Cor
     events = [entry.event for entry in core.store.log.read(version + 1)]
     assert [type(event) for event in events] == [Replace]
     assert core.follower.state.position == after.position == again.position
-    (message,) = await registration_messages(core, [after])
+    (message,) = await registration_messages(core, [after], ANYONE)
     assert (message.sql, [column.name for column in message.columns]) == (HIGH, ["a", "b"])
     assert message.position == core.store.positions.encode(after.position)
 

@@ -60,7 +60,7 @@ class CombinationChange:
 
     @once
     def legs(self) -> tuple[LegSets, ...]:
-        matchers = self.maker.matchers(self.plan, self.maker.work())
+        matchers = self.maker.matchers(self.plan, self.maker.work(bound=self.plan.bound))
         apart, clock = legs_apart(self.plan), by_clock(self.plan)
         before = None if self.copy is None else moments_of(self.plan, self.copy)
         targets, reads = moments_of(self.plan, self.target), leg_reads(self.plan.query)

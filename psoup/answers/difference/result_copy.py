@@ -267,7 +267,7 @@ class ResultCopier:
 
     @once
     def _work(self) -> Work:
-        return self.maker.work()
+        return self.maker.work(bound=self.plan.bound)
 
     @property
     def _good_until(self) -> int | None:

@@ -181,7 +181,7 @@ class RowCopier(RowwiseCopier):
 
     @once
     def _matcher(self) -> MatchSource:
-        return self.maker.matchers(self.plan, self.maker.work()).of(self._leg)
+        return self.maker.matchers(self.plan, self.maker.work(bound=self.plan.bound)).of(self._leg)
 
     # ---- windows
 

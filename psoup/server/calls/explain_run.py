@@ -101,7 +101,7 @@ class ExplainedInvoke:
 def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
     """Makes the answer of a plan, and leaves its rows out. Raises what an invoke does."""
     maker = core.maker
-    work = maker.work()
+    work = maker.work(bound=plan.bound)
     with stages.time("plan"):
         plan = maker.settle(plan, work)
     watched = maker.matchers(plan, work)
@@ -127,15 +127,17 @@ def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
         for matcher, matched, leg in zip(matchers, counts, legs, strict=True)
     ]
     message = pb.ExplainedRun(
-        current_rows=runs[0].current,
-        considered_rows=sum(run.considered for run in runs),
-        computed_rows=work.rows,
         answer_rows=rows.num_rows,
         answer_bytes=encoded,
         stages=stages.messages(),
         joined_pairs=found.pairs if found else 0,
         stored_combinations=found.stored if found else 0,
     )
+    if not plan.bound:
+        message.considered_rows = sum(run.considered for run in runs)
+        message.computed_rows = work.rows
+        if runs[0].current is not None:
+            message.current_rows = runs[0].current
     return ExplainedInvoke(message, runs, found.runs if found else ())
 
 

@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
+from psoup.access.actions import is_bound
+from psoup.access.principal import Principal
 from psoup.answers import View
 from psoup.answers.question import read_query
 from psoup.errors import BadRequest
@@ -23,7 +25,7 @@ from psoup.store.presence import GONE_AFTER, PulseWatch
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ClockGuard
 from psoup.write.leases import LeaseKeeper
-from querystem.language import leg_window_text, refresh_text, stream_sql, view_sql
+from querystem.language import leg_window_text, policy_sql, refresh_text, stream_sql, view_sql
 from querystem.query import Leg, Query
 from results.id_sets import intersect, size
 
@@ -38,19 +40,24 @@ def lease_until(leases: LeaseKeeper, handle: bytes) -> Timestamp | None:
     return None if instant is None else from_instant(instant)
 
 
-def stream_message(view: View, stream: StreamState) -> pb.Stream:
+def stream_message(view: View, stream: StreamState, reader: Principal) -> pb.Stream:
+    """A stream as a reader may see it."""
     schema, now = stream.schema, view.now_of(stream)
+    bound = is_bound(view.state, stream.id, reader)
+    policies = view.state.access.policies_of(stream.id)
     message = pb.Stream(
         name=schema.name,
         id=stream.id,
         columns=columns_message(schema.columns),
         ordered_by=schema.ordered_by or "",
         ahead=from_duration(schema.ahead),
-        row_count=stream.high,
+        row_count=0 if bound else stream.high,
         sql=stream_sql(schema),
         registration_count=stream.registrations,
         key=schema.key,
     )
+    if not bound:
+        message.policies.extend(policy_sql(one.name, schema.name, one.text) for one in policies)
     if schema.retain is not None:
         message.retain.CopyFrom(from_duration(schema.retain))
     if now is not None:
@@ -76,9 +83,10 @@ def view_name(state: State, view_id: int) -> str:
 
 
 async def registration_messages(
-    core: Core, registrations: Sequence[Registration]
+    core: Core, registrations: Sequence[Registration], reader: Principal
 ) -> list[pb.Registration]:
-    """Their queries are read in a thread, and others have their say between two of them."""
+    """Registrations as a reader may see them. Their queries are read in a thread, and others have
+    their say between two of them."""
 
     def read() -> list[Query]:
         memo = core.maker.memo
@@ -86,16 +94,18 @@ async def registration_messages(
 
     messages = []
     for registration, query in zip(registrations, await core.in_thread(read), strict=True):
-        messages.append(_registration_message(core, registration, query))
+        messages.append(_registration_message(core, registration, query, reader))
         await asyncio.sleep(0)
     return messages
 
 
-def _registration_message(core: Core, registration: Registration, query: Query) -> pb.Registration:
+def _registration_message(
+    core: Core, registration: Registration, query: Query, reader: Principal
+) -> pb.Registration:
     streams = [core.follower.state.streams[leg.stream_id] for leg in registration.legs]
     schemas = {stream.schema.name: stream.schema for stream in streams}
     legs = [
-        _leg_message(core, stream, kept.predicate_id, leg)
+        _leg_message(core, stream, kept.predicate_id, leg, reader)
         for stream, kept, leg in zip(streams, registration.legs, query.legs, strict=True)
     ]
     first = legs[0]
@@ -124,16 +134,16 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
 
 
 def _leg_message(
-    core: Core, stream: StreamState, predicate_id: int, leg: Leg
+    core: Core, stream: StreamState, predicate_id: int, leg: Leg, reader: Principal
 ) -> pb.RegistrationLeg:
-    covered = core.follower.epoch.covering(stream.id).ranges(predicate_id)
-    return pb.RegistrationLeg(
-        stream=stream.schema.name,
-        window=leg_window_text(leg),
-        predicate_id=predicate_id,
-        matched_rows=size(intersect(0, stream.high, covered)),
-        stream_rows=stream.high,
+    message = pb.RegistrationLeg(
+        stream=stream.schema.name, window=leg_window_text(leg), predicate_id=predicate_id
     )
+    if not is_bound(core.follower.state, stream.id, reader):
+        covered = core.follower.epoch.covering(stream.id).ranges(predicate_id)
+        message.matched_rows = size(intersect(0, stream.high, covered))
+        message.stream_rows = stream.high
+    return message
 
 
 def page_of(
