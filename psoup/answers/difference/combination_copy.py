@@ -268,7 +268,8 @@ class CombinationCopier(RowwiseCopier):
     def _lacking(self, after: tuple[int, ...]) -> Iterator[CombinedRows]:
         """The combinations, after one with the given parts, that the client does not have."""
         repair, change = self.job.repair, self._change
-        if not repair.asked:
+        # A copy that is replaced has nothing to repair, whatever the client has of it.
+        if not repair.asked or self.job.claim.copy is None:
             yield from change.come(after)
             return
         come = np.sort(self._come_ids)
