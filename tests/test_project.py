@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "b86c550f0d5d922263e3cde63e243190fad8b821d3f386dce8d5fdb7a1220d8f"
+WIRE = "b49623eb23215dd577da2fef51a96d50c5b8a873743c237571b6ec618d3e1623"
 
 # Split, so that this file does not find itself.
 PRIVATE = {
