@@ -1,13 +1,15 @@
 """Row policies as proposals: creating and dropping them, and the predicates that they are with the
 claims of callers filled in.
 
-Such a predicate comes when its claims are first used, and ends with its policy or when nobody has
-used it for long. No answer waits for either: until a predicate is matched, servers compute it.
+Such a predicate comes when its claims are first used, and ends when nobody has used it for long, or
+soon after its policy: there may be a hundred thousand of one policy, so they end some at a time. No
+answer waits for either: until a predicate is matched, servers compute it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,7 +71,7 @@ class DefinePolicy:
 
 @dataclass(frozen=True, slots=True)
 class EndPolicy:
-    """Drops the policy of a name, and with it what it is for callers."""
+    """Drops the policy of a name; what it is for callers ends after it."""
 
     tenant: str
     owner: str
@@ -131,7 +133,8 @@ def is_noted(filled: FilledPolicy | None, now: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EndUnused:
-    """Ends filled policies that nobody has used for as long as their lease."""
+    """Ends filled policies that nobody has used for as long as the lease, or whose policy has
+    ended."""
 
     ids: Sequence[str]
     lease: int
@@ -141,11 +144,18 @@ class EndUnused:
     def propose(self, draft: CommitDraft) -> int:
         """Counts those that end."""
         known = (draft.state.access.filled.get(id_) for id_ in self.ids)
-        due = [one for one in known if one is not None and draft.vouched - one.used >= self.lease]
+        now, lease = draft.vouched, self.lease
+        due = [one for one in known if one is not None and is_due(draft.state, one, now, lease)]
         for tenant in {_tenant(draft.state, one) for one in due}:
             own = [("filled", one.id) for one in due if _tenant(draft.state, one) == tenant]
             draft.append(tenant, "", AccessEnded(tuple(own)))
         return len(due)
+
+
+def is_due(state: State, filled: FilledPolicy, now: int, lease: int) -> bool:
+    """Tells whether a filled policy is to end."""
+    gone = str(filled.policy_id) not in state.access.policies
+    return gone or now - filled.used >= lease
 
 
 def _tenant(state: State, filled: FilledPolicy) -> str:
@@ -154,7 +164,7 @@ def _tenant(state: State, filled: FilledPolicy) -> str:
 
 class PolicyKeeper:
     """Makes predicates of the policies that answers use, and ends those that none uses for as long
-    as `lease`, in microseconds."""
+    as `lease`, in microseconds, or whose policy has ended."""
 
     def __init__(self, tail: LogTail, appender: Appender, guard: ClockGuard, lease: int) -> None:
         self._tail = tail
@@ -162,6 +172,7 @@ class PolicyKeeper:
         self._guard = guard
         self._lease = lease
         self._noting: set[tuple[int, str]] = set()
+        self._ended = asyncio.Event()
 
     def used(self, policy_id: int, predicate_id: int, key: str) -> None:
         """An answer uses a policy with claims filled in, whose predicate has that id."""
@@ -175,10 +186,16 @@ class PolicyKeeper:
         # Nobody waits for it, and the next use tries again.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
+    def policy_ended(self) -> None:
+        """A policy has ended, or a stream with its policies: there may be something to end."""
+        self._ended.set()
+
     async def run(self) -> None:
-        """Ends what nobody uses now and then, until cancelled."""
+        """Ends what nobody uses, now and then and after a policy, until cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _LOOK_SECONDS)
+            self._ended.clear()
             try:
                 await self.end_unused()
             except (ServerError, StoreError) as error:
@@ -187,7 +204,8 @@ class PolicyKeeper:
     async def end_unused(self) -> int:
         """Ends the filled policies that nobody has used, and counts them."""
         state, now = self._tail.state, self._now
-        due = [one.id for one in state.access.filled.values() if now - one.used >= self._lease]
+        filled = state.access.filled.values()
+        due = [one.id for one in filled if is_due(state, one, now, self._lease)]
         ended = 0
         for begin in range(0, len(due), _SOME):
             some = EndUnused(due[begin : begin + _SOME], self._lease)

@@ -12,7 +12,7 @@ import pytest
 
 from datastem.instants import MINUTE
 from datastem.memory import Memory
-from psoup.access.principal import ANYONE, Principal
+from psoup.access.principal import ANYONE, ClaimValue, Principal
 from psoup.answers import AnswerMaker, Question, Replica, View
 from psoup.answers.matching import Uncovered
 from psoup.answers.plan import Plan
@@ -183,7 +183,10 @@ async def test_of_stored_combinations_those_are_shown_all_of_whose_rows_are(
             engine.step()
             grow(engine, chance)
             engine.step()
-            claims = {"least": chance.randrange(5), "name": chance.choice("pqr")}
+            claims: dict[str, ClaimValue] = {
+                "least": chance.randrange(5),
+                "name": chance.choice("pqr"),
+            }
             reader = Principal("main", "main", claims=claims)
             for handle, sql in zip(handles, QUERIES, strict=True):
                 plan, found, expected = answers(core.store, handle, None, reader)

@@ -62,7 +62,8 @@ def test_filled_policies_are_matched_and_end(
         assert loaded.access.policies_of(stream) == [policy]
         assert loaded.next_predicate_id == author.state.next_predicate_id
         assert loaded.next_stream_id == policy.policy_id + 1
-        author.append(AccessEnded((("policy", policy.id),)))
+        ended = [("filled", one) for one in author.state.access.filled]
+        author.append(AccessEnded((("policy", policy.id), *ended)))
         engine.wait_for(author.publish(stream, readings([1], [7.0])))
         engine.wait_idle()
     finally:

@@ -341,7 +341,8 @@ async def test_a_policy_is_a_predicate_for_all_callers_with_equal_claims(tmp_pat
         await boss.call("Unregister", pb.UnregisterRequest(handle=handle))
         assert _sharing(server, 1) == 1
         await boss.define("DROP POLICY mine ON events")
-        assert not _filled(server) and 1 not in server.core.follower.state.predicates
+        await _noted(server, 0)
+        assert 1 not in server.core.follower.state.predicates
 
 
 async def test_the_predicates_of_policies_end_unused_and_with_the_stream(tmp_path: Path) -> None:
@@ -354,5 +355,6 @@ async def test_the_predicates_of_policies_end_unused_and_with_the_stream(tmp_pat
         assert await eu.ask("SELECT n FROM events") == [0, 2, 4, 6, 8]
         await _noted(server, 1)
         await boss.define("DROP STREAM events")
+        await _noted(server, 0)
         state = server.core.follower.state
-        assert not _filled(server) and not state.predicates and not state.access.policies
+        assert not state.predicates and not state.access.policies

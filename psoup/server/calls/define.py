@@ -46,12 +46,16 @@ async def define(
         case CreatePolicy():
             return await _create_policy(core, tenant, owner, sql, statement)
         case DropPolicy(name, stream):
-            return await core.appender.submit(EndPolicy(tenant, owner, name, stream))
+            ended = await core.appender.submit(EndPolicy(tenant, owner, name, stream))
+            core.policies.policy_ended()
+            return ended
         case DropStream(name, _, cascade):
             await core.follower.catch_up()
             if core.follower.state.find_view(tenant, name) is not None:
                 return await core.appender.submit(EndView(tenant, owner, name, cascade))
-            return await core.appender.submit(Drop(tenant, owner, name, cascade))
+            dropped = await core.appender.submit(Drop(tenant, owner, name, cascade))
+            core.policies.policy_ended()
+            return dropped
 
 
 async def _create_view(

@@ -181,10 +181,6 @@ class Access:
     def policies_of(self, stream_id: int) -> list[Policy]:
         return [self.policies[id_] for id_ in self.by_stream.get(stream_id, ())]
 
-    def filled_of(self, policy_id: int) -> list[FilledPolicy]:
-        """The filled policies of a policy. It looks at those of all: a policy seldom ends."""
-        return [one for one in self.filled.values() if one.policy_id == policy_id]
-
     def _values(self, kind: str) -> MutableMapping[str, AccessValue]:
         found: dict[str, MutableMapping[str, AccessValue]] = {
             "key": self.keys,  # type: ignore[dict-item]

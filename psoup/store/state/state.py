@@ -347,9 +347,6 @@ class State:
     def _end_access(self, ids: Iterable[tuple[str, str]], touched: Touched) -> None:
         for kind, id_ in ids:
             value = self.access.get(kind, id_)
-            if isinstance(value, Policy):
-                filled = self.access.filled_of(value.policy_id)
-                self._end_access([("filled", one.id) for one in filled], touched)
             if isinstance(value, FilledPolicy):
                 self._release(self.predicates[value.predicate_id])
                 touched.predicates.add(value.predicate_id)
