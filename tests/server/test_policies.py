@@ -10,6 +10,9 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from psoup.access.principal import Principal
+from psoup.server.calls.sync import sync
+from psoup.server.identity import PRINCIPAL
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
 from tests.support.server.callers import Caller, CallerServer, caller_server
@@ -205,6 +208,31 @@ async def test_a_token_of_one_caller_shows_another_nothing(server: CallerServer)
     assert stolen.answer(stolen.now) == [(2,)]
 
 
+async def test_a_transfer_ends_when_a_policy_comes_under_way(tmp_path: Path) -> None:
+    """Nothing of what the policy hides is sent from then on, and the next sync begins anew."""
+    async with caller_server(tmp_path / "store", sync_bytes=200) as server:
+        boss, eu = await _events(server)
+        await boss.publish("events", region=["eu"] * 100, n=list(range(100, 200)))
+        handle = await boss.register("SELECT n, region FROM events")
+        caller = PRINCIPAL.set(Principal("main", "main", claims=eu.claims))
+        copy, parts = Copy(), 0
+        try:
+            request = pb.SyncRequest(items=[pb.SyncItem(handle=handle)])
+            async for part in sync(server.core, request, None):
+                assert not part.HasField("end")
+                copy.take(part)
+                parts += 1
+                if parts == 5:
+                    await boss.define("DROP POLICY mine ON events")
+                    await boss.define("CREATE POLICY low ON events USING (n < 5)")
+        finally:
+            PRINCIPAL.reset(caller)
+        copy.cut()
+        assert parts < 10 and copy.resume
+        assert (await eu.sync(handle, copy)).reason == pb.SYNC_REASON_PERMISSION
+        assert [row[0] for row in copy.answer(copy.now)] == [0, 1, 2, 3, 4]
+
+
 async def test_a_watch_is_told_when_a_policy_comes(server: CallerServer) -> None:
     boss, eu = await _events(server)
     handle = await boss.register("SELECT n FROM events")
@@ -253,6 +281,22 @@ async def test_whoever_is_bound_is_told_no_number_of_hidden_rows(server: CallerS
     assert seen.row_count == 10 and list(seen.policies) == [MINE.format("events")]
     whole = await boss.call("Explain", pb.ExplainRequest(handle=handle))
     assert whole.stream_rows == 10 and whole.other_predicates == 2
+
+
+async def test_errors_tell_no_number_of_hidden_rows(tmp_path: Path) -> None:
+    async with caller_server(tmp_path / "store", compute_rows=7, wait=0.2) as server:
+        boss, eu = await _events(server)
+        handle = await boss.register("SELECT n FROM events WHERE n > 3")
+        for caller, told in ((boss, "it did 7 and"), (eu, "it did some and")):
+            with pytest.raises(grpc.RpcError) as refused:
+                await caller.invoke(handle)
+            assert detail(refused.value).reason == "TOO_MUCH_WORK"
+            assert told in refused.value.details()
+        handle = await boss.register("SELECT n FROM events WHERE n > 5")
+        for caller, told in ((boss, "rows behind"), (eu, "over all its rows")):
+            with pytest.raises(grpc.RpcError) as refused:
+                await caller.invoke(handle, wait_for_engine=True)
+            assert refused.value.details().endswith(told), refused.value.details()
 
 
 async def test_another_query_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
