@@ -16,8 +16,8 @@ from benchmarks.together import run_all
 # Modules, each with `run(folder, quick) -> Report`; only the one that is asked for is imported.
 BENCHMARKS = (
     *("invoke", "windows", "freshness", "publish", "streams"),
-    *("kernel", "joins", "joins_ahead", "implied", "registrations", "overload", "fairness"),
-    *("paper", "paper.joins", "sync", "watch", "security", "soak"),
+    *("kernel", "joins", "joins_ahead", "implied", "policies", "registrations", "overload"),
+    *("paper", "paper.joins", "sync", "watch", "security", "fairness", "soak"),
 )
 
 

@@ -16,6 +16,8 @@ ServerError
 ├── StreamDropped       the registration's stream is gone, or a view it goes through
 ├── NotAStream          the name is a view's, and only a stream will do
 ├── NamedByViews        views name what is to be dropped
+├── PolicyExists
+├── NoSuchPolicy
 ├── KeyTaken            the client key belongs to another query
 ├── SequenceGap         the sequence before this one is missing
 ├── SequenceReused      that sequence was given to other rows
@@ -99,6 +101,14 @@ class NotAStream(ServerError):
 
 class NamedByViews(ServerError):
     reason = "NAMED_BY_VIEWS"
+
+
+class PolicyExists(ServerError):
+    reason = "POLICY_EXISTS"
+
+
+class NoSuchPolicy(ServerError):
+    reason = "UNKNOWN_POLICY"
 
 
 class KeyTaken(ServerError):

@@ -124,15 +124,23 @@ def count_region(
     `deciding_rows(window, total)`. For a window with partitions the result is the region from
     which the newest rows of each partition are then chosen.
     """
-    skip = _skipped(window, total)
-    if skip and (last := nth_newest(newest, skip)):
-        past = past.narrowed(until=last)
-    elif skip:
-        past = past.narrowed(until=past.since or (SINCE_EVER, 0))
+    skip, past = _skipped(window, total), slid_region(window, past, newest, total)
     if window.partition_by:
         return past
     first = nth_newest(newest, skip + window.rows)
     return past if first is None else past.narrowed(since=first)
+
+
+def slid_region(
+    window: CountWindow, past: Region, newest: Sequence[TimedRows], total: int
+) -> Region:
+    """The part of `past` up to the last row at which SLIDE moves the window; all of it without
+    SLIDE. The others as `count_region` takes them."""
+    skip = _skipped(window, total)
+    if not skip:
+        return past
+    last = nth_newest(newest, skip)
+    return past.narrowed(until=past.since or (SINCE_EVER, 0) if last is None else last)
 
 
 def deciding_rows(window: CountWindow, total: int) -> int:

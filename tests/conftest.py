@@ -33,6 +33,16 @@ settings.load_profile("default")
 PRINCIPAL.set(ANYONE)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def anyone() -> None:
+    """Whoever a test calls a server's functions as, past its services, which tell whose a call is:
+    anyone, unless the test says otherwise."""
+    from psoup.access.principal import ANYONE
+    from psoup.server.identity import PRINCIPAL
+
+    PRINCIPAL.set(ANYONE)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test is marked by what it asks for, so that `-m "not spark"` misses none."""

@@ -35,6 +35,8 @@ class Stream:
 
     `retain` is None where rows are kept for ever, `now` where the stream has event time and no rows
     yet. `key` is empty where every row stays a row; else a row replaces the earlier row of its key.
+    `policies` are the statements that make its row policies; a caller whom they bind is told
+    neither them nor `row_count`, which is 0 then.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Stream:
     sql: str
     registration_count: int
     key: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -67,6 +70,7 @@ class Stream:
             sql=message.sql,
             registration_count=message.registration_count,
             key=tuple(message.key),
+            policies=tuple(message.policies),
         )
 
 

@@ -49,3 +49,8 @@ def may(state: State, caller: Principal, action: Action, object_id: int = 0) -> 
 def administers(state: State, caller: Principal) -> bool:
     """Tells whether no row policy binds a caller."""
     return may(state, caller, Action.ADMINISTER)
+
+
+def is_bound(state: State, stream_id: int, caller: Principal) -> bool:
+    """Tells whether row policies of a stream bind a caller."""
+    return stream_id in state.access.by_stream and not administers(state, caller)

@@ -68,6 +68,8 @@ def told_of(plan: Plan, view: View) -> str:
         if suspended and not plan.composing:
             return "computed at invoke: too many combinations for each new row, so the engine rests"
         return "computed at invoke until the engine has found the combinations"
+    if plan.bound:
+        return "combinations that the engine has found ahead"
     used, shared = plan.composite, view.state.composites[plan.composite.composite_id]
     within = "" if shared.span is None else f" within {write_duration(shared.span)}"
     queries = "1 query" if shared.registrations == 1 else f"{shared.registrations:,} queries"

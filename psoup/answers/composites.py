@@ -20,10 +20,11 @@ from datastem.blocks import BLOCK_MASK, Part, Picked
 from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold
 from psoup.answers.leg_rows import LegRows, PickedRows
-from psoup.answers.matching import Matcher, MatchSource
-from psoup.answers.part_rows import PartRows
+from psoup.answers.matching import Matcher
+from psoup.answers.part_rows import PartRows, distinct
 from psoup.answers.plan import CompositePlan, LegPlan
-from psoup.answers.windows import Choice
+from psoup.answers.shown_rows import MatchSource
+from psoup.answers.windows import Choice, shown_among
 from psoup.store.layout import combination_part
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, ItemRows, LegItem, side_reads
@@ -106,7 +107,8 @@ class StoredJoin:
         def of(part: Part, among: Int64s) -> Partial:
             return partial(grouping, self._beside(self._ids(part, among), names).whole())
 
-        subject = ("groups", self.plan.predicate_id, self.plan.places, query.grouping_key)
+        shown = tuple(rows.leg.subject for rows in self.legs)
+        subject = ("groups", self.plan.predicate_id, self.plan.places, query.grouping_key, shown)
         region = replace(self._composed[0].choice.region, lo=0, hi=self.plan.mark.high)
         folded = Fold(memo, subject, self.plan.stem, region, of, merge, "_until").values()
         rest = [partial(grouping, one.whole()) for one in self._joined(names)]
@@ -171,8 +173,17 @@ class StoredJoin:
         places = part.find(self.matcher.match(part, part.first, part.stop))
         if among is not None and len(among) < len(part.ids):
             places = np.intersect1d(places, among, assume_unique=True)
-        places = places[self._held(part, places)]
+        places = self._shown(part, places[self._held(part, places)])
         return [part_ids(part, number)[places] for number in range(len(self.legs))]
+
+    def _shown(self, part: Part, places: Int64s) -> Int64s:
+        """The places, of some combinations of a part, all of whose rows are shown."""
+        for number, rows in enumerate(self._composed):
+            if (shown := rows.matcher.shown) is not None:
+                ids = part_ids(part, number)[places]
+                seen = shown_among(shown, rows.leg.stem, distinct(ids))
+                places = places[member(ids, seen)]
+        return places
 
     def _held(self, part: Part, places: Int64s) -> Mask:
         """Tells of some combinations of a part whether each leg's window holds its row."""

@@ -21,7 +21,8 @@ from psoup.answers.folds import Fold
 from psoup.answers.join_limits import JoinLimits
 from psoup.answers.leg_rows import LegMatchers, LegRows, PickedRows, chosen_rows, gathered
 from psoup.answers.matching import Uncovered
-from psoup.answers.plan import CompositePlan, Plan
+from psoup.answers.plan import CompositePlan, LegPlan, Plan
+from psoup.answers.shown_rows import MatchSource
 from psoup.answers.versions import StoredVersions
 from psoup.store import Position
 from querystem.aggregate import Partial, finish, merge, partial
@@ -100,7 +101,11 @@ def _is_plain(plan: Plan) -> bool:
 
 def legs_of(plan: Plan, matchers: LegMatchers, memo: Memo) -> list[LegRows]:
     """The rows of each leg of a plan."""
-    return [LegRows(leg, matchers.of(leg), chosen_rows(leg, memo)) for leg in plan.legs]
+    return [leg_rows(leg, matchers.of(leg), memo) for leg in plan.legs]
+
+
+def leg_rows(leg: LegPlan, matcher: MatchSource, memo: Memo) -> LegRows:
+    return LegRows(leg, matcher, chosen_rows(leg, matcher, memo))
 
 
 # ---- one leg
@@ -145,7 +150,7 @@ class Selection:
         if rows.choice.ids is not None:
             found = [of(part) for part in rows.parts()]
         else:
-            subject = (rows.leg.predicate_id, self.query.grouping_key)
+            subject = (rows.leg.subject, self.query.grouping_key)
             region = rows.choice.region
             found = Fold(self.memo, subject, rows.leg.stem, region, of, merge).values()
         return merge(found or [partial(grouping, rows.gather([], reads))])
@@ -248,6 +253,7 @@ def leg_inputs(plan: Plan, legs: Sequence[LegRows]) -> list[LegInput]:
     inputs = []
     for rows, names in zip(legs, leg_reads(plan.query), strict=True):
         leg = rows.leg
+        # Whoever asks sees the same rows of a stream in all legs.
         key = leg.leg, leg.stream_id, leg.now, leg.oldest, leg.limits, names
         if key not in made:
             made[key] = _input(plan, rows, names)

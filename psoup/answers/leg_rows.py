@@ -18,8 +18,9 @@ from datastem.arrays import Int64s
 from datastem.blocks import Part, Picked, gather
 from datastem.codec import StemColumns, columns_read, columns_shown
 from psoup.answers.caches import Memo
-from psoup.answers.matching import MatchSource, Work
+from psoup.answers.matching import Work
 from psoup.answers.plan import CompositePlan, LegPlan, Plan
+from psoup.answers.shown_rows import MatchSource
 from psoup.answers.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
 from querystem.combine import LegColumns, is_every
 from querystem.pace import spending
@@ -43,18 +44,19 @@ class LegMatchers(Protocol):
     def of_combinations(self, plan: Plan, composite: CompositePlan) -> MatchSource: ...
 
 
-def chosen_rows(leg: LegPlan, memo: Memo) -> Choice:
+def chosen_rows(leg: LegPlan, matcher: MatchSource, memo: Memo) -> Choice:
     """The rows of a leg's window."""
     if leg.now is None:
         return NO_ROWS
-    return rows_at(leg, Horizon(leg.now, leg.oldest, leg.known()[0]), memo)
+    return rows_at(leg, matcher, Horizon(leg.now, leg.oldest, leg.known()[0]), memo)
 
 
-def rows_at(leg: LegPlan, horizon: Horizon, memo: Memo) -> Choice:
+def rows_at(leg: LegPlan, matcher: MatchSource, horizon: Horizon, memo: Memo) -> Choice:
     """The rows of a leg's window as of another horizon than the plan's."""
+    shown = matcher.shown
     if leg.keyed is not None:
-        return choose_current(leg.window, leg.keyed, horizon)
-    return choose(leg.window, leg.stem, horizon, memo, leg.stream_id)
+        return choose_current(leg.window, leg.keyed, horizon, shown)
+    return choose(leg.window, leg.stem, horizon, memo, leg.stream_id, shown)
 
 
 @dataclass(frozen=True)

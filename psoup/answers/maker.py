@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from psoup.answers.caches import Memo, UnregisteredIds
@@ -15,8 +15,10 @@ from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
 from psoup.answers.plan import CompositePlan, LegPlan, Neighbours, Plan, Triggers
 from psoup.answers.planning import make_plan
+from psoup.answers.policies import RowPolicy
 from psoup.answers.question import Question
 from psoup.answers.refreshing import settled
+from psoup.answers.shown_rows import MatchSource, ShownMatches, ShownRows
 from psoup.answers.view import View
 from psoup.store import Store
 from querystem.expressions import Expression
@@ -31,7 +33,9 @@ class AnswerMaker:
     changes the replica.
 
     `memory` is the budget that the caches have a quarter of; `compute_rows` bounds the rows one
-    answer may match by itself, `joins` what it may take to join its legs.
+    answer may match by itself, `joins` what it may take to join its legs. Whoever wants to know
+    which policies are used, with claims filled in, is told by `policy_used`: the ids of policy and
+    predicate, and the predicate's key.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class AnswerMaker:
         self.unregistered = UnregisteredIds()
         self.implied = ImpliedFinder()
         self._heartbeats = store.table("reached").root
+        self.policy_used: Callable[[int, int, str], None] | None = None
 
     @property
     def used(self) -> int:
@@ -58,18 +63,21 @@ class AnswerMaker:
 
     def answer(self, view: View, question: Question) -> Answer:
         """The answer to a question. Raises what planning raises, FileNotFoundError, TooMuchWork."""
-        work = self.work()
-        plan = self.settle(self.plan(view, question), work)
-        return self.evaluate(plan, work)
+        plan = self.plan(view, question)
+        work = self.work(bound=plan.bound)
+        return self.evaluate(self.settle(plan, work), work)
 
     def plan(self, view: View, question: Question) -> Plan:
         """Raises what `make_plan` raises."""
         plan = make_plan(view, question, self.unregistered, self.memo)
+        if plan.permission and self.policy_used is not None:
+            for one in plan.conditions:
+                self.policy_used(one.policy_id, one.predicate_id, one.key)
         return self.implied.prepared(plan, view.state)
 
-    def work(self, *, wait_for_engine: bool = False) -> Work:
-        """The bound on what one answer may compute."""
-        return Work(None if wait_for_engine else self.compute_rows)
+    def work(self, *, wait_for_engine: bool = False, bound: bool = False) -> Work:
+        """The bound on what one answer may compute, for somebody whom policies bind or not."""
+        return Work(None if wait_for_engine else self.compute_rows, bound=bound)
 
     def settle(self, plan: Plan, work: Work) -> Plan:
         """The plan as of its last refresh points, where rows or events tell which they are. It
@@ -100,11 +108,21 @@ class PlanMatchers:
     epoch: EpochView
     work: Work
 
-    def of(self, leg: LegPlan) -> Matcher:
-        return self._matcher(leg.predicate_id, leg.stream_id, leg.leg.where, leg.neighbours)
+    def of(self, leg: LegPlan) -> MatchSource:
+        subject = leg.predicate_id, leg.stream_id, leg.leg.where
+        return self._shown(self._matcher(*subject, leg.neighbours), leg.policy)
 
-    def of_triggers(self, triggers: Triggers) -> Matcher:
-        return self._matcher(triggers.predicate_id, triggers.stream_id, triggers.where)
+    def of_triggers(self, triggers: Triggers) -> MatchSource:
+        subject = triggers.predicate_id, triggers.stream_id, triggers.where
+        return self._shown(self._matcher(*subject), triggers.policy)
+
+    def _shown(self, matcher: Matcher, policy: RowPolicy) -> MatchSource:
+        """The matches among the rows that a policy shows."""
+        if policy is None:
+            return matcher
+        conditions = [one for one in policy if not one.is_constant]
+        shown = [self._matcher(one.predicate_id, one.stream_id, one.where) for one in conditions]
+        return ShownMatches(matcher, ShownRows(shown))
 
     def _matcher(
         self,
@@ -133,5 +151,5 @@ class _StoredPoints:
     def position(self, instant: int, crossings: Iterable[Crossing]) -> int:
         return self.finder.position(instant, crossings)
 
-    def matcher(self, triggers: Triggers) -> Matcher:
+    def matcher(self, triggers: Triggers) -> MatchSource:
         return self.matchers.of_triggers(triggers)

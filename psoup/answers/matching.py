@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -169,11 +168,12 @@ class Work:
 
     A row counts once for a predicate of the usual weight, and more often for a heavier one. `rows`
     were computed, `left` may still be counted. With a `limit` of None no row may be computed:
-    Uncovered is raised instead.
+    Uncovered is raised instead. With `bound` errors say no number of rows that were looked at.
     """
 
     limit: int | None
     rows: int = 0
+    bound: bool = False
     left: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -196,25 +196,15 @@ class Work:
 
     def _too_much(self, each: int) -> TooMuchWork:
         heavy = f", and a row of so long a condition counts {each:,} times" if each > 1 else ""
+        done = "some" if self.bound else f"{self.rows:,}"
         return TooMuchWork(
             f"the engine has not matched this query yet, and this server computes at most "
-            f"{self.limit:,} rows for one answer{heavy}; it did {self.rows:,} and will go on from "
+            f"{self.limit:,} rows for one answer{heavy}; it did {done} and will go on from "
             f"there when asked again",
             expected=f"at most {self.limit} rows",
-            got=f"{self.rows} rows done, more next",
+            got="more" if self.bound else f"{self.rows} rows done, more next",
             hint="ask again, ask with wait_for_engine, or choose a shorter window",
         )
-
-
-class MatchSource(Protocol):
-    """Whatever tells which rows match: a Matcher, or somebody who watches one."""
-
-    @property
-    def work(self) -> Work: ...
-
-    def match(self, part: Part, lo: int, hi: int) -> Int64s: ...
-
-    def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None: ...
 
 
 @dataclass
@@ -233,6 +223,11 @@ class Matcher:
     work: Work
     neighbours: Neighbours | None = field(default=None, kw_only=True)
     wider: WiderMatches | None = field(default=None, kw_only=True)
+
+    @property
+    def shown(self) -> None:
+        """The rows that are shown: all of them, as far as a predicate alone tells."""
+        return None
 
     @cached_property
     def covered(self) -> list[Range]:

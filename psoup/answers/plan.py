@@ -6,7 +6,7 @@ on, so that any thread can compute the answer, of exactly one position.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
@@ -16,6 +16,7 @@ from datastem.stem import StemView, SystemColumn
 from psoup.answers.crossings import Crossing
 from psoup.answers.epoch_files import EpochView
 from psoup.answers.keyed_history import KeyedView
+from psoup.answers.policies import FilledCondition, Permission, RowPolicy
 from psoup.answers.present import Reached
 from psoup.store import START, CompositeMark, Position
 from querystem.expressions import Expression
@@ -41,14 +42,15 @@ class RowsKnown(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """The rows of a stream that refresh an answer, as of the same moment as its plan. Rows with a
-    ts below `oldest` are not retained."""
+    """The rows of a stream that refresh an answer, as of the same moment as its plan: those that
+    match and that the `policy` shows. Rows with a ts below `oldest` are not retained."""
 
     where: Expression
     stream_id: int
     predicate_id: int
     stem: StemView
     oldest: int | None
+    policy: RowPolicy = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ class LegPlan:
     rows. Rows with a ts below `oldest` are not retained, or where the stream is `keyed` rows with
     an end below it; the retention counts from `current`, the stream's NOW whatever instant is asked
     about. Only rows within all `limits` are known. `neighbours` are there where the engine has yet
-    to match the predicate.
+    to match the predicate. Only rows that the `policy` shows are the leg's: which rows are current
+    is told from all, and ROWS n counts what is left.
     """
 
     leg: Leg
@@ -103,10 +106,18 @@ class LegPlan:
     limits: tuple[Limit, ...]
     current: int | None = None
     neighbours: Neighbours | None = None
+    policy: RowPolicy = None
 
     @property
     def window(self) -> Window:
         return self.leg.window
+
+    @property
+    def subject(self) -> Hashable:
+        """The name of the rows that match and are shown, for whatever is remembered of them."""
+        if self.policy is None:
+            return self.predicate_id
+        return self.predicate_id, *sorted(one.predicate_id for one in self.policy)
 
     @property
     def kept_from(self) -> int | None:
@@ -152,7 +163,7 @@ class Plan:
     are those of the queries with points inside the query. `losses` says which rows are missing
     because they are lost. `reached` tells how far its streams have come, whatever instant the
     answer is of. `composite` has combinations that need not be joined; `composing` says that the
-    engine is about to make some.
+    engine is about to make some. `permission` names the policies that bind.
     """
 
     query: Query
@@ -173,12 +184,27 @@ class Plan:
     losses: tuple[str, ...] = ()
     composite: CompositePlan | None = None
     composing: bool = False
+    permission: Permission = ()
 
     @property
     def leg(self) -> LegPlan:
         """The leg of a plan that has one."""
         (leg,) = self.legs
         return leg
+
+    @property
+    def bound(self) -> bool:
+        """Tells whether a policy binds whoever asks: of the rows that were looked at, some may be
+        hidden, so they are not counted for anybody to see."""
+        return bool(self.permission)
+
+    @property
+    def conditions(self) -> Iterator[FilledCondition]:
+        """The conditions of the policies that bind, but for those that are the same for all rows;
+        those of rows that refresh are known until the plan is settled."""
+        triggers = (one.policy for part in self.unsettled for one in part.triggers)
+        for policy in (*(leg.policy for leg in self.legs), *triggers):
+            yield from (one for one in policy or () if not one.is_constant)
 
     @property
     def known(self) -> Position:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.composing import with_composite
 from psoup.answers.crossings import Crossing
 from psoup.answers.plan import LegPlan, Plan, RowsKnown, Triggers, UnsettledPart, retention
+from psoup.answers.policies import PolicyFiller, RowPolicy, permission_of
 from psoup.answers.present import Reached, present_of
 from psoup.answers.question import Question, RegisteredQuery
 from psoup.answers.refreshing import settled
@@ -31,9 +33,11 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds, mem
     """The plan of a question at one moment.
 
     Raises UnknownHandle, RegistrationExpired, StreamDropped, BadRequest for an instant in the
-    future, RowsLost; TextReplaced where the question was read before its query was replaced.
+    future, RowsLost; TextReplaced where the question was read before its query was replaced, or
+    other policies bind than it says.
     """
-    plan = _plan(view, question, find_source(view, question, unregistered))
+    filler = PolicyFiller(view.state, question.reader, unregistered, memo)
+    plan = _plan(view, question, find_source(view, question, unregistered), filler)
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
     if question.base_rows and not (slides(plan.query) and not plan.query.stays):
         return replace(plan, query=_base_query(plan))
@@ -55,7 +59,8 @@ def _base_query(plan: Plan) -> Query:
 
 
 class TextReplaced(Exception):
-    """A registration has another text than the one that was read: read it again."""
+    """A registration has another text than the one that was read, or other policies bind its
+    reader than before: read it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,7 @@ def _live_views(view: View, ids: tuple[int, ...]) -> tuple[int, ...]:
 # ---- as of when
 
 
-def _plan(view: View, question: Question, source: QuerySource) -> Plan:
+def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFiller) -> Plan:
     as_of = question.as_of
     if as_of is not None and as_of > view.now:
         raise BadRequest(
@@ -153,9 +158,13 @@ def _plan(view: View, question: Question, source: QuerySource) -> Plan:
     for leg, matched, own in zip(question.query.legs, source.legs, present.legs, strict=True):
         now = own if as_of is None else as_of
         planned, told = _leg_plan(view, leg, matched, now, then)
-        legs.append(planned)
+        legs.append(replace(planned, policy=filler.policy(planned.stream_id)))
         notes += told if len(source.legs) == 1 else [f"{leg.stream}: {one}" for one in told]
     now = present.now if as_of is None else as_of
+    refreshing = [filler.policy(one.stream.id) for one in source.triggers]
+    permission = permission_of([*(leg.policy for leg in legs), *refreshing])
+    if question.permission not in (None, permission):
+        raise TextReplaced
     plan = Plan(
         question.query,
         tuple(legs),
@@ -166,8 +175,11 @@ def _plan(view: View, question: Question, source: QuerySource) -> Plan:
         Reached.of(streams),
         knowledge=_knowledge(question),
         asked=now,
+        permission=permission,
     )
-    return plan if question.unrefreshed or now is None else _refreshing(plan, view, source)
+    if question.unrefreshed or now is None:
+        return plan
+    return _refreshing(plan, view, source, refreshing)
 
 
 def _leg_plan(
@@ -198,27 +210,28 @@ def _knowledge(question: Question) -> RowsKnown:
     return RowsKnown.TODAY if question.known_today else RowsKnown.THEN
 
 
-def _refreshing(plan: Plan, view: View, source: QuerySource) -> Plan:
-    """The plan as of its last refresh points, or with what will tell which they are."""
+def _refreshing(plan: Plan, view: View, source: QuerySource, policies: Sequence[RowPolicy]) -> Plan:
+    """The plan as of its last refresh points, or with what will tell which they are: rows that the
+    policies show."""
     parts = plan.query.refreshed_parts
     if not parts:
         return plan
-    triggers = iter(source.triggers)
+    triggers = zip(source.triggers, policies, strict=True)
     unsettled = [
         UnsettledPart(
             part,
-            tuple(_triggers(view, one, next(triggers)) for one in triggers_of(part.refresh)),
+            tuple(_triggers(view, one, *next(triggers)) for one in triggers_of(part.refresh)),
         )
         for part in parts
     ]
     return settled(replace(plan, unsettled=tuple(unsettled), crossings=_crossings(plan, view)))
 
 
-def _triggers(view: View, refresh: RefreshOn, matched: Matched) -> Triggers:
+def _triggers(view: View, refresh: RefreshOn, matched: Matched, policy: RowPolicy) -> Triggers:
     stream, current = matched.stream, view.now_of(matched.stream)
     oldest, _ = retention(UNBOUNDED, stream.schema, current, current)
     stem = view.stem(stream.id)
-    return Triggers(refresh.where, stream.id, matched.predicate_id, stem, oldest)
+    return Triggers(refresh.where, stream.id, matched.predicate_id, stem, oldest, policy)
 
 
 def _crossings(plan: Plan, view: View) -> dict[int, Crossing]:
@@ -246,11 +259,17 @@ def _losses(plan: Plan, view: View, question: Question) -> tuple[str, ...]:
     notes, losses = [], view.losses
     for hole in losses.holes:
         if _spoils(plan, hole, question.ahead):
-            text = hole.text(view.state.streams[hole.stream_id].schema.name)
+            text = _lost_text(plan, hole, view.state.streams[hole.stream_id].schema.name)
             if not losses.is_accepted(hole):
                 raise RowsLost(f"the answer needs lost rows: {text}", hint=_LOST_HINT)
             notes.append(f"without lost rows: {text}")
     return tuple(notes)
+
+
+def _lost_text(plan: Plan, hole: Hole, stream: str) -> str:
+    """Describes lost rows; to a reader whom a policy binds only as such, for they may be hidden."""
+    bound = any(stream_id == hole.stream_id for stream_id, _, _ in plan.permission)
+    return f"rows of stream {stream}" if bound else hole.text(stream)
 
 
 def _spoils(plan: Plan, hole: Hole, ahead: bool) -> bool:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from datastem.schema import StreamSchema
+from psoup.access.principal import ANYONE, Principal
 from psoup.answers.caches import Memo
+from psoup.answers.policies import Permission
 from psoup.lookup import TenantStreams, find_registration
 from psoup.store import Position, State
 from querystem.language import bind_query, bring_window
@@ -51,6 +53,8 @@ class BoundText:
 class Question:
     """A question is what is to be answered; the windows are those of the query's legs.
 
+    Rows that no policy shows to the `reader` are no part of the answer. Where a `permission` is
+    given, what the question is part of goes on only as long as the policies that bind are those.
     The answer is as of the instant `as_of`, or of now: as it was known then, or with `known_today`
     as the rows that have come since make it. `unrefreshed` asks for it as of now although the query
     has REFRESH. With `latest` no stream is waited for: NOW is the greatest ts that any of the
@@ -61,6 +65,8 @@ class Question:
 
     source: RegisteredQuery | BoundText
     query: Query
+    reader: Principal
+    permission: Permission | None = None
     as_of: int | None = None
     known_today: bool = False
     unrefreshed: bool = False
@@ -70,11 +76,13 @@ class Question:
     changes: bool = False
 
     @classmethod
-    def of_text(cls, sql: str, state: State, tenant: str = "main") -> Question:
+    def of_text(
+        cls, sql: str, state: State, tenant: str = "main", reader: Principal = ANYONE
+    ) -> Question:
         """A question about now, of a text without parameters. Raises QueryError."""
         streams = TenantStreams(state, tenant)
         query = bind_query(sql, streams.lookup, {}, names=streams.names)
-        return cls(text_source(query, streams), query)
+        return cls(text_source(query, streams), query, reader)
 
 
 def text_source(query: Query, streams: TenantStreams) -> BoundText:

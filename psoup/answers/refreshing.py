@@ -15,7 +15,6 @@ from typing import Protocol
 
 from datastem.instants import MIN_INSTANT, format_instant
 from psoup.answers.crossings import Crossing
-from psoup.answers.matching import Matcher
 from psoup.answers.plan import (
     LegPlan,
     Limit,
@@ -27,6 +26,7 @@ from psoup.answers.plan import (
     retention,
 )
 from psoup.answers.present import is_apart, is_by_clock
+from psoup.answers.shown_rows import MatchSource
 from psoup.answers.triggers import TriggerRow, latest_row, newest_row
 from querystem.query import PartKind, RefreshedPart
 from querystem.refresh import RefreshEvery, common_points, periodic
@@ -54,7 +54,7 @@ class PointFinder(Protocol):
     def position(self, instant: int, crossings: Iterable[Crossing]) -> int:
         """The position of the event that took the last of some streams to an instant."""
 
-    def matcher(self, triggers: Triggers) -> Matcher: ...
+    def matcher(self, triggers: Triggers) -> MatchSource: ...
 
 
 def settled(plan: Plan, finder: PointFinder | None = None) -> Plan:
@@ -209,7 +209,7 @@ class _Scope:
 
     # ---- REFRESH ON
 
-    def _by_rows(self, triggers: Triggers, matcher: Matcher) -> Point | None:
+    def _by_rows(self, triggers: Triggers, matcher: MatchSource) -> Point | None:
         """The last point of REFRESH ON: the last row that matches. Reads files where rows are not
         in memory."""
         until = self.around if self.plan.knowledge is RowsKnown.TODAY else None

@@ -11,8 +11,8 @@ from datastem.arrays import Int64s
 from datastem.blocks import Part
 from datastem.codec import are_rows
 from datastem.instants import FOR_EVER
-from psoup.answers.matching import Matcher
 from psoup.answers.plan import Limit, Triggers
+from psoup.answers.shown_rows import MatchSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class TriggerRow:
 
 
 def newest_row(
-    triggers: Triggers, limits: Sequence[Limit], until: int | None, matcher: Matcher
+    triggers: Triggers, limits: Sequence[Limit], until: int | None, matcher: MatchSource
 ) -> TriggerRow | None:
     """The matching row with the greatest row id, of those that were known within the limits of a
     leg and stamped by `until`."""
@@ -41,7 +41,7 @@ def newest_row(
     return None
 
 
-def latest_row(triggers: Triggers, until: int, matcher: Matcher) -> TriggerRow | None:
+def latest_row(triggers: Triggers, until: int, matcher: MatchSource) -> TriggerRow | None:
     """The matching row with the greatest (ts, row_id), of the rows with ts up to `until`."""
     stem, best = triggers.stem, None
     numbers = stem.numbers(triggers.oldest, until + 1, stem.high)
@@ -58,7 +58,7 @@ def latest_row(triggers: Triggers, until: int, matcher: Matcher) -> TriggerRow |
 
 
 def _matching(
-    triggers: Triggers, matcher: Matcher, number: int, high: int
+    triggers: Triggers, matcher: MatchSource, number: int, high: int
 ) -> Iterator[tuple[Part, Int64s]]:
     """The parts of a block, last first, with the places in each of the retained rows that match."""
     if matcher.lacks(number, high):

@@ -13,8 +13,8 @@ from datastem.equality import key_digests
 from datastem.instants import FOR_EVER
 from datastem.stem import StemView
 from psoup.answers.leg_rows import LegRows
-from psoup.answers.matching import MatchSource
 from psoup.answers.plan import LegPlan
+from psoup.answers.shown_rows import MatchSource
 from psoup.answers.windows import Choice
 from results.region import Region
 
@@ -43,7 +43,8 @@ class StoredVersions:
         return self.leg.keyed.current_at(key_digests(keys), instants, highs)
 
     def rows(self, ids: Int64s, reads: frozenset[str]) -> pa.RecordBatch:
-        """The rows with these ascending ids that the leg's predicate matches."""
+        """The rows with these ascending ids that the leg's predicate matches, of those that are
+        shown: which of them are current was told from all."""
         high, _ = self.leg.known()
         everything = Region(None, (FOR_EVER, 0), 0, high)
         found = LegRows(self.leg, self.matcher, Choice(everything, ids))

@@ -1,7 +1,9 @@
 """Windows: which rows one holds at (position, NOW), before WHERE is asked.
 
 The rows are a region of (ts, row id), or a set of row ids in it: the newest of each partition, or
-those of a keyed stream that are current.
+those of a keyed stream that are current. Where policies show only some rows, which are current is
+told from all of them, and rows are counted among those that are shown; so is a region chosen that
+holds hidden rows too, which matching leaves out.
 """
 
 from __future__ import annotations
@@ -21,8 +23,16 @@ from datastem.stem import StemView
 from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold, FoldedRun
 from psoup.answers.keyed_history import KeyedView
-from results.id_sets import common_ids
-from results.region import Region, count_region, deciding_rows, row_region, time_region
+from psoup.answers.shown_rows import ShownRows
+from results.id_sets import common_ids, member
+from results.region import (
+    Region,
+    count_region,
+    deciding_rows,
+    row_region,
+    slid_region,
+    time_region,
+)
 from results.row_order import TimedRows, newest_of_each
 from results.window import UNBOUNDED, CountWindow, RowWindow, TimeWindow, Window
 
@@ -71,7 +81,14 @@ class Horizon:
 NO_ROWS = Choice(Region(None, (0, 0), 0, 0))
 
 
-def choose(window: Window, stem: StemView, horizon: Horizon, memo: Memo, stream_id: int) -> Choice:
+def choose(
+    window: Window,
+    stem: StemView,
+    horizon: Horizon,
+    memo: Memo,
+    stream_id: int,
+    shown: ShownRows | None = None,
+) -> Choice:
     """The rows of a window over a stream without a key."""
     now, oldest, high = horizon.now, horizon.oldest, horizon.high
     match window:
@@ -82,11 +99,24 @@ def choose(window: Window, stem: StemView, horizon: Horizon, memo: Memo, stream_
         case CountWindow():
             past = time_region(UNBOUNDED, now, oldest, high)
             total = _total(stem, horizon) if window.slide is not None else 0
-            runs = _newest_runs(stem, past, deciding_rows(window, total))
-            region = count_region(window, past, runs, total)
+            region = _counted(window, stem, past, total, shown)
             if not window.partition_by:
                 return Choice(region)
-            return Choice(*newest_of_partitions(window, stem, region, memo, stream_id))
+            subject = (stream_id,) if shown is None else (stream_id, shown.subject)
+            return Choice(*newest_of_partitions(window, stem, region, memo, subject, shown))
+
+
+def _counted(
+    window: CountWindow, stem: StemView, past: Region, total: int, shown: ShownRows | None
+) -> Region:
+    """The region of a window that counts rows. SLIDE goes by all rows of the stream."""
+    if shown is None:
+        runs = _newest_runs(stem, past, deciding_rows(window, total))
+        return count_region(window, past, runs, total)
+    if window.slide is not None:
+        past = slid_region(window, past, _newest_runs(stem, past, total % window.slide), total)
+    still = replace(window, slide=None)
+    return count_region(still, past, _newest_runs(stem, past, deciding_rows(still, 0), shown), 0)
 
 
 def _total(stem: StemView, horizon: Horizon) -> int:
@@ -98,8 +128,11 @@ def _total(stem: StemView, horizon: Horizon) -> int:
     return horizon.high - waiting
 
 
-def _newest_runs(stem: StemView, past: Region, count: int) -> list[TimedRows]:
-    """Runs of rows, newest blocks first: the newest `count` rows of the region and few others."""
+def _newest_runs(
+    stem: StemView, past: Region, count: int, shown: ShownRows | None = None
+) -> list[TimedRows]:
+    """Runs of rows, newest blocks first: the newest `count` rows of the region and few others, of
+    those that are shown."""
     if not count or past.empty:
         return []
     numbers = stem.numbers(past.begin, past.end, past.hi)
@@ -107,7 +140,9 @@ def _newest_runs(stem: StemView, past: Region, count: int) -> list[TimedRows]:
     numbers.sort(key=lambda number: -tops[number])
     runs: list[TimedRows] = []
     for place, number in enumerate(numbers):
-        runs += [run for part in stem.parts(number, past.hi) if (run := _run(part, past))]
+        if shown is None or not shown.lacks(number, past.hi):
+            parts = stem.parts(number, past.hi)
+            runs += [run for part in parts if (run := _run(part, past, shown))]
         next_top = tops[numbers[place + 1]] if place + 1 < len(numbers) else SINCE_EVER
         if _rows_after(runs, next_top, count):
             break
@@ -125,18 +160,24 @@ def _rows_after(runs: Sequence[TimedRows], instant: int, count: int) -> bool:
     )
 
 
-def _run(part: Part, past: Region) -> TimedRows | None:
-    if past.contains(*part.bounds, part.first, part.stop):
-        return TimedRows(part.ts, part.ids, *part.bounds)
-    kept = past.holds(part.ts, part.ids)
-    ts, ids = part.ts[kept], part.ids[kept]
+def _run(part: Part, past: Region, shown: ShownRows | None) -> TimedRows | None:
+    ts, ids = part.ts, part.ids
+    if shown is None and past.contains(*part.bounds, part.first, part.stop):
+        return TimedRows(ts, ids, *part.bounds)
+    if shown is not None:
+        places = shown.places(part)
+        ts, ids = ts[places], ids[places]
+    kept = past.holds(ts, ids)
+    ts, ids = ts[kept], ids[kept]
     return TimedRows(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
 
 
 # ---- keyed streams
 
 
-def choose_current(window: Window, keyed: KeyedView, horizon: Horizon) -> Choice:
+def choose_current(
+    window: Window, keyed: KeyedView, horizon: Horizon, shown: ShownRows | None = None
+) -> Choice:
     """The rows of a window over a keyed stream: of those that are current at NOW, or at the instant
     that SLIDE sets NOW back to."""
     now, high = horizon.now, horizon.high
@@ -150,6 +191,9 @@ def choose_current(window: Window, keyed: KeyedView, horizon: Horizon) -> Choice
             region = row_region(window, now, None, high)
         case CountWindow():
             region = time_region(UNBOUNDED, now, None, high)
+            if shown is not None:
+                ids = shown_among(shown, keyed.stem, rows.ids)
+                rows = rows.take(member(rows.ids, ids))
             return Choice(region, _newest_current(window, keyed.stem, rows, high))
     return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
 
@@ -162,6 +206,16 @@ def parts_of(stem: StemView, ids: Int64s, high: int) -> Iterator[Part]:
             first, last = np.searchsorted(ids, [part.first, part.stop])
             if first < last:
                 yield part
+
+
+def shown_among(shown: ShownRows, stem: StemView, ids: Int64s) -> Int64s:
+    """The ids, of some that ascend, whose rows are shown."""
+    found = [ids[:0]]
+    for part in parts_of(stem, ids, stem.high):
+        low, high = np.searchsorted(ids, [part.first, part.stop])
+        some = ids[low:high]
+        found.append(common_ids(shown.match(part, int(some[0]), int(some[-1]) + 1), some))
+    return np.concatenate(found)
 
 
 def _newest_current(window: CountWindow, stem: StemView, rows: KeyedRows, high: int) -> Int64s:
@@ -187,14 +241,20 @@ def _newest_current(window: CountWindow, stem: StemView, rows: KeyedRows, high: 
 
 
 def newest_of_partitions(
-    window: CountWindow, stem: StemView, region: Region, memo: Memo, stream_id: int
+    window: CountWindow,
+    stem: StemView,
+    region: Region,
+    memo: Memo,
+    rows: Hashable,
+    shown: ShownRows | None = None,
 ) -> tuple[Region, Int64s]:
-    """The ids of the region's rows that are chosen, ascending, and a region just around them."""
-    subject = ("newest", stream_id, window.partition_by, window.rows)
+    """The ids of the region's rows that are chosen, ascending, and a region just around them.
+    `rows` names the rows that are chosen from: those of the stem that are shown."""
+    subject = ("newest", rows, window.partition_by, window.rows)
     kept = _seen(memo, subject)
     seen = kept if kept is not None and _holds_seen(region, kept) else None
     rest = region if seen is None else replace(region, lo=max(region.lo, seen.stop))
-    later = _newest(window, stem, rest, memo, subject)
+    later = _newest(window, stem, rest, memo, subject, shown)
     found = _later(seen.value if seen else None, later, window.rows)
     if found is None:
         return Region(None, (0, 0), 0, 0), np.empty(0, np.int64)
@@ -286,9 +346,15 @@ def _top(stem: StemView, region: Region) -> int:
 
 
 def _newest(
-    window: CountWindow, stem: StemView, region: Region, memo: Memo, subject: Hashable
+    window: CountWindow,
+    stem: StemView,
+    region: Region,
+    memo: Memo,
+    subject: Hashable,
+    shown: ShownRows | None,
 ) -> Newest | None:
     def of(part: Part, places: Int64s) -> Newest:
+        places = places if shown is None else shown.places(part, places)
         places = places[region.holds(part.ts[places], part.ids[places])]
         rows = part.rows.select(list(window.partition_by)).take(pa.array(places))
         keys = tuple(canonical(rows.column(name)) for name in window.partition_by)

@@ -17,6 +17,7 @@ from psoup.cli import (
     credentials,
     explain,
     keys,
+    policies,
     publish,
     pull,
     queries,
@@ -123,6 +124,7 @@ cli.add_command(serve.server)
 cli.add_command(serve.engine)
 cli.add_command(streams.stream)
 cli.add_command(views.view)
+cli.add_command(policies.policy)
 cli.add_command(publish.publish)
 cli.add_command(queries.register)
 cli.add_command(queries.register_many)

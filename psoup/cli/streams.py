@@ -78,7 +78,8 @@ def _show(found: Stream) -> None:
     key = f" · key {', '.join(found.key)}" if found.key else ""
     click.echo(f"rows {found.row_count:,} · queries {found.registration_count:,}{key}")
     click.echo(f"now {found.now or 'none yet'} · kept {_kept(found)}")
-    click.echo(found.sql)
+    for text in (found.sql, *found.policies):
+        click.echo(text)
 
 
 def _kept(found: Stream) -> str:

@@ -26,6 +26,7 @@ from psoup.write.clock import ClockGuard
 from psoup.write.composing import Composer
 from psoup.write.leases import LeaseKeeper
 from psoup.write.line import GroupLimits
+from psoup.write.policies import PolicyKeeper
 from psoup.write.timepiece import Timepiece, of_clock, this_machine
 from querystem.language import TemplateCache
 
@@ -67,6 +68,9 @@ class Core:
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.composer = Composer(self.follower, self.appender)
         self.quotas = Quotas(self.follower)
+        lease = settings.policy_lease * SECOND
+        self.policies = PolicyKeeper(self.follower, self.appender, self.guard, lease)
+        self.maker.policy_used = self.policies.used
         self.turns = Turns(settings.workers, self.quotas.charge_work)
         self.authenticator: Authenticator = authenticator(
             settings.identity,
@@ -91,6 +95,7 @@ class Core:
             asyncio.create_task(self.appender.run()),
             asyncio.create_task(self.leases.run()),
             asyncio.create_task(self.composer.run()),
+            asyncio.create_task(self.policies.run()),
             asyncio.create_task(tidy_up()),
             asyncio.create_task(self.endings.run()),
         ]

@@ -29,7 +29,8 @@ class Settings:
     spot, `join_pairs` the pairs of rows its joins may look at. `calls` and `watches` bound how many
     are under way at once; a watch is no call there. With a clock ahead of the others by more than
     `clock_limit` a server appends nothing; a jump of its stamps is taken for true after
-    `clock_settle` of later ones.
+    `clock_settle` of later ones. What a row policy is for some claims is forgotten when nobody has
+    used it for `policy_lease`.
     """
 
     store: Path
@@ -63,6 +64,7 @@ class Settings:
     clock_limit: float = 600.0
     clock_settle: float = 7 * 24 * 3600.0
     identity: IdentitySettings = IdentitySettings()
+    policy_lease: int = 30 * 24 * 3600
 
 
 # ---- limits of names and texts

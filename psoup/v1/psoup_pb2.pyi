@@ -126,7 +126,7 @@ class DefineResponse(_message.Message):
     def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., position: _Optional[bytes] = ..., notes: _Optional[_Iterable[str]] = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class Stream(_message.Message):
-    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key")
+    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key", "policies")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +138,7 @@ class Stream(_message.Message):
     SQL_FIELD_NUMBER: _ClassVar[int]
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     columns: _containers.RepeatedCompositeFieldContainer[Column]
@@ -149,7 +150,8 @@ class Stream(_message.Message):
     sql: str
     registration_count: int
     key: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ...) -> None: ...
+    policies: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ..., policies: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Column(_message.Message):
     __slots__ = ("name", "type")

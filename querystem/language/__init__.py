@@ -1,6 +1,6 @@
 """The query language: a text becomes a bound query, a window or a definition.
 
-    scan ─> statements, views, grants                             CREATE, DROP; GRANT, REVOKE
+    scan ─> statements, views, policies, grants                   CREATE, DROP; GRANT, REVOKE
     scan ─> parse ─> select ─> templates                          queries, bound and filled in
             │        ├─> blocks                                   SELECT, and what stands inside
             │        │   ├─> sources (references, scope)          FROM, joins, inner queries, WITH
@@ -32,14 +32,18 @@ from querystem.language.errors import (
     WindowProblem,
 )
 from querystem.language.grants import GrantActions
+from querystem.language.policies import PolicyCondition, bind_policy, filled_policy
 from querystem.language.references import Lookup, Names
 from querystem.language.statements import (
+    CreatePolicy,
     CreateStream,
     CreateView,
+    DropPolicy,
     DropStream,
     DropView,
     Statement,
     parse_statement,
+    policy_sql,
     stream_sql,
     view_sql,
 )
@@ -58,14 +62,17 @@ from querystem.language.windows import bind_window, bring_window
 __all__ = [
     "BindProblem",
     "BoundRows",
+    "CreatePolicy",
     "CreateStream",
     "CreateView",
+    "DropPolicy",
     "DropStream",
     "DropView",
     "GrantActions",
     "Lookup",
     "Names",
     "NotYet",
+    "PolicyCondition",
     "QueryError",
     "RefreshProblem",
     "Span",
@@ -79,14 +86,17 @@ __all__ = [
     "UnknownParameter",
     "UnknownStream",
     "WindowProblem",
+    "bind_policy",
     "bind_query",
     "bind_rows",
     "bind_view",
     "bind_window",
     "bring_window",
     "expression_text",
+    "filled_policy",
     "leg_window_text",
     "parse_statement",
+    "policy_sql",
     "prepare",
     "refresh_text",
     "stream_sql",

@@ -36,7 +36,7 @@ from querystem.language.functions import (
     is_aggregate,
     misplaced,
 )
-from querystem.language.literals import Typed, null, number
+from querystem.language.literals import Typed, claim, null, number
 from querystem.language.names import read_name, read_type
 from querystem.language.normal import FALSE
 from querystem.language.scope import Scope
@@ -64,7 +64,8 @@ class Binder:
     `scope` has the columns a name may mean, `parameters` the types of `:name`; None is the type of
     a parameter that is always NULL. `clause` and `outputs`, the names that are only outputs', are
     for messages. Queries inside expressions are bound by `asking`; a query that is one may name
-    columns of the query around it, which `outer` binds.
+    columns of the query around it, which `outer` binds. Where there are `claims`, expressions may
+    name those of a caller, and it gets the place of each.
     """
 
     scope: Scope
@@ -74,6 +75,7 @@ class Binder:
     used: dict[str, Span] = field(default_factory=dict)
     asking: Asking | None = None
     outer: Binder | None = None
+    claims: dict[str, Span] | None = None
     _depth: int = 0
 
     def condition(self, node: exp.Expr) -> Typed:
@@ -222,6 +224,8 @@ class Binder:
             return need_signed(self.bind(node.expressions[0]), "+")
         if is_aggregate(node):
             return self._aggregate(node)
+        if name.lower() == "claim":
+            return self._claim(node)
         if node.expressions and isinstance(node.expressions[0], exp.Subquery):
             if name.lower() == "exists":
                 return self.asked(Asked(SubQueryKind.EXISTS, node, node.expressions[0]))
@@ -233,6 +237,27 @@ class Binder:
                 "DISTINCT stands in aggregates, or after SELECT", node_span(node.expressions[0])
             )
         return bind_function(name.lower(), [self.bind(arg) for arg in node.expressions], span)
+
+    def _claim(self, node: exp.Expr) -> Typed:
+        """The value of one of the caller's claims."""
+        span, args = node_span(node), node.expressions
+        if self.claims is None:
+            raise BindProblem(
+                "claim(…) stands for a value of the caller in CREATE POLICY alone",
+                span,
+                hint="give the value as a parameter, :name",
+                reason="NOT_SUPPORTED",
+            )
+        plain = len(args) == 1 and isinstance(args[0], exp.Literal) and args[0].args["is_string"]
+        if not plain or not args[0].this:
+            raise SyntaxProblem(
+                "claim takes the name of one claim, in single quotes",
+                span,
+                hint="write claim('region')",
+            )
+        name = str(args[0].this)
+        self.claims.setdefault(name, span)
+        return claim(name, span)
 
     # ---- queries inside expressions
 

@@ -28,11 +28,11 @@ _TIMES = frozenset({Kind.TIMESTAMP, Kind.DATE})
 
 
 def settle(value: Typed, beside: Type) -> Typed:
-    """The value with the type that a constant takes from its neighbour: NULL, numbers as written,
-    texts of time. Other values stay as they are."""
+    """The value with the type that a constant takes from its neighbour: NULL, claims, numbers as
+    written, texts of time. Other values stay as they are."""
     node = value.node
     if value.open:
-        return Typed(Literal(None, beside), value.span)
+        return value.as_type(beside)
     if value.number is not None and beside.kind is Kind.DECIMAL:
         return Typed(decimal_literal(value.number, value.span), value.span)
     if node.type.kind is Kind.TEXT and beside.kind in _TIMES:
@@ -117,9 +117,19 @@ def need_type(value: Typed) -> Typed:
 
 def closed(value: Typed) -> Typed:
     """The value; raises TypeProblem for a NULL to which nothing gives a type."""
+    if value.claim is not None:
+        raise untyped_claim(value.claim, value.span)
     if value.open:
         raise _untyped(value.span)
     return value
+
+
+def untyped_claim(name: str, span: Span | None) -> TypeProblem:
+    return TypeProblem(
+        f"nothing here gives claim('{name}') a type",
+        span,
+        hint=f"give it one: CAST(claim('{name}') AS TEXT)",
+    )
 
 
 def _untyped(span: Span) -> TypeProblem:
@@ -129,7 +139,7 @@ def _untyped(span: Span) -> TypeProblem:
 def need(value: Typed, kind: Kind, what: str) -> Typed:
     """The value; raises TypeProblem unless it has this kind, which NULL takes."""
     if value.open:
-        return Typed(Literal(None, Type(kind)), value.span)
+        return value.as_type(Type(kind))
     if value.type.kind is not kind:
         raise TypeProblem(f"{what} needs {kind.value}, not {value.type}", value.span)
     return value
@@ -137,7 +147,7 @@ def need(value: Typed, kind: Kind, what: str) -> Typed:
 
 def need_number(value: Typed, what: str) -> Typed:
     if value.open:
-        return Typed(Literal(None, BIGINT), value.span)
+        return closed(value) if value.claim else value.as_type(BIGINT)
     if not value.type.is_numeric:
         hint = AS_NUMBER if value.type.kind is Kind.DURATION else ""
         raise TypeProblem(f"{what} needs a number, not {value.type}", value.span, hint=hint)
@@ -212,7 +222,7 @@ def explicit_cast(value: Typed, to: Type, span: Span) -> Typed:
     """CAST as written. A value that can't be converted is NULL in its row; a constant of time that
     can't be is refused."""
     if value.open:
-        return Typed(Literal(None, to), span)
+        return Typed(value.as_type(to).node, span)
     if not can_cast(value.type.kind, to.kind):
         hint = AS_NUMBER if value.type.kind is Kind.DURATION else ""
         raise TypeProblem(f"{value.type} can't be converted to {to}", span, hint=hint)

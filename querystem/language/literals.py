@@ -23,7 +23,7 @@ from datastem.types import (
     Type,
     decimal_type,
 )
-from querystem.expressions import Expression, Literal, Scalar
+from querystem.expressions import Expression, Literal, Parameter, Scalar
 from querystem.kernel import cast
 from querystem.kernel.cast import PARSERS
 from querystem.language.errors import Span, TypeProblem
@@ -39,21 +39,38 @@ class Typed:
     """A bound expression and where it stands, while its neighbours may still give it a type.
 
     `number` is the exact value of a number as written: with a point it is DOUBLE, but DECIMAL
-    beside a DECIMAL. `open` marks NULL without a type.
+    beside a DECIMAL. `open` marks NULL without a type, or the value of the caller's `claim` of a
+    name, which has none either.
     """
 
     node: Expression
     span: Span
     number: Decimal | None = None
     open: bool = False
+    claim: str | None = None
 
     @property
     def type(self) -> Type:
         return self.node.type
 
+    def as_type(self, type_: Type) -> Typed:
+        """An open value with the type that it takes."""
+        if self.claim is None:
+            return Typed(Literal(None, type_), self.span)
+        return Typed(Parameter(f"{type_} {self.claim}", type_), self.span)
+
 
 def null(span: Span) -> Typed:
     return Typed(Literal(None, TEXT), span, open=True)
+
+
+def claim(name: str, span: Span) -> Typed:
+    """The value of a claim, which is a parameter once it has a type."""
+    return Typed(Parameter(UNTYPED + name, TEXT), span, open=True, claim=name)
+
+
+# Before the name of a claim that nothing has given a type.
+UNTYPED = "? "
 
 
 def number(text: str, span: Span, negative: bool = False) -> Typed:

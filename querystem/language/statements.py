@@ -1,4 +1,5 @@
-"""The statements that create and drop streams and views; those that grant stand beside."""
+"""The statements that create and drop streams, views and row policies; those that grant stand
+beside."""
 
 from __future__ import annotations
 
@@ -56,7 +57,30 @@ class DropView:
     cascade: bool = False
 
 
-Statement = CreateStream | CreateView | DropStream | DropView | GrantActions
+@dataclass(frozen=True, slots=True)
+class CreatePolicy:
+    """A policy to be on the stream named at `span`: `text` is its condition, which begins at
+    `begin` of the statement, after a parenthesis."""
+
+    name: str
+    stream: str
+    span: Span
+    text: str
+    begin: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropPolicy:
+    """Drops a policy of a stream."""
+
+    name: str
+    stream: str
+    span: Span
+
+
+Statement = (
+    CreateStream | CreateView | CreatePolicy | DropStream | DropView | DropPolicy | GrantActions
+)
 
 
 def parse_statement(
@@ -98,15 +122,21 @@ def stream_sql(schema: StreamSchema) -> str:
     return "\n    ".join(lines)
 
 
-def _create(reader: TokenReader, text: str, max_columns: int) -> CreateStream | CreateView:
+def _create(
+    reader: TokenReader, text: str, max_columns: int
+) -> CreateStream | CreateView | CreatePolicy:
     delivery = next((one for one in _DELIVERIES if reader.take(one.value)), Delivery.PLAIN)
     if reader.take("VIEW"):
         name, _ = reader.need_name("the name of the view")
         return _view(reader, text, name, delivery)
     if delivery is not Delivery.PLAIN:
         reader.fail(f"expected VIEW after {delivery.value}", hint=_VIEW)
+    if reader.take("POLICY"):
+        return _policy(reader, text)
     if not reader.take("STREAM"):
-        reader.fail("only streams and views can be created", hint=f"{_STREAM}, or {_VIEW[6:]}")
+        reader.fail(
+            "only streams, views and policies can be created", hint=f"{_STREAM}, or {_VIEW[6:]}"
+        )
     if reader.sees("IF", "NOT"):
         reader.fail("IF NOT EXISTS is not part of the language", hint="create the stream once")
     name, _ = reader.need_name("the name of the stream")
@@ -123,6 +153,31 @@ def _create(reader: TokenReader, text: str, max_columns: int) -> CreateStream | 
 _DELIVERIES = (Delivery.COMPLETE, Delivery.STREAMED)
 _STREAM = "write CREATE STREAM name (column TYPE, …)"
 _VIEW = "write CREATE VIEW name AS SELECT …"
+_POLICY = "write CREATE POLICY name ON stream USING (condition)"
+
+
+def _policy(reader: TokenReader, text: str) -> CreatePolicy:
+    """The policy whose condition stands in parentheses after USING, the last of the statement."""
+    name, _ = reader.need_name("the name of the policy")
+    reader.need("ON", hint=_POLICY)
+    stream, span = reader.need_name("the name of the stream")
+    reader.need("USING", hint=_POLICY)
+    begin = reader.need("(", hint=_POLICY).end
+    depth, end = 1, begin
+    while depth:
+        if reader.token is None:
+            reader.fail("the condition of the policy ends too early", hint=_POLICY)
+        end, depth = reader.token.start, depth + reader.sees("(") - reader.sees(")")
+        reader.skip()
+    if not text[begin:end].strip():
+        raise SyntaxProblem("expected a condition", Span(begin - 1, end + 1), hint=_POLICY)
+    reader.finish(hint="a policy has one condition, in parentheses")
+    return CreatePolicy(name, stream, span, text[begin:end], begin)
+
+
+def policy_sql(name: str, stream: str, text: str) -> str:
+    """The statement that makes a policy."""
+    return f"CREATE POLICY {write_name(name)} ON {write_name(stream)} USING ({text})"
 
 
 def _view(reader: TokenReader, text: str, name: str, delivery: Delivery) -> CreateView:
@@ -280,15 +335,27 @@ def _notes(schema: StreamSchema) -> tuple[str, ...]:
     return ()
 
 
-def _drop(reader: TokenReader) -> DropStream | DropView:
+def _drop(reader: TokenReader) -> DropStream | DropView | DropPolicy:
+    if reader.take("POLICY"):
+        return _drop_policy(reader)
     view = reader.take("VIEW") is not None
     if not view and not reader.take("STREAM"):
-        reader.fail("only streams and views can be dropped", hint="write DROP STREAM name")
+        reader.fail(
+            "only streams, views and policies can be dropped", hint="write DROP STREAM name"
+        )
     what = "VIEW" if view else "STREAM"
     name, span = reader.need_name(f"the name of the {what.lower()}")
     cascade = reader.take("CASCADE") is not None
     reader.finish(hint=f"DROP {what} takes one name, then CASCADE or nothing")
     return DropView(name, span, cascade) if view else DropStream(name, span, cascade)
+
+
+def _drop_policy(reader: TokenReader) -> DropPolicy:
+    name, _ = reader.need_name("the name of the policy")
+    reader.need("ON", hint="write DROP POLICY name ON stream")
+    stream, span = reader.need_name("the name of the stream")
+    reader.finish(hint="DROP POLICY takes the name of the policy and that of its stream")
+    return DropPolicy(name, stream, span)
 
 
 def wrong_statement(reader: TokenReader) -> SyntaxProblem:
@@ -297,11 +364,12 @@ def wrong_statement(reader: TokenReader) -> SyntaxProblem:
     return SyntaxProblem(
         f"{word} is not a statement of the language",
         span,
-        hint=_INSTEAD.get(word, "write CREATE STREAM …, CREATE VIEW …, DROP … or SELECT …"),
+        hint=_INSTEAD.get(word, _STATEMENTS),
         reason="WRONG_STATEMENT",
     )
 
 
+_STATEMENTS = "write CREATE STREAM …, CREATE VIEW …, CREATE POLICY …, DROP … or SELECT …"
 _INSTEAD = {
     "INSERT": "rows are sent with Publish",
     "UPDATE": "rows don't change; publish a new one, which replaces the earlier row of its key",

@@ -7,7 +7,7 @@ Durations are added, subtracted, and multiplied by numbers. A DATE counts as its
 from __future__ import annotations
 
 from datastem.types import BIGINT, DURATION, TIMESTAMP, Kind, Type
-from querystem.expressions import Literal, Op
+from querystem.expressions import Op
 from querystem.language.coerce import AS_INTERVAL, AS_NUMBER, cast, made, settle
 from querystem.language.errors import Span, TypeProblem
 from querystem.language.literals import Typed
@@ -53,7 +53,7 @@ def _beside(op: Op, value: Typed, other: Type) -> Typed:
     """A constant with the type that it must have beside the `other` operand: NULL, and the text of
     an instant. Other values stay as they are."""
     if value.open:
-        return Typed(Literal(None, _open_type(op, other)), value.span)
+        return value.as_type(_open_type(op, other))
     if other.kind is Kind.DURATION and op in (Op.ADD, Op.SUB):
         return settle(value, TIMESTAMP)
     return settle(value, other) if op is Op.SUB else value

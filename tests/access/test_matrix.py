@@ -14,12 +14,8 @@ import pyarrow as pa
 import pytest
 
 from psoup.errors import PermissionDenied
-from psoup.server.core import Core
 from psoup.server.permission import RULES, rule_of
-from psoup.store.log.access_events import AccessPut
-from psoup.store.state.access import Policy
 from psoup.v1 import psoup_pb2 as pb
-from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 from tests.support.server.callers import NamedCaller, open_server
 from tests.support.server.process import ipc
 
@@ -159,22 +155,12 @@ def test_every_rpc_has_a_rule_and_an_expectation() -> None:
 # ---- the calls
 
 
-@dataclass(frozen=True)
-class PutPolicy:
-    value: Policy
-    nbytes: int = HEADER_BYTES
-    chain: Chain | None = None
-
-    def propose(self, draft: CommitDraft) -> None:
-        draft.append(self.value.tenant, "root", AccessPut((self.value,)))
-
-
 class World:
     """Two tenants with the streams `orders` and `secret`; in each, registrations over `orders` of
     every role's caller and of somebody else."""
 
-    def __init__(self, core: Core, stub: Any) -> None:
-        self.core, self.stub = core, stub
+    def __init__(self, stub: Any) -> None:
+        self.stub = stub
         self.root = NamedCaller(stub, "ops", "root", ("operator",))
         self.numbers = itertools.count()
 
@@ -192,12 +178,8 @@ class World:
             await self.root.call("Define", pb.DefineRequest(tenant=tenant, sql=sql))
 
     async def _guard(self, tenant: str, name: str) -> None:
-        state = self.core.follower.state
-        stream = state.find_stream(tenant, name)
-        assert stream is not None
-        text = "region = claim('region')"
-        value = Policy(state.next_stream_id, tenant, "root", "mine", stream.id, text, ("region",))
-        await self.core.appender.submit(PutPolicy(value))
+        sql = f"CREATE POLICY mine ON {name} USING (region = claim('region'))"
+        await self.root.call("Define", pb.DefineRequest(tenant=tenant, sql=sql))
 
     def caller(self, role: Role) -> NamedCaller:
         if role.name == "anyone":
@@ -286,8 +268,8 @@ async def outcome(caller: NamedCaller, rpc: str, request: Any) -> str:
 @pytest.mark.parametrize("policy", [False, True], ids=["without policy", "with policy"])
 async def test_who_may_call_what(tmp_path: Path, policy: bool) -> None:
     wrong = []
-    async with open_server(tmp_path / "store") as (server, stub):
-        world = World(server.core, stub)
+    async with open_server(tmp_path / "store") as (_, stub):
+        world = World(stub)
         await world.prepare(policy)
         cases = itertools.product(METHODS, ROLES, (False, True), (OWN, OTHERS, UNKNOWN))
         for method, role, other_tenant, obj in cases:

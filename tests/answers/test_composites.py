@@ -12,10 +12,12 @@ import pytest
 
 from datastem.instants import MINUTE
 from datastem.memory import Memory
+from psoup.access.principal import ANYONE, ClaimValue, Principal
 from psoup.answers import AnswerMaker, Question, Replica, View
 from psoup.answers.matching import Uncovered
 from psoup.answers.plan import Plan
 from psoup.answers.question import RegisteredQuery, read_texts, texts_of
+from psoup.server.calls.define import define as define_statement
 from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register
 from psoup.server.core import Core
@@ -25,6 +27,7 @@ from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from results.window import Bound, TimeWindow, Window
 from tests.answers.test_without_server import NOW, running
+from tests.support.server.callers import anyone
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -48,6 +51,12 @@ QUERIES = (
     " WHERE x.row_id < y.row_id ROWS 6",
     "SELECT b.price FROM bids b JOIN asks a ON a.item = b.item WHERE b.price >"
     " (SELECT avg(price) FROM asks)",
+)
+
+
+POLICIES = (
+    "CREATE POLICY high ON bids USING (price >= claim('least'))",
+    "CREATE POLICY named ON items USING (name = claim('name') OR item = 0)",
 )
 
 
@@ -112,14 +121,19 @@ def _local_predicates(engine: HandMadeEngine, composite_id: int, leg: int) -> se
     }
 
 
-def answers(store: Store, handle: bytes, window: Window | None) -> tuple[Plan, pa.Table, pa.Table]:
-    """The plan of a registration's answer; the answer with stored combinations, and without."""
+def answers(
+    store: Store, handle: bytes, window: Window | None, reader: Principal = ANYONE
+) -> tuple[Plan, pa.Table, pa.Table]:
+    """The plan of a registration's answer; the answer with stored combinations, and without. Where
+    policies bind the reader, others have asked before, and what they were told is remembered."""
     replica, maker = Replica.open(store, Memory(1 << 20)), AnswerMaker(store)
     source = RegisteredQuery("main", handle)
     query = read_texts(maker.memo, texts_of(replica.state, source, "", False))
     query = query if window is None else query.with_window(window)
     view = View.at(replica, NOW)
-    plan = maker.plan(view, Question(source, query))
+    if reader is not ANYONE:
+        maker.answer(view, Question(source, query, ANYONE))
+    plan = maker.plan(view, Question(source, query, reader))
     alone = maker.evaluate(replace(plan, composite=None, composing=False), maker.work())
     return plan, maker.evaluate(plan, maker.work()).table, alone.table
 
@@ -150,6 +164,39 @@ async def test_any_box_of_stored_combinations_gives_the_same_answer(
     assert used > 5, "stored combinations were used"
 
 
+@pytest.mark.parametrize("seed", range(2))
+async def test_of_stored_combinations_those_are_shown_all_of_whose_rows_are(
+    seed: int, tmp_path: Path
+) -> None:
+    chance = random.Random(seed)
+    used = hidden = 0
+    async with running(tmp_path / "store") as core:
+        engine = HandMadeEngine(core.store)
+        await define(core)
+        for sql in POLICIES:
+            statement = parse_statement(sql)
+            await define_statement(core, anyone(core), sql, statement)
+        handles = [
+            (await register(core, pb.RegisterRequest(sql=sql)))[0].handles[0] for sql in QUERIES
+        ]
+        for number in range(4):
+            await fill(core, chance, number)
+            engine.step()
+            grow(engine, chance)
+            engine.step()
+            claims: dict[str, ClaimValue] = {
+                "least": chance.randrange(5),
+                "name": chance.choice("pqr"),
+            }
+            reader = Principal("main", "main", claims=claims)
+            for handle, sql in zip(handles, QUERIES, strict=True):
+                plan, found, expected = answers(core.store, handle, None, reader)
+                assert found.to_pylist() == expected.to_pylist(), sql
+                used += plan.composite is not None
+                hidden += plan.bound and found.num_rows == 0
+    assert used > 5 and hidden, "stored combinations were used, and some were hidden"
+
+
 async def test_who_waits_for_the_engine_waits_for_combinations(tmp_path: Path) -> None:
     chance = random.Random(1)
     async with running(tmp_path / "store") as core:
@@ -161,7 +208,7 @@ async def test_who_waits_for_the_engine_waits_for_combinations(tmp_path: Path) -
         replica, maker = Replica.open(core.store, Memory(1 << 20)), AnswerMaker(core.store)
         source = RegisteredQuery("main", made.handles[0])
         query = read_texts(maker.memo, texts_of(replica.state, source, "", False))
-        plan = maker.plan(View.at(replica, NOW), Question(source, query))
+        plan = maker.plan(View.at(replica, NOW), Question(source, query, ANYONE))
         assert plan.composite is None and plan.composing
         with pytest.raises(Uncovered):
             maker.evaluate(plan, maker.work(wait_for_engine=True))

@@ -9,6 +9,7 @@ import pytest
 from datastem.instants import HOUR
 from datastem.memory import Memory
 from datastem.types import BIGINT, BOOLEAN, DOUBLE
+from psoup.access.principal import ANYONE
 from psoup.answers import AnswerMaker, Question, Replica, View
 from psoup.answers.question import RegisteredQuery, read_texts, texts_of
 from psoup.errors import StreamDropped
@@ -57,7 +58,7 @@ def answer(path: Path, source: RegisteredQuery) -> int:
     replica, maker = Replica.open(store, Memory(1 << 20)), AnswerMaker(store)
     query = read_texts(maker.memo, texts_of(replica.state, source, "", False))
     assert query == QUERY
-    return maker.answer(View.at(replica, NOW), Question(source, query)).row_count
+    return maker.answer(View.at(replica, NOW), Question(source, query, ANYONE)).row_count
 
 
 @pytest.mark.parametrize("dropped", ["cars", "parked"])

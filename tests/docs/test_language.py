@@ -19,11 +19,13 @@ from datastem.types import Type, decimal_type
 from querystem.expressions import Scalar
 from querystem.kernel import evaluate
 from querystem.language import (
+    CreatePolicy,
     CreateStream,
     CreateView,
     DropStream,
     DropView,
     QueryError,
+    bind_policy,
     bind_query,
     bind_view,
     bind_window,
@@ -61,6 +63,8 @@ class Catalog:
                 self.schemas[schema.name] = schema
             case CreateView():
                 self.views[statement.name] = bind_view(text, statement, self.lookup)
+            case CreatePolicy():
+                bind_policy(text, statement, self.lookup)
             case DropStream(name):
                 del self.schemas[name]
             case DropView(name):

@@ -11,7 +11,7 @@ from querystem.query import Query
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.grouping import compare, identity, naive_groups
 from tests.oracle.keyed import Keyed, keyed_rows
-from tests.oracle.windows import naive_window
+from tests.oracle.windows import Shown, everything, naive_window
 
 Row = Mapping[str, Any]
 
@@ -22,6 +22,7 @@ def naive_rows(
     now: int,
     retain: int | None = None,
     keyed: Keyed | None = None,
+    shown: Shown = everything,
 ) -> list[Row]:
     """The rows in the window at NOW that satisfy WHERE, by (ts, row_id).
 
@@ -31,7 +32,7 @@ def naive_rows(
     if keyed is not None:
         window, rows = keyed_rows(keyed, window, list(rows), now, retain)
         retain = None
-    inside = naive_window(window, rows, now, retain)
+    inside = naive_window(window, rows, now, retain, shown)
     return [row for row in inside if evaluate_row(query.leg.where, row) is True]
 
 
@@ -41,9 +42,10 @@ def naive_answer(
     now: int,
     retain: int | None = None,
     keyed: Keyed | None = None,
+    shown: Shown = everything,
 ) -> list[tuple[Scalar, ...]]:
     """The answer at NOW: for each row the values of the query's outputs."""
-    found = naive_kept(query, naive_rows(query, rows, now, retain, keyed))
+    found = naive_kept(query, naive_rows(query, rows, now, retain, keyed, shown))
     return [naive_outputs(query, row) for row in found]
 
 

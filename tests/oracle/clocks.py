@@ -9,6 +9,7 @@ from typing import Any
 from datastem.schema import StreamSchema
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
 from results.window import CountWindow, RowWindow, TimeWindow, Window
+from tests.oracle.windows import Shown, everything
 
 Row = Mapping[str, Any]
 
@@ -21,13 +22,15 @@ class MixedClocks(Exception):
 class Known:
     """A stream: all rows ever accepted, and how far its time has come (`reached`; None: nowhere).
 
-    Of the rows those with an id below `high` are known to whoever asks; None: all.
+    Of the rows those with an id below `high` are known to whoever asks; None: all. Answers are made
+    of those that are `shown`.
     """
 
     schema: StreamSchema
     rows: Sequence[Row]
     reached: int | None
     high: int | None = None
+    shown: Shown = everything
 
     @property
     def seen(self) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from datastem.schema import StreamSchema
 from querystem.expressions import Scalar
@@ -12,6 +12,7 @@ from querystem.refresh import RefreshEvery, RefreshOn
 from tests.oracle.answers import Row, naive_answer
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.keyed import Keyed
+from tests.oracle.windows import Shown, everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class History:
     """Events in the order of the log, and when they are asked about.
 
     `now` is NOW of the query without its refresh: `as_of` where that is given. `clock` is that of
-    the streams with arrival time.
+    the streams with arrival time. `shown` tells of the streams with policies which rows are.
     """
 
     schemas: Mapping[str, StreamSchema]
@@ -55,6 +56,7 @@ class History:
     clock: int
     as_of: int | None = None
     today: bool = False
+    shown: Mapping[str, Shown] = field(default_factory=dict)
 
     def ask(self, query: Query) -> Refreshed:
         now = self.present(query.leg.stream) if self.as_of is None else self.as_of
@@ -66,7 +68,8 @@ class History:
         retain, keyed = schema.retain, Keyed(schema.key) if schema.key else None
         if retain is not None and present is not None:
             retain += point.now - max(point.now, present)
-        answer = naive_answer(query, point.rows, point.now, retain, keyed)
+        shown = self.shown.get(query.leg.stream, everything)
+        answer = naive_answer(query, point.rows, point.now, retain, keyed, shown)
         return Refreshed(point.instant, point.now, answer)
 
     def present(self, stream: str) -> int | None:
@@ -141,6 +144,7 @@ class History:
             for row in event.rows
             if event.stream == refresh.stream
             and evaluate_row(refresh.where, row) is True
+            and self.shown.get(refresh.stream, everything)(row)
             and self._retains(refresh.stream, row)
         ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from datastem.schema import StreamSchema
@@ -19,6 +19,7 @@ from tests.oracle.clocks import Clocks, Known, clocks, references
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.refresh import Event
 from tests.oracle.trees import PartPoints, Row, World
+from tests.oracle.windows import Shown, everything
 
 # Whatever may have points of its own.
 Part: TypeAlias = Query | Leg
@@ -49,13 +50,15 @@ _NEVER = Clocks(None, None, 0)
 
 @dataclass(frozen=True)
 class TreeHistory:
-    """Events in the order of the log, and when they are asked about."""
+    """Events in the order of the log, and when they are asked about. `shown` tells of the streams
+    with policies which of their rows are."""
 
     schemas: Mapping[str, StreamSchema]
     events: Sequence[Event]
     clock: int
     as_of: int | None = None
     today: bool = False
+    shown: Mapping[str, Shown] = field(default_factory=dict)
 
     def ask(self, query: Query) -> RefreshedTree:
         moment = self._whole(query)
@@ -119,7 +122,13 @@ class TreeHistory:
     def streams(self, events: Sequence[Event]) -> dict[str, Known]:
         """All streams, of which the rows of some events are known."""
         return {
-            name: Known(schema, rows_of(self.events, name), self.present(name), high(events, name))
+            name: Known(
+                schema,
+                rows_of(self.events, name),
+                self.present(name),
+                high(events, name),
+                self.shown.get(name, everything),
+            )
             for name, schema in self.schemas.items()
         }
 
@@ -170,6 +179,7 @@ class TreeHistory:
             if event.stream == refresh.stream
             and row.get("_op", "row") == "row"
             and evaluate_row(refresh.where, row) is True
+            and self.shown.get(refresh.stream, everything)(row)
             and self.retains(refresh.stream, row["ts"])
         ]
 

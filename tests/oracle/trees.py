@@ -149,7 +149,8 @@ class _Snapshot:
             rows = [row for row in rows if row["position"] <= other["position"]]
         current = Keyed(known.schema.key).current(rows, instant)
         found = [row for row in current if [row[name] for name in known.schema.key] == keys]
-        chosen = [row for row in found if evaluate_row(leg.where, row) is True]
+        shown = filter(known.shown, found)
+        chosen = [row for row in shown if evaluate_row(leg.where, row) is True]
         return [Found(row, row["ts"], (row["row_id"],)) for row in chosen]
 
     def _item(self, item: Item) -> list[Found]:
@@ -239,10 +240,10 @@ def rows_in_window(window: Window, known: Known, times: Clocks) -> list[Row]:
     if retain is not None and known.reached is not None:
         retain += now - max(now, known.reached)
     if not known.schema.key:
-        return naive_window(window, known.seen, now, retain)
+        return naive_window(window, known.seen, now, retain, known.shown)
     keyed = Keyed(known.schema.key, known.high)
     window, rows = keyed_rows(keyed, window, list(known.rows), now, retain)
-    return naive_window(window, rows, now, None)
+    return naive_window(window, rows, now, None, known.shown)
 
 
 def _beside(left: Found, right: Found, number: int) -> Found:

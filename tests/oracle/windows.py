@@ -1,18 +1,28 @@
-"""Which rows a window holds: sort them all, then count."""
+"""Which rows a window holds: sort them all, leave out those that are not shown, then count."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from results.window import Bound, CountWindow, RowWindow, TimeWindow, Window
 from tests.oracle.grouping import identity
 
 Row = Mapping[str, Any]
+# Tells whether the policies of a stream show a row.
+Shown: TypeAlias = Callable[[Row], bool]
 
 
-def naive_window(window: Window, rows: Iterable[Row], now: int, retain: int | None) -> list[Row]:
-    """By (ts, row_id). `rows` are all that were ever accepted."""
+def everything(row: Row) -> bool:
+    """Where no policy binds."""
+    return True
+
+
+def naive_window(
+    window: Window, rows: Iterable[Row], now: int, retain: int | None, shown: Shown = everything
+) -> list[Row]:
+    """By (ts, row_id). `rows` are all that were ever accepted, or those that are current: SLIDE and
+    ROW LAST count all of them, ROWS n those that are shown."""
     known = sorted(rows, key=lambda row: (row["ts"], row["row_id"]))
     past = [row for row in known if row["ts"] <= now]
     match window:
@@ -25,8 +35,9 @@ def naive_window(window: Window, rows: Iterable[Row], now: int, retain: int | No
             ]
         case CountWindow(_, slide, _):
             counted = past if slide is None else past[: len(past) // slide * slide]
-            return _newest(window, [row for row in counted if _retained(row, now, retain)])
-    return [row for row in chosen if _retained(row, now, retain)]
+            left = [row for row in counted if _retained(row, now, retain) and shown(row)]
+            return _newest(window, left)
+    return [row for row in chosen if _retained(row, now, retain) and shown(row)]
 
 
 def _retained(row: Row, now: int, retain: int | None) -> bool:

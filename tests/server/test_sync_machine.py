@@ -16,6 +16,12 @@ from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy, Values, runs_of
 from tests.support.server.sync_world import Asked, Question, World, machine_settings, questions
 
+_BEGUN_ANEW = (
+    pb.SYNC_REASON_TARGET_GONE,
+    pb.SYNC_REASON_REPLACED,
+    pb.SYNC_REASON_PERMISSION,
+)
+
 
 @dataclass
 class Standing:
@@ -191,7 +197,7 @@ class Recharge(World):
         """A refresh point is found out when a target is chosen, and then kept."""
         held = part.HasField("resume") and one.copy.staged is None
         begun = part.HasField("begin") and not part.begin.continued and not one.copy.resume
-        gone = part.begin.reason in (pb.SYNC_REASON_TARGET_GONE, pb.SYNC_REASON_REPLACED)
+        gone = part.begin.reason in _BEGUN_ANEW
         if held or begun or gone:
             one.asked.clock = self.clock
 

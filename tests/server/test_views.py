@@ -19,6 +19,7 @@ from client_sdk import (
     PsoupError,
     QueryProblem,
 )
+from psoup.access.principal import ANYONE
 from psoup.answers import Question
 from psoup.answers.question import BoundText
 from psoup.server.wire.copies import CopySubject
@@ -123,7 +124,7 @@ def test_a_copy_with_another_window_over_a_view_is_another_copy() -> None:
     query = CATALOG.bind("SELECT symbol FROM recent")
     schemas = [STREAMS_OF_VIEWS[leg.stream] for leg in query.legs]
     subjects = {
-        CopySubject.of(b"", Position(1, 0), Question(BoundText((1,)), bound))
+        CopySubject.of(b"", Position(1, 0), Question(BoundText((1,)), bound, ANYONE))
         for text in ("RANGE 5 MINUTES", "RANGE 6 MINUTES")
         for bound in (query, bring_window(text, query, schemas, None))
     }

@@ -60,7 +60,7 @@ class CombinationChange:
 
     @once
     def legs(self) -> tuple[LegSets, ...]:
-        matchers = self.maker.matchers(self.plan, self.maker.work())
+        matchers = self.maker.matchers(self.plan, self.maker.work(bound=self.plan.bound))
         apart, clock = legs_apart(self.plan), by_clock(self.plan)
         before = None if self.copy is None else moments_of(self.plan, self.copy)
         targets, reads = moments_of(self.plan, self.target), leg_reads(self.plan.query)
@@ -234,7 +234,8 @@ class CombinationCopier(RowwiseCopier):
         instants = [] if horizon is None else [horizon + 1]
         if not by_clock(self.plan):
             regions = [leg.wanted.rows.choices[0].region for leg in self._change.legs]
-            found = next_change(self.plan, regions, self.job.target, self.maker.memo)
+            shown = [leg.matcher.shown for leg in self._change.legs]
+            found = next_change(self.plan, regions, self.job.target, self.maker.memo, shown)
             instants += [] if found is None else [found]
         return min(instants, default=None)
 
@@ -267,7 +268,8 @@ class CombinationCopier(RowwiseCopier):
     def _lacking(self, after: tuple[int, ...]) -> Iterator[CombinedRows]:
         """The combinations, after one with the given parts, that the client does not have."""
         repair, change = self.job.repair, self._change
-        if not repair.asked:
+        # A copy that is replaced has nothing to repair, whatever the client has of it.
+        if not repair.asked or self.job.claim.copy is None:
             yield from change.come(after)
             return
         come = np.sort(self._come_ids)

@@ -14,6 +14,7 @@ from psoup.answers.caches import Memo
 from psoup.answers.difference.job import Mark, enters_by_time
 from psoup.answers.folds import Fold
 from psoup.answers.plan import LegPlan, Plan
+from psoup.answers.shown_rows import ShownRows
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
 from querystem.refresh import periodic
 from results.region import Region, entered, leaving, visible
@@ -28,12 +29,18 @@ class _Least:
     nbytes: int = 64
 
 
-def next_change(plan: Plan, regions: Sequence[Region], mark: Mark, memo: Memo) -> int | None:
+def next_change(
+    plan: Plan,
+    regions: Sequence[Region],
+    mark: Mark,
+    memo: Memo,
+    shown: Sequence[ShownRows | None],
+) -> int | None:
     """The instant when the first row of a leg's region leaves, or the first that waits enters;
     where NOW stays at refresh points, the next point, if time tells it. None: never.
 
     Only legs whose stream goes by arrival time count: of the others, time alone changes nothing.
-    Rows that do not match count too, so the instant may be early.
+    Rows that do not match count too, if they are shown, so the instant may be early.
     """
     soonest = FOR_EVER
     for number, above in enumerate(_windows_over(plan.query.source)):
@@ -41,7 +48,7 @@ def next_change(plan: Plan, regions: Sequence[Region], mark: Mark, memo: Memo) -
         if leg.schema.ordered_by is None:
             stays = any(number in part.legs for part in plan.query.refreshed_parts)
             known = mark.legs[number].high
-            changes = _Changes(leg, stays, regions[number], mark, known, memo)
+            changes = _Changes(leg, stays, regions[number], mark, known, memo, shown[number])
             soonest = min([soonest, changes.next(), *map(changes.next_over, above)])
     soonest = min([soonest, *_next_points(plan, mark)])
     return None if soonest == FOR_EVER else soonest
@@ -67,6 +74,7 @@ class _Changes:
     mark: Mark
     high: int
     memo: Memo
+    shown: ShownRows | None
 
     def next(self) -> int:
         """The next change that the leg's window or its retention makes; FOR_EVER without one."""
@@ -106,16 +114,18 @@ class _Changes:
         return ts if ts == FOR_EVER else int(visible(window, np.array([ts]), retain)[0][0])
 
     def _least(self, region: Region) -> int:
-        """The least ts of the stream's rows in a region; FOR_EVER without any."""
+        """The least ts of the stream's rows in a region that are shown; FOR_EVER without any."""
+        shown = self.shown
 
         def of(part: Part, places: Int64s) -> _Least:
+            places = places if shown is None else shown.places(part, places)
             ts = part.ts[places]
             return _Least(int(np.min(ts[region.holds(ts, part.ids[places])], initial=FOR_EVER)))
 
         def merge(parts: Sequence[_Least]) -> _Least:
             return min(parts, key=lambda part: part.ts)
 
-        subject = ("least ts", self.leg.stream_id)
+        subject = ("least ts", self.leg.stream_id, None if shown is None else shown.subject)
         found = Fold(self.memo, subject, self.leg.stem, region, of, merge).values()
         return merge(found).ts if found else FOR_EVER
 

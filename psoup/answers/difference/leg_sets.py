@@ -19,8 +19,8 @@ from psoup.answers.difference.job import LegMark, Mark, legs_apart
 from psoup.answers.difference.keys import NO_IDS, ended_rows
 from psoup.answers.difference.row_sets import RowChange, RowSet, keyed_change
 from psoup.answers.leg_rows import LegRows, rows_at
-from psoup.answers.matching import Matcher
 from psoup.answers.plan import LegPlan, Plan, oldest_retained
+from psoup.answers.shown_rows import MatchSource
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
 from psoup.store.delta.durable import LEAST_GRACE
 from results.region import Region, horizon_region, leaving, visible
@@ -86,7 +86,7 @@ class LegSets:
     """
 
     leg: LegPlan
-    matcher: Matcher
+    matcher: MatchSource
     memo: Memo
     copy: LegMoment | None
     target: LegMoment
@@ -233,14 +233,14 @@ class LegSets:
         oldest = oldest_retained(leg.schema, current)
         if isinstance(leg.window, TimeWindow):
             return Choice(horizon_region(leg.window, now, known.horizon, oldest, known.high))
-        return rows_at(leg, Horizon(known.now, oldest, known.high), self.memo)
+        return rows_at(leg, self.matcher, Horizon(known.now, oldest, known.high), self.memo)
 
     def _current(self, known: LegMoment, now: int) -> Choice:
         leg = self.leg
         assert leg.keyed is not None and known.now is not None
         if not isinstance(leg.window, TimeWindow):
             oldest = None if self._cut is None else self._cut + 1
-            return rows_at(leg, Horizon(known.now, oldest, known.high), self.memo)
+            return rows_at(leg, self.matcher, Horizon(known.now, oldest, known.high), self.memo)
         region = self._region(leg.window, known, now)
         rows = leg.keyed.current(known.high, known.now, self._cut)
         return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])

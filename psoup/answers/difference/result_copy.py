@@ -198,7 +198,7 @@ class ResultCopier:
         """The answer of a mark. Small answers are remembered: the next sync asks for them again,
         and so do other registrations of the same query."""
         plan, memo = self.plan, self.maker.memo
-        legs = tuple((leg.stream_id, leg.predicate_id) for leg in plan.legs)
+        legs = tuple((leg.stream_id, leg.subject) for leg in plan.legs)
         about = mark.legs, mark.now, mark.horizon, mark.nows, self._keyed
         key = ("answer", legs, plan.query, *about)
         kept = memo.get(key)
@@ -242,7 +242,8 @@ class ResultCopier:
             if now is None:
                 return [NO_ROWS]
             oldest = oldest_retained(leg.schema, max(now, mark.horizon or now))
-            return [rows_at(leg, Horizon(now, oldest, mark.high), self.maker.memo)]
+            matcher = self._matchers.of(leg)
+            return [rows_at(leg, matcher, Horizon(now, oldest, mark.high), self.maker.memo)]
         return [self._choice(number, mark) for number in range(len(self.plan.legs))]
 
     def _now_of_leg(self, mark: Mark) -> int | None:
@@ -257,7 +258,8 @@ class ResultCopier:
         if now is None or leg.leg.as_of is not None:
             return NO_ROWS
         oldest = oldest_retained(leg.schema, max(now, known.current or now))
-        return rows_at(leg, Horizon(now, oldest, known.high), self.maker.memo)
+        matcher = self._matchers.of(leg)
+        return rows_at(leg, matcher, Horizon(now, oldest, known.high), self.maker.memo)
 
     @once
     def _matchers(self) -> PlanMatchers:
@@ -265,7 +267,7 @@ class ResultCopier:
 
     @once
     def _work(self) -> Work:
-        return self.maker.work()
+        return self.maker.work(bound=self.plan.bound)
 
     @property
     def _good_until(self) -> int | None:
@@ -273,7 +275,8 @@ class ResultCopier:
         if not any(leg.schema.ordered_by is None for leg in self.plan.legs):
             return None
         regions = [choice.region for choice in self._choices(target)]
-        return next_change(self.plan, regions, target, self.maker.memo)
+        shown = [self._matchers.of(leg).shown for leg in self.plan.legs]
+        return next_change(self.plan, regions, target, self.maker.memo, shown)
 
 
 def _known_at(leg: LegPlan, mark: LegMark) -> LegPlan:

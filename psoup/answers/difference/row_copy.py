@@ -21,8 +21,8 @@ from psoup.answers.difference.keys import NO_IDS, ended_rows, has_keys, key_dige
 from psoup.answers.difference.row_sets import KeptTotals, RowChange, RowSet, Total, keyed_change
 from psoup.answers.difference.rowwise import RowwiseCopier, Sendable
 from psoup.answers.leg_rows import LegRows, rows_at
-from psoup.answers.matching import Matcher
 from psoup.answers.plan import LegPlan, Plan, oldest_retained
+from psoup.answers.shown_rows import MatchSource
 from psoup.answers.windows import NO_ROWS, Choice, Horizon
 from querystem.evaluate import project
 from querystem.ordering import sort_keys
@@ -142,7 +142,7 @@ class RowCopier(RowwiseCopier):
         leg = self._leg
         if leg.keyed is None or not isinstance(leg.window, TimeWindow):
             return self._target.total()
-        kept = KeptTotals(self.maker.memo, leg.predicate_id)
+        kept = KeptTotals(self.maker.memo, leg.subject)
         region = self._region(self.job.target)
         newest = self.job.target.high == leg.stem.high
         total = (kept.find(region) if newest else None) or self._change.total(kept)
@@ -180,8 +180,8 @@ class RowCopier(RowwiseCopier):
         return RowSet(self._leg, self._matcher, self.maker.memo, (choice,))
 
     @once
-    def _matcher(self) -> Matcher:
-        return self.maker.matchers(self.plan, self.maker.work()).of(self._leg)
+    def _matcher(self) -> MatchSource:
+        return self.maker.matchers(self.plan, self.maker.work(bound=self.plan.bound)).of(self._leg)
 
     # ---- windows
 
@@ -191,7 +191,9 @@ class RowCopier(RowwiseCopier):
         if mark.now is None or now is None:
             return NO_ROWS
         if not isinstance(leg.window, TimeWindow):
-            return rows_at(leg, Horizon(mark.now, self._oldest, mark.high), self.maker.memo)
+            return rows_at(
+                leg, self._matcher, Horizon(mark.now, self._oldest, mark.high), self.maker.memo
+            )
         if leg.keyed is None:
             return Choice(horizon_region(leg.window, now, mark.horizon, self._oldest, mark.high))
         region = self._region(mark)

@@ -11,7 +11,7 @@ where that is remembered. Elsewhere all current rows are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import groupby
@@ -24,8 +24,8 @@ from datastem.keyed_rows import KeyedRows
 from psoup.answers.caches import Memo
 from psoup.answers.folds import Fold
 from psoup.answers.leg_rows import LegRows
-from psoup.answers.matching import Matcher
 from psoup.answers.plan import LegPlan
+from psoup.answers.shown_rows import MatchSource
 from psoup.answers.windows import Choice
 from results.checksum import Digest
 from results.id_sets import common_ids, member
@@ -66,7 +66,7 @@ class RowSet:
     """The matching rows of disjoint choices."""
 
     leg: LegPlan
-    matcher: Matcher
+    matcher: MatchSource
     memo: Memo
     choices: tuple[Choice, ...]
 
@@ -121,7 +121,7 @@ class RowSet:
         def of(part: Part, places: Int64s) -> Total:
             return Total.of(part.ids[rows.places(part, places)])
 
-        subject = ("rows", self.leg.predicate_id)
+        subject = ("rows", self.leg.subject)
         fold = Fold(self.memo, subject, self.leg.stem, choice.region, of, Total.together)
         return Total.together(fold.values())
 
@@ -148,14 +148,14 @@ class KeptTotals:
     """The totals of the current matching rows of regions, each when nothing later was known."""
 
     memo: Memo
-    predicate_id: int
+    subject: Hashable
 
     def find(self, region: Region) -> Total | None:
-        found = self.memo.get(("current", self.predicate_id, region))
+        found = self.memo.get(("current", self.subject, region))
         return found if isinstance(found, Total) else None
 
     def keep(self, region: Region, total: Total) -> None:
-        self.memo.put(("current", self.predicate_id, region), total, total.nbytes)
+        self.memo.put(("current", self.subject, region), total, total.nbytes)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class RowChange:
 
 def keyed_change(
     leg: LegPlan,
-    matcher: Matcher,
+    matcher: MatchSource,
     memo: Memo,
     regions: tuple[Region, Region],
     rows: tuple[KeyedRows, KeyedRows],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from typing import TypeVar
 
 from psoup.access.actions import Action
 from psoup.access.named import named_objects
@@ -12,20 +14,26 @@ from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.store import Position, State, StreamState, ViewState, views_over
 from psoup.store.state.access import Grant
-from psoup.write.draft import Stale
+from psoup.write.draft import Proposal, Stale
 from psoup.write.grants import GrantAll, Revoke
+from psoup.write.policies import DefinePolicy, EndPolicy
 from psoup.write.streams import Define, Drop
 from psoup.write.views import DefineView, EndView
 from querystem.language import (
+    CreatePolicy,
     CreateStream,
     CreateView,
+    DropPolicy,
     DropStream,
     DropView,
     GrantActions,
     Statement,
+    bind_policy,
     bind_query,
     bind_view,
 )
+
+T = TypeVar("T")
 
 _ATTEMPTS = 3
 
@@ -33,8 +41,8 @@ _ATTEMPTS = 3
 async def define(
     core: Core, acting: Acting, sql: str, statement: Statement
 ) -> tuple[StreamState | ViewState | None, Position]:
-    """What a statement, whose text is `sql`, made or dropped, durably; None where it is neither a
-    stream nor a view. Raises QueryError, ServerError."""
+    """What a statement, whose text is `sql`, made or dropped, durably; of a policy its stream; None
+    for what was granted or revoked. Raises QueryError, ServerError."""
     await core.follower.catch_up()
     state, tenant, owner = core.follower.state, acting.tenant, acting.owner
     acting.check_owner(state)
@@ -52,7 +60,17 @@ async def define(
                 return await core.appender.submit(_end_view(state, acting, name, cascade))
             stream = find_stream(state, tenant, name, acting.visible(state))
             _check_drop(state, acting, stream.id, name)
-            return await core.appender.submit(Drop(tenant, owner, name, cascade))
+            dropped = await core.appender.submit(Drop(tenant, owner, name, cascade))
+            core.policies.policy_ended()
+            return dropped
+        case CreatePolicy():
+            acting.demand(state, actions=(Action.ADMINISTER,))
+            return await _create_policy(core, acting, sql, statement)
+        case DropPolicy(name, stream_name):
+            acting.demand(state, actions=(Action.ADMINISTER,))
+            ended = await core.appender.submit(EndPolicy(tenant, owner, name, stream_name))
+            core.policies.policy_ended()
+            return ended
         case GrantActions():
             return None, await _grant(core, acting, statement)
 
@@ -110,9 +128,29 @@ async def _create_view(
         acting.demand(core.follower.state, objects, (Action.READ,))
         return DefineView(tenant, owner, view, tuple(found.ids.values()), found.view_ids)
 
+    return await _bound(core, acting, bound)
+
+
+async def _create_policy(
+    core: Core, acting: Acting, sql: str, statement: CreatePolicy
+) -> tuple[StreamState, Position]:
+    tenant, owner = acting.tenant, acting.owner
+
+    def bound(found: TenantStreams) -> DefinePolicy:
+        limit = core.settings.query_bytes
+        condition = bind_policy(sql, statement, found.lookup, max_text=limit, names=found.names)
+        stream_id = found.stream(statement.stream).id
+        whose = tenant, owner, statement.name, statement.stream, stream_id
+        return DefinePolicy(*whose, statement.text, condition)
+
+    return await _bound(core, acting, bound)
+
+
+async def _bound(core: Core, acting: Acting, bind: Callable[[TenantStreams], Proposal[T]]) -> T:
+    """What a proposal made that was bound to the streams and views of the moment."""
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        proposal = await core.in_thread(bound, acting.streams(core.follower.state))
+        proposal = await core.in_thread(bind, acting.streams(core.follower.state))
         with contextlib.suppress(Stale):
             return await core.appender.submit(proposal)
-    raise BadRequest("what the view names was dropped and created again, over and over")
+    raise BadRequest("what the statement names was dropped and created again, over and over")

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import UInt16s
+from psoup.access.actions import administers
+from psoup.access.principal import Principal
 from psoup.answers import Plan, Question
 from psoup.answers.composing import told_of
 from psoup.answers.implied import ImpliedUse
@@ -39,6 +41,7 @@ from results.id_sets import intersect, size
 
 # Each predicate that is looked at is parsed anew, so that nothing has to be kept for this.
 _LOOKED_AT = 5_000
+_ANOTHER = "another query"
 # Units (`querystem.pace`) of a predicate that is parsed, and of a character of it.
 _READ_UNITS, _CHARACTER_UNITS = 50_000, 200
 
@@ -56,12 +59,14 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
     acting = Acting.of(request, core.settings)
     with stages.time("plan"):
         texts, query = await readable(core, acting, request.handle, request.window, False)
-        question = Question(texts.source, query)
+        question = Question(texts.source, query, acting.principal)
         view = core.follower.view
         source = find_source(view, question, core.maker.unregistered)
         plan = core.maker.plan(view, question)
+    reader = question.reader
     legs = [
-        _leg(core, plan, leg, one.stream) for leg, one in zip(plan.legs, source.legs, strict=True)
+        _leg(core, plan, leg, one.stream, reader)
+        for leg, one in zip(plan.legs, source.legs, strict=True)
     ]
     message = pb.Explanation(
         composite=told_of(plan, view),
@@ -76,31 +81,41 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _ExplainedLeg:
-    """A leg, what is said of it, and the keys of the predicates it is compared with."""
+    """A leg, what is said of it, the keys of the predicates it is compared with, and who asks."""
 
     plan: LegPlan
     message: pb.ExplainedLeg
     others: pa.Array
+    reader: Principal
+
+    @property
+    def bound(self) -> bool:
+        """Tells whether a policy hides rows of the leg, so that only those of the answer count."""
+        return self.plan.policy is not None
 
 
-def _leg(core: Core, plan: Plan, leg: LegPlan, stream: StreamState) -> _ExplainedLeg:
-    """A leg with all that is known of it at once."""
-    _, predicates = core.follower.state.columns
-    ids = predicates.of_stream(leg.stream_id)
-    others = predicates.having(ids[ids != leg.predicate_id][-_LOOKED_AT:]).column("key")
-    found = core.follower.state.predicates[leg.predicate_id]
-    covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
+def _leg(
+    core: Core, plan: Plan, leg: LegPlan, stream: StreamState, reader: Principal
+) -> _ExplainedLeg:
+    """A leg with all that is known of it at once. Predicates of others are compared only for those
+    who administer."""
+    state = core.follower.state
+    _, predicates = state.columns
+    found = state.predicates[leg.predicate_id]
     message = pb.ExplainedLeg(
-        stream=stream.schema.name,
-        window=leg_window_text(leg.leg),
-        predicate_id=found.id,
-        registration_count=found.registrations,
-        other_predicates=len(ids) - 1,
-        compared_predicates=len(others),
-        matched_rows=size(intersect(0, stream.high, covered)),
-        stream_rows=stream.high,
+        stream=stream.schema.name, window=leg_window_text(leg.leg), predicate_id=found.id
     )
-    return _ExplainedLeg(leg, message, others)
+    others = pa.array([], pa.string())
+    if administers(state, reader):
+        ids = predicates.of_stream(leg.stream_id)
+        others = predicates.having(ids[ids != leg.predicate_id][-_LOOKED_AT:]).column("key")
+        message.registration_count = found.registrations
+        message.other_predicates, message.compared_predicates = len(ids) - 1, len(others)
+    if leg.policy is None:
+        covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
+        message.matched_rows = size(intersect(0, stream.high, covered))
+        message.stream_rows = stream.high
+    return _ExplainedLeg(leg, message, others, reader)
 
 
 def _complete(
@@ -109,14 +124,16 @@ def _complete(
     """Fills in what takes long."""
     run = make_run(core, plan, stages)
     for leg, rows in zip(legs, run.legs, strict=True):
-        leg.message.considered_rows = rows.considered
         if rows.matched is not None:
             leg.message.row_count = rows.matched
+        if (use := core.maker.implied.used(leg.plan.predicate_id)) is not None:
+            leg.message.implied_by.CopyFrom(_implied_by(core, leg, use))
+        leg.message.factors.extend(_factors(leg.plan.leg.where, leg.others.to_pylist()))
+        if leg.bound:
+            continue
+        leg.message.considered_rows = rows.considered
         if rows.current is not None:
             leg.message.current_rows = rows.current
-        if (use := core.maker.implied.used(leg.plan.predicate_id)) is not None:
-            leg.message.implied_by.CopyFrom(_implied_by(use))
-        leg.message.factors.extend(_factors(leg.plan.leg.where, leg.others.to_pylist()))
         leg.message.stored.CopyFrom(_stored(core, plan, leg.plan))
     message.legs.extend(leg.message for leg in legs)
     message.run.CopyFrom(run.message)
@@ -125,13 +142,17 @@ def _complete(
     _tell_of_first(message)
 
 
-def _implied_by(use: ImpliedUse) -> pb.ImpliedBy:
-    return pb.ImpliedBy(
-        predicate_id=use.implied,
-        condition=expression_text(use.where),
-        looked_at_rows=use.looked_at,
-        rows=use.rows,
-    )
+def _implied_by(core: Core, leg: _ExplainedLeg, use: ImpliedUse) -> pb.ImpliedBy:
+    """The predicate that another implies; it is named if it is the caller's own."""
+    state, reader = core.follower.state, leg.reader
+    registrations, _ = state.columns
+    own = registrations.has_predicate(reader.tenant, reader.owner, use.implied)
+    message = pb.ImpliedBy(condition=_ANOTHER)
+    if own or administers(state, reader):
+        message.predicate_id, message.condition = use.implied, expression_text(use.where)
+    if not leg.bound:
+        message.looked_at_rows, message.rows = use.looked_at, use.rows
+    return message
 
 
 def _tell_of_first(message: pb.Explanation) -> None:

@@ -16,7 +16,8 @@ from datastem.blocks import Part
 from psoup.answers import Plan
 from psoup.answers.evaluate import Combined, Selection, combined, joined, leg_inputs
 from psoup.answers.leg_rows import LegMatchers, LegRows, chosen_rows
-from psoup.answers.matching import Matcher, Work
+from psoup.answers.matching import Work
+from psoup.answers.shown_rows import MatchSource, ShownRows
 from psoup.server.core import Core
 from psoup.server.wire.arrow import arrow_pieces
 from psoup.server.wire.values import from_duration
@@ -51,13 +52,17 @@ class Stages:
 class _WatchedMatcher:
     """A matcher, and how many rows it is asked about, and for how long."""
 
-    inner: Matcher
+    inner: MatchSource
     considered: int = 0
     seconds: float = 0.0
 
     @property
     def work(self) -> Work:
         return self.inner.work
+
+    @property
+    def shown(self) -> ShownRows | None:
+        return self.inner.shown
 
     def match(self, part: Part, lo: int, hi: int) -> Int64s:
         started = time.perf_counter()
@@ -69,6 +74,9 @@ class _WatchedMatcher:
 
     def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None:
         return self.inner.remembered(part, lo, hi)
+
+    def lacks(self, block: int, high: int) -> bool:
+        return self.inner.lacks(block, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +101,16 @@ class ExplainedInvoke:
 def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
     """Makes the answer of a plan, and leaves its rows out. Raises what an invoke does."""
     maker = core.maker
-    work = maker.work()
+    work = maker.work(bound=plan.bound)
     with stages.time("plan"):
         plan = maker.settle(plan, work)
     watched = maker.matchers(plan, work)
     matchers = [_WatchedMatcher(watched.of(leg)) for leg in plan.legs]
     with stages.time("window"):
-        choices = [chosen_rows(leg, maker.memo) for leg in plan.legs]
+        choices = [
+            chosen_rows(leg, matcher, maker.memo)
+            for leg, matcher in zip(plan.legs, matchers, strict=True)
+        ]
     legs = list(map(LegRows, plan.legs, matchers, choices))
     stages.seconds["match"] = 0.0
     rows, counts, found = _rows(core, plan, legs, watched, stages)
@@ -116,15 +127,17 @@ def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
         for matcher, matched, leg in zip(matchers, counts, legs, strict=True)
     ]
     message = pb.ExplainedRun(
-        current_rows=runs[0].current,
-        considered_rows=sum(run.considered for run in runs),
-        computed_rows=work.rows,
         answer_rows=rows.num_rows,
         answer_bytes=encoded,
         stages=stages.messages(),
         joined_pairs=found.pairs if found else 0,
         stored_combinations=found.stored if found else 0,
     )
+    if not plan.bound:
+        message.considered_rows = sum(run.considered for run in runs)
+        message.computed_rows = work.rows
+        if runs[0].current is not None:
+            message.current_rows = runs[0].current
     return ExplainedInvoke(message, runs, found.runs if found else ())
 
 

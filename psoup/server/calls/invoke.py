@@ -92,7 +92,7 @@ async def invoke(
             core, acting, request.handle, request.window, request.unrefreshed
         )
         core.leases.contact(request.handle)
-        return Question(texts.source, query, **_terms(request))
+        return Question(texts.source, query, acting.principal, **_terms(request))
 
     async for message in _stream(core, request, find, seconds):
         yield message
@@ -109,7 +109,8 @@ async def ask(core: Core, request: pb.AskRequest, seconds: float | None) -> Asyn
         streams = acting.streams(core.follower.state)
         query, _ = await bind(core, streams, request.sql, request.parameters)
         acting.demand_named(core.follower.state, query, streams)
-        return Question(text_source(query, streams), query, **_terms(request))
+        source = text_source(query, streams)
+        return Question(source, query, acting.principal, **_terms(request))
 
     async for message in _stream(core, request, find, seconds):
         yield message
@@ -294,9 +295,9 @@ async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -
     while follower.epoch.number == plan.epoch.number:
         if not deadline.left or not await follower.moved(deadline.left):
             rows, _ = follower.behind()
+            behind = "" if plan.bound else f"; it is {rows:,} rows behind"
             raise NotReached(
-                f"the engine has not matched this query over all its rows; "
-                f"it is {rows:,} rows behind",
+                f"the engine has not matched this query over all its rows{behind}",
                 hint="ask without wait_for_engine, or with a longer deadline",
             )
 
@@ -304,8 +305,8 @@ async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -
 async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answer, _Messages]:
     """Computes here if that is quick, else in a thread. The plan may be settled on the way."""
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
-    work, size = core.maker.work(wait_for_engine=waits), core.settings.piece_bytes
-    caller = CALLER.get()
+    work = core.maker.work(wait_for_engine=waits, bound=plan.bound)
+    size, caller = core.settings.piece_bytes, CALLER.get()
     found = core.maker.evaluate_at_once(plan, work)
     if found is None:
         return await core.in_thread(_compute, core.maker, plan, request, work, size)
@@ -333,19 +334,19 @@ def _messages(plan: Plan, request: Terms, found: Answer, size: int) -> _Messages
 
 
 def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHeader:
-    rows, age = core.follower.behind()
     header = pb.AnswerHeader(
         position=core.store.positions.encode(found.position),
         row_count=found.row_count,
         columns=columns_message(plan.query.columns),
-        computed_rows=found.computed_rows,
-        joined_pairs=found.joined_pairs,
         epoch=plan.epoch.number,
-        behind_rows=rows,
-        behind=from_duration(age),
         elapsed=from_duration(elapsed),
         notes=(*plan.notes, *plan.losses),
     )
+    if not plan.bound:
+        rows, age = core.follower.behind()
+        header.computed_rows, header.joined_pairs = found.computed_rows, found.joined_pairs
+        header.behind_rows = rows
+        header.behind.CopyFrom(from_duration(age))
     if plan.now is not None:
         header.now.CopyFrom(from_instant(plan.now))
     if plan.refreshed_at is not None:

@@ -179,6 +179,7 @@ class SyncCall:
         question = Question(
             texts.source,
             query,
+            self._acting.principal,
             unrefreshed=base,
             base_rows=base,
             ahead=True,
@@ -207,9 +208,9 @@ class SyncCall:
             signed = None if item.whole else self._signed[index]
             return WithdrawnTransfer(core, self._acting, read.question, signed)
         plan = core.maker.plan(core.follower.view, read.question)
-        subject = copy_subject(read.question)
-        claim, reason = _claim(item, self._signed[index], subject)
-        return make_job(read.question, plan, claim, reason, read.repair, self._away)
+        question = replace(read.question, permission=plan.permission)
+        claim, reason = _claim(item, self._signed[index], copy_subject(question))
+        return make_job(question, plan, claim, reason, read.repair, self._away)
 
     def _anew(self, job: CopyJob) -> CopyJob:
         """Aims an item at now: not all items can have the position that was begun, so none is held

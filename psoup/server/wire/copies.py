@@ -29,6 +29,7 @@ from datastem.types import TIMESTAMP
 from psoup.answers import Question
 from psoup.answers.difference import CopyChunk
 from psoup.answers.difference.job import NO_DIGEST, Claim, Cursor, LegMark, Mark, WholeReason
+from psoup.answers.policies import Permission
 from psoup.server.wire.values import to_values
 from psoup.store import Position, Store
 from psoup.store.delta.durable import put_if_absent
@@ -52,9 +53,11 @@ _LEG = struct.Struct(">qqqq")
 # Of the parts of a cursor, and of the NOWs of queries inside a query.
 _PART_COUNT = struct.Struct(">B")
 _SIGNATURE = 16
-_COPY, _TARGET, _DIGESTS, _LEGS, _NOWS = 1, 2, 4, 8, 16
+_COPY, _TARGET, _DIGESTS, _LEGS, _NOWS, _PERMISSION = 1, 2, 4, 8, 16, 32
 # In the place of the shape of a copy that is empty because its caller may not read.
 _WITHDRAWN = "withdrawn"
+# Bytes of a hash that names something.
+_SHORT = 8
 # Up to here typed values are smaller than Arrow with its schema.
 _FEW_ROWS = 32
 # How many to skip, which may be anything, and how many to take.
@@ -77,12 +80,14 @@ class CopySubject:
     """The copy a token is about: a registration's, with a window or its base rows, with or without
     what changes.
 
-    `text` is the position of the event that gave the registration its text.
+    `text` is the position of the event that gave the registration its text, `permission` names the
+    policies that bind whoever asks.
     """
 
     handle: bytes
     text: Position
     shape: str
+    permission: Permission = ()
 
     @classmethod
     def of(cls, handle: bytes, text: Position, question: Question) -> CopySubject:
@@ -93,7 +98,8 @@ class CopySubject:
         # Windows over views, which a caller may have brought.
         if opened := [one.over for one in question.query.opened]:
             shape.append([None if over is None else window_to_json(over) for over in opened])
-        return cls(handle, text, json.dumps(shape, separators=(",", ":")))
+        written = json.dumps(shape, separators=(",", ":"))
+        return cls(handle, text, written, question.permission or ())
 
     @classmethod
     def withdrawn(cls, handle: bytes, text: Position) -> CopySubject:
@@ -105,6 +111,11 @@ class CopySubject:
         about = self.shape if version == _WITHOUT_TEXT else f"{self.text.packed} {self.shape}"
         return _short(self.handle), _short(about.encode())
 
+    @property
+    def permission_mark(self) -> bytes:
+        """The policies as a token names them; empty where none binds."""
+        return _short(json.dumps(self.permission).encode()) if self.permission else b""
+
 
 @dataclass(frozen=True, slots=True)
 class Signed:
@@ -114,6 +125,7 @@ class Signed:
     version: int
     handle: bytes
     shape: bytes
+    permission: bytes = b""
 
     def about(self, subject: CopySubject) -> Claim:
         """The claim. Raises Unusable where the token is about another copy."""
@@ -126,6 +138,8 @@ class Signed:
         if shape != self.shape:
             emptied = replace(subject, shape=_WITHDRAWN).marks(self.version)[1] == self.shape
             raise Unusable(WholeReason.PERMISSION if emptied else WholeReason.OTHER_WINDOW)
+        if subject.permission_mark != self.permission:
+            raise Unusable(WholeReason.PERMISSION)
         return self.claim
 
 
@@ -149,8 +163,10 @@ class Tokens:
             | (_DIGESTS if digests else 0)
             | (_LEGS if legs else 0)
             | (_NOWS if nows else 0)
+            | (_PERMISSION if subject.permission else 0)
         )
         content = _HEAD.pack(_VERSION, flags, self._identity, *subject.marks(_VERSION))
+        content += subject.permission_mark
         for mark in marks:
             content += _pack(mark, digests, legs) + (_pack_nows(mark.nows) if nows else b"")
         if claim.target is not None:
@@ -169,7 +185,9 @@ class Tokens:
             raise Unusable(WholeReason.FOREIGN_TOKEN)
         if version not in (_VERSION, _WITHOUT_TEXT):
             raise Unusable(WholeReason.UNREADABLE_TOKEN)
-        return Signed(_TokenReader(content[_HEAD.size :], flags).claim(), version, handle, shape)
+        end = _HEAD.size + (_SHORT if flags & _PERMISSION else 0)
+        claim = _TokenReader(content[end:], flags).claim()
+        return Signed(claim, version, handle, shape, content[_HEAD.size : end])
 
     def _sign(self, content: bytes, binding: bytes) -> bytes:
         # A key of the binding's own, so that no binding can stand for the end of a content.
@@ -281,7 +299,7 @@ def _known(instant: int, absent: int) -> int | None:
 
 
 def _short(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=8).digest()
+    return hashlib.blake2b(content, digest_size=_SHORT).digest()
 
 
 # ---- parts

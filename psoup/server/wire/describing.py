@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
-from psoup.access.actions import Action
-from psoup.access.principal import ANYONE
+from psoup.access.actions import Action, is_bound
+from psoup.access.principal import ANYONE, Principal
 from psoup.answers import View
 from psoup.answers.question import read_query
 from psoup.errors import BadRequest
@@ -27,7 +27,7 @@ from psoup.store.presence import GONE_AFTER, PulseWatch
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ClockGuard
 from psoup.write.leases import LeaseKeeper
-from querystem.language import leg_window_text, refresh_text, stream_sql, view_sql
+from querystem.language import leg_window_text, policy_sql, refresh_text, stream_sql, view_sql
 from querystem.query import Leg, Query
 from results.id_sets import intersect, size
 
@@ -43,9 +43,9 @@ def lease_until(leases: LeaseKeeper, handle: bytes) -> Timestamp | None:
 
 
 def stream_message(view: View, stream: StreamState, acting: Acting) -> pb.Stream:
-    """A stream; its rows are counted for those who may read it, its registrations for those who
-    administer the tenant."""
-    message = _whole_stream(view, stream)
+    """A stream as a caller may see it: its rows are counted for those who may read all of them, its
+    registrations for those who administer the tenant."""
+    message = _whole_stream(view, stream, acting.principal)
     if not acting.may(view.state, Action.READ, stream.id):
         message.ClearField("row_count")
         message.ClearField("now")
@@ -54,19 +54,23 @@ def stream_message(view: View, stream: StreamState, acting: Acting) -> pb.Stream
     return message
 
 
-def _whole_stream(view: View, stream: StreamState) -> pb.Stream:
+def _whole_stream(view: View, stream: StreamState, reader: Principal) -> pb.Stream:
     schema, now = stream.schema, view.now_of(stream)
+    bound = is_bound(view.state, stream.id, reader)
+    policies = view.state.access.policies_of(stream.id)
     message = pb.Stream(
         name=schema.name,
         id=stream.id,
         columns=columns_message(schema.columns),
         ordered_by=schema.ordered_by or "",
         ahead=from_duration(schema.ahead),
-        row_count=stream.high,
+        row_count=0 if bound else stream.high,
         sql=stream_sql(schema),
         registration_count=stream.registrations,
         key=schema.key,
     )
+    if not bound:
+        message.policies.extend(policy_sql(one.name, schema.name, one.text) for one in policies)
     if schema.retain is not None:
         message.retain.CopyFrom(from_duration(schema.retain))
     if now is not None:
@@ -103,7 +107,7 @@ async def registration_messages(
 
     messages = []
     for registration, query in zip(registrations, await core.in_thread(read), strict=True):
-        message = _registration_message(core, registration, query)
+        message = _registration_message(core, registration, query, acting.principal)
         _hide(core.follower.state, acting, registration, query, message)
         messages.append(message)
         await asyncio.sleep(0)
@@ -126,11 +130,13 @@ def _hide(
             part.ClearField("stream_rows")
 
 
-def _registration_message(core: Core, registration: Registration, query: Query) -> pb.Registration:
+def _registration_message(
+    core: Core, registration: Registration, query: Query, reader: Principal
+) -> pb.Registration:
     streams = [core.follower.state.streams[leg.stream_id] for leg in registration.legs]
     schemas = {stream.schema.name: stream.schema for stream in streams}
     legs = [
-        _leg_message(core, stream, kept.predicate_id, leg)
+        _leg_message(core, stream, kept.predicate_id, leg, reader)
         for stream, kept, leg in zip(streams, registration.legs, query.legs, strict=True)
     ]
     first = legs[0]
@@ -159,16 +165,16 @@ def _registration_message(core: Core, registration: Registration, query: Query) 
 
 
 def _leg_message(
-    core: Core, stream: StreamState, predicate_id: int, leg: Leg
+    core: Core, stream: StreamState, predicate_id: int, leg: Leg, reader: Principal
 ) -> pb.RegistrationLeg:
-    covered = core.follower.epoch.covering(stream.id).ranges(predicate_id)
-    return pb.RegistrationLeg(
-        stream=stream.schema.name,
-        window=leg_window_text(leg),
-        predicate_id=predicate_id,
-        matched_rows=size(intersect(0, stream.high, covered)),
-        stream_rows=stream.high,
+    message = pb.RegistrationLeg(
+        stream=stream.schema.name, window=leg_window_text(leg), predicate_id=predicate_id
     )
+    if not is_bound(core.follower.state, stream.id, reader):
+        covered = core.follower.epoch.covering(stream.id).ranges(predicate_id)
+        message.matched_rows = size(intersect(0, stream.high, covered))
+        message.stream_rows = stream.high
+    return message
 
 
 def page_of(

@@ -55,7 +55,8 @@ def grant_id(object_id: int, action: str, to: str, tenant: str, name: str) -> st
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A condition that rows of a stream must meet to be shown. `text` is what stands after USING,
-    and `claims` are the names of the caller's claims in it."""
+    `form` its bound form as JSON, with parameters in the place of the caller's claims, and `claims`
+    are the names of these."""
 
     policy_id: int
     tenant: str
@@ -63,6 +64,7 @@ class Policy:
     name: str
     stream_id: int
     text: str
+    form: str
     claims: tuple[str, ...]
 
     @property

@@ -260,6 +260,16 @@ class Registrations(ColumnMapping[bytes, Registration]):
             begin = end
         return [self._value_at(row) for row in found[:limit]]
 
+    def has_predicate(self, tenant: str, owner: str, predicate_id: int) -> bool:
+        """Tells whether a registration of an owner has a predicate as that of its first leg. It
+        looks at all registrations."""
+        column = self._columns["predicate_id"]
+        assert isinstance(column, NumberColumn)
+        rows = np.flatnonzero(self._alive.values & (column.values == predicate_id))
+        codes = self._tenants.code_of(tenant), self._owners.code_of(owner)
+        mine = (self._tenants.codes[rows] == codes[0]) & (self._owners.codes[rows] == codes[1])
+        return bool(mine.any())
+
     def _first_after(self, position: int, handle: bytes) -> int:
         begin, end = np.searchsorted(self._positions.values, [position, position + 1])
         high = np.uint64(int.from_bytes(handle[:8]))

@@ -227,6 +227,8 @@ class State:
                 del self.stream_names[stream.tenant, stream.schema.name]
                 touched.streams.add(stream_id)
                 touched.composites.update(self.composites.end_with(stream_id))
+                ended = [("policy", one.id) for one in self.access.policies_of(stream_id)]
+                self._end_access(ended, touched)
             case ViewCreated() as event:
                 self._create_view(entry, event)
                 touched.views.add(event.view_id)

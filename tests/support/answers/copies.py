@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from datastem.instants import FOR_EVER, SECOND, SINCE_EVER, from_micros
 from datastem.schema import StreamSchema
+from psoup.access.principal import ANYONE
 from psoup.answers import Question
 from psoup.answers.difference import (
     BEGINNING,
@@ -181,7 +182,7 @@ class CopyWorld:
         state = self.core().follower.state
         ids = {one.schema.name: one.id for one in state.streams.values()}
         source = BoundText(tuple(ids[leg.stream] for leg in query.legs))
-        return Question(source, query, ahead=True)
+        return Question(source, query, ANYONE, ahead=True)
 
     def expected(self, query: Query, mark: Mark, clock: int) -> list[Values]:
         """The naive answer at a mark, when the clock says `clock`."""

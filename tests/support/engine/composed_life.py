@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pyspark.sql import SparkSession
 
 from datastem.instants import SECOND
+from psoup.access.principal import ANYONE
 from psoup.answers import Question
 from psoup.answers.plan import Plan
 from psoup.answers.question import RegisteredQuery
@@ -210,7 +211,8 @@ class ComposedLife(SeveralRecharge):
         """How a server would answer a registration now."""
         core = self.cores[server]
         self.run(core.follower.catch_up())
-        question = Question(RegisteredQuery("main", one.handle), self._written_of(one).query)
+        source = RegisteredQuery("main", one.handle)
+        question = Question(source, self._written_of(one).query, ANYONE)
         return core.maker.plan(core.follower.view, question)
 
     def _written_of(self, one: Standing) -> SeveralAsked:

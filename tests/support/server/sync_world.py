@@ -189,6 +189,10 @@ class World(RuleBasedStateMachine):
             assert isinstance(statement, CreateStream)
             self.run(self.cores[0].appender.submit(Define("main", "main", statement.schema)))
             self.tables[statement.schema.name] = Table(statement.schema)
+        self.opened()
+
+    def opened(self) -> None:
+        """Called when the streams are there."""
 
     def teardown(self) -> None:
         keyed._FEW_ROWS = FEW_ROWS

@@ -1,0 +1,148 @@
+"""Worlds of machines in which row policies bind whoever asks: they come and go, and the caller's
+claims change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from psoup.access.principal import ClaimValue, Principal
+from psoup.server.identity import PRINCIPAL
+from psoup.store import Position
+from psoup.write.policies import DefinePolicy, EndPolicy
+from querystem.language import CreatePolicy, bind_policy, bind_query, parse_statement, policy_sql
+from tests.oracle.answers import naive_answer
+from tests.oracle.evaluator import evaluate_row
+from tests.oracle.refresh import History, Refreshed
+from tests.oracle.refreshed_trees import TreeHistory
+from tests.oracle.windows import Row, Shown
+from tests.support.server.several_world import SeveralWorld
+from tests.support.server.sync_world import NAMES, START, Asked, World
+
+T = TypeVar("T")
+
+CONDITIONS = (
+    "a >= claim('n')",
+    "b = claim('t')",
+    "b <> claim('t') AND a < 6",
+    "a % 2 = claim('n') OR b = claim('t')",
+    "claim('all') OR b IS NULL",
+    "b LIKE claim('t')",
+    "a BETWEEN 1 AND 7",
+    "a + 1 > claim('n') AND claim('all')",
+)
+# Values that claims have, and how SQL writes them in the place of the claim; some don't fit.
+CLAIMS: Mapping[str, Mapping[ClaimValue, str]] = {
+    "n": {0: "0", 1: "1", 2: "2", "1": "NULL", None: "NULL"},
+    "t": {"x": "'x'", "yy": "'yy'", "a": "'a'", "b": "'b'", 5: "NULL", None: "NULL"},
+    "all": {True: "TRUE", False: "FALSE", "TRUE": "NULL", None: "NULL"},
+}
+claims = st.fixed_dictionaries({name: st.sampled_from([*known]) for name, known in CLAIMS.items()})
+conditions = st.sampled_from(CONDITIONS)
+streams = st.sampled_from(NAMES)
+
+
+class PolicyWorld(World):
+    """Mixed in before a machine: all that it does, it does as one caller whom policies bind."""
+
+    def opened(self) -> None:
+        """Most streams have policies from the beginning."""
+        self.made = 0
+        self.policies: dict[tuple[str, str], str] = {}
+        self.claims = {name: self.chance.choice([*known]) for name, known in CLAIMS.items()}
+        for stream in self.chance.sample(NAMES, 4):
+            for _ in range(self.chance.randint(1, 2)):
+                self.create_policy(0, stream, self.chance.choice(CONDITIONS))
+
+    @rule(server=st.integers(0, 1), stream=streams, condition=conditions)
+    def create_policy(self, server: int, stream: str, condition: str) -> None:
+        self.made += 1
+        name, sql = f"p{self.made}", policy_sql(f"p{self.made}", stream, condition)
+        statement = parse_statement(sql)
+        assert isinstance(statement, CreatePolicy)
+        found = bind_policy(sql, statement, lambda name: self.tables[name].schema)
+        stream_id = self.cores[0].follower.state.stream_names["main", stream]
+        made = DefinePolicy("main", "main", name, stream, stream_id, condition, found)
+        self._append(server, made)
+        self.policies[stream, name] = condition
+
+    @rule(server=st.integers(0, 1), which=st.integers(0, 9))
+    def drop_policy(self, server: int, which: int) -> None:
+        known = sorted(self.policies)
+        if which < len(known):
+            stream, name = known[which]
+            self._append(server, EndPolicy("main", "main", name, stream))
+            del self.policies[stream, name]
+
+    @rule(held=claims)
+    def change_claims(self, held: dict[str, ClaimValue]) -> None:
+        self.claims = held
+
+    def _append(self, server: int, proposal: Any) -> None:
+        """Every server knows of it from then on."""
+        self.run(self.cores[server].appender.submit(proposal))
+        for core in self.cores:
+            self.run(core.follower.catch_up())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        held = getattr(self, "claims", {})
+        caller = Principal("main", "main", roles=frozenset({"developer"}), claims=held)
+        before = PRINCIPAL.set(caller)
+        try:
+            return super().run(work)
+        finally:
+            PRINCIPAL.reset(before)
+
+    # ---- the naive answer
+
+    @property
+    def shown(self) -> dict[str, Shown]:
+        """Which rows are shown, of the streams that have policies."""
+        names = {stream for stream, _ in self.policies}
+        return {name: self._shown(name) for name in names}
+
+    def _shown(self, stream: str) -> Callable[[Row], bool]:
+        wheres = []
+        for (of, _), condition in self.policies.items():
+            if of == stream:
+                for name, values in CLAIMS.items():
+                    written = values[self.claims[name]]
+                    condition = condition.replace(f"claim('{name}')", written)
+                sql = f"SELECT a FROM {stream} WHERE {condition}"
+                wheres.append(bind_query(sql, lambda name: self.tables[name].schema).leg.where)
+        return lambda row: any(evaluate_row(where, row) is True for where in wheres)
+
+    def _naive(self, asked: Asked, position: Position, now: int | None) -> list[Any]:
+        if asked.query.refresh is not None and now is not None:
+            return self._refreshed(asked, position, now).answer
+        schema, keyed, rows = asked.table.schema, asked.table.keyed, asked.table.known(position)
+        shown = self.shown.get(schema.name)
+        given = {} if shown is None else {"shown": shown}
+        now = 0 if now is None else now
+        return naive_answer(asked.query, rows, now, schema.retain, keyed, **given)
+
+    def _refreshed(self, asked: Asked, position: Position, clock: int) -> Refreshed:
+        schemas = {name: table.schema for name, table in self.tables.items()}
+        events = [event for at, event in self.events if at <= position]
+        return History(schemas, events, clock, shown=self.shown).ask(asked.query)
+
+
+class SeveralPolicyWorld(PolicyWorld, SeveralWorld):
+    """Over several streams."""
+
+    def history(
+        self,
+        position: Position | None = None,
+        clock: int | None = None,
+        as_of: int | None = None,
+        then: bool = False,
+    ) -> TreeHistory:
+        found = super().history(position, clock, as_of, then)
+        schemas, events = found.schemas, found.events
+        return TreeHistory(schemas, events, found.clock, found.as_of, found.today, shown=self.shown)
+
+
+__all__ = ["CLAIMS", "CONDITIONS", "START", "PolicyWorld", "SeveralPolicyWorld"]
