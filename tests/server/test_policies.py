@@ -214,7 +214,7 @@ async def test_a_transfer_ends_when_a_policy_comes_under_way(tmp_path: Path) -> 
         boss, eu = await _events(server)
         await boss.publish("events", region=["eu"] * 100, n=list(range(100, 200)))
         handle = await boss.register("SELECT n, region FROM events")
-        caller = PRINCIPAL.set(Principal("main", "main", claims=eu.claims))
+        caller = PRINCIPAL.set(Principal("main", "main", frozenset({"developer"}), eu.claims))
         copy, parts = Copy(), 0
         try:
             request = pb.SyncRequest(items=[pb.SyncItem(handle=handle)])
@@ -319,6 +319,7 @@ async def test_another_query_is_not_named(tmp_path: Path, monkeypatch: pytest.Mo
         assert (implied.predicate_id, implied.condition) == (1, "n > 4"), "the caller's own"
         assert (implied.rows, implied.looked_at_rows) == (0, 0)
         other = Caller(server.stub, eu.claims, owner="other")
+        handle = await other.register("SELECT n FROM events WHERE n > 30")
         explained = await other.call("Explain", pb.ExplainRequest(handle=handle))
         implied = explained.legs[0].implied_by
         assert (implied.predicate_id, implied.condition) == (0, "another query")
