@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,8 @@ async def _prepare(caller: TenantCaller) -> None:
 
 
 async def _measure(caller: TenantCaller, seconds: float) -> dict[str, float]:
-    """The 99th percentile of each kind of call, in milliseconds."""
+    """The 99th percentile of each kind of call, in milliseconds. The first of each is left out: it
+    may find out what later ones know."""
     handle = (await caller.unary("Register", _query("a < 100"))).handle
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
         "invoke": lambda: caller.stream("Invoke", _invoke(handle)),
@@ -121,7 +123,7 @@ async def _measure(caller: TenantCaller, seconds: float) -> dict[str, float]:
             started = time.perf_counter()
             await call()
             taken[name].append((time.perf_counter() - started) * 1e3)
-    return {name: float(np.percentile(found, 99)) for name, found in taken.items()}
+    return {name: float(np.percentile(found[1:] or found, 99)) for name, found in taken.items()}
 
 
 def _query(where: str) -> pb.RegisterRequest:
@@ -149,11 +151,13 @@ def _rows(count: int) -> bytes:
 
 @contextmanager
 def _flooding(target: str, kind: str, callers: int) -> Iterator[None]:
-    process = multiprocessing.get_context("spawn").Process(
-        target=_flood, args=(target, kind, callers), daemon=True
-    )
+    spawn = multiprocessing.get_context("spawn")
+    under_way = spawn.Semaphore(0)
+    given = target, kind, callers, under_way
+    process = spawn.Process(target=_flood, args=given, daemon=True)
     process.start()
-    time.sleep(2)
+    for _ in range(callers):
+        under_way.acquire()
     try:
         yield
     finally:
@@ -161,15 +165,18 @@ def _flooding(target: str, kind: str, callers: int) -> Iterator[None]:
         process.join()
 
 
-def _flood(target: str, kind: str, callers: int) -> None:
-    asyncio.run(_flood_all(target, kind, callers))
+def _flood(target: str, kind: str, callers: int, under_way: Semaphore) -> None:
+    asyncio.run(_flood_all(target, kind, callers, under_way))
 
 
-async def _flood_all(target: str, kind: str, callers: int) -> None:
-    await asyncio.gather(*(_flood_one(target, kind, number) for number in range(callers)))
+async def _flood_all(target: str, kind: str, callers: int, under_way: Semaphore) -> None:
+    await asyncio.gather(
+        *(_flood_one(target, kind, number, under_way) for number in range(callers))
+    )
 
 
-async def _flood_one(target: str, kind: str, number: int) -> None:
+async def _flood_one(target: str, kind: str, number: int, under_way: Semaphore) -> None:
+    """Calls again and again; `under_way` is told when the first call is done."""
     async with connected(target, "flood") as caller:
         handle = (await caller.unary("Register", _query("a < 100"))).handle
         batch, turn = _batch(5_000), 0
@@ -186,6 +193,8 @@ async def _flood_one(target: str, kind: str, number: int) -> None:
                     await caller.unary("Register", _query(different))
                 else:
                     await caller.unary("Publish", batch)
+            if turn == 1:
+                under_way.release()
 
 
 # ---- many tenants, for long

@@ -61,7 +61,7 @@ class WithdrawnTransfer:
 
     async def parts(self) -> AsyncIterator[pb.SyncPart]:
         state = self.core.follower.state
-        yield pb.SyncPart(begin=self._begin(state))
+        yield pb.SyncPart(begin=self._begin())
         mark = Mark(state.position, (LegMark(0),), None, None)
         self.token = self.core.tokens.write(self._subject, Claim(mark), self.acting.binding)
         self.done = True
@@ -73,18 +73,22 @@ class WithdrawnTransfer:
         )
         yield pb.SyncPart(end=end)
 
-    def _begin(self, state: State) -> pb.SyncBegin:
-        if self.quiet:
-            return pb.SyncBegin()
-        query = self.question.query
-        source = self.question.source
+    def __post_init__(self) -> None:
+        # The registration may have ended when the parts are asked for.
+        source, state = self.question.source, self.core.follower.state
         assert isinstance(source, RegisteredQuery)
         legs = state.registrations[source.handle].legs
         schemas = [state.streams[leg.stream_id].schema for leg in legs]
+        self._schemas = {schema.name: schema for schema in schemas}
+
+    def _begin(self) -> pb.SyncBegin:
+        if self.quiet:
+            return pb.SyncBegin()
+        query = self.question.query
         return pb.SyncBegin(
             mode=pb.SYNC_MODE_WHOLE,
             reason=reason_message(WholeReason.PERMISSION),
             columns=columns_message(query.columns),
-            pattern=pattern_message(query, {one.name: one for one in schemas}.__getitem__),
+            pattern=pattern_message(query, self._schemas.__getitem__),
             digest_of=pb.DIGEST_OF_CHECKSUMS,
         )
