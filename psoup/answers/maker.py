@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from psoup.access.principal import Principal
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.composites import CombinationMatcher
 from psoup.answers.crossings import Crossing, CrossingFinder
@@ -16,7 +15,7 @@ from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
 from psoup.answers.plan import CompositePlan, LegPlan, Neighbours, Plan, Triggers
 from psoup.answers.planning import make_plan
-from psoup.answers.policies import Permission, PolicyFiller, RowPolicy, permission_of
+from psoup.answers.policies import Permission, PolicyFiller, RowPolicy
 from psoup.answers.question import Question
 from psoup.answers.refreshing import settled
 from psoup.answers.shown_rows import MatchSource, ShownMatches, ShownRows
@@ -76,10 +75,11 @@ class AnswerMaker:
                 self.policy_used(one.policy_id, one.predicate_id, one.key)
         return self.implied.prepared(plan, view.state)
 
-    def permission(self, state: State, reader: Principal, streams: Iterable[int]) -> Permission:
-        """The policies of some streams that bind a reader."""
-        filler = PolicyFiller(state, reader, self.unregistered, self.memo)
-        return permission_of(filler.policy(stream_id) for stream_id in streams)
+    def permission(self, state: State, question: Question, streams: Iterable[int]) -> Permission:
+        """The policies of some streams that bind the reader of a question."""
+        reader = question.reader, question.denied
+        filler = PolicyFiller(state, *reader, self.unregistered, self.memo)
+        return filler.permission(filler.policy(stream_id) for stream_id in streams)
 
     def work(self, *, wait_for_engine: bool = False, bound: bool = False) -> Work:
         """The bound on what one answer may compute, for somebody whom policies bind or not."""

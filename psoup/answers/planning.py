@@ -9,7 +9,7 @@ from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.composing import with_composite
 from psoup.answers.crossings import Crossing
 from psoup.answers.plan import LegPlan, Plan, RowsKnown, Triggers, UnsettledPart, retention
-from psoup.answers.policies import PolicyFiller, RowPolicy, permission_of
+from psoup.answers.policies import PolicyFiller, RowPolicy
 from psoup.answers.present import Reached, present_of
 from psoup.answers.question import Question, RegisteredQuery
 from psoup.answers.refreshing import settled
@@ -36,7 +36,8 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds, mem
     future, RowsLost; TextReplaced where the question was read before its query was replaced, or
     other policies bind than it says.
     """
-    filler = PolicyFiller(view.state, question.reader, unregistered, memo)
+    reader = question.reader, question.denied
+    filler = PolicyFiller(view.state, *reader, unregistered, memo)
     plan = _plan(view, question, find_source(view, question, unregistered), filler)
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
     if question.base_rows and not (slides(plan.query) and not plan.query.stays):
@@ -162,7 +163,7 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
         notes += told if len(source.legs) == 1 else [f"{leg.stream}: {one}" for one in told]
     now = present.now if as_of is None else as_of
     refreshing = [filler.policy(one.stream.id) for one in source.triggers]
-    permission = permission_of([*(leg.policy for leg in legs), *refreshing])
+    permission = filler.permission([*(leg.policy for leg in legs), *refreshing])
     if question.permission not in (None, permission):
         raise TextReplaced
     plan = Plan(

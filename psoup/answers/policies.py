@@ -27,6 +27,7 @@ _CLAIM_TYPES = (str, int, float, bool)
 # The policies that bind a question, each with its claims filled in: the ids of stream and policy,
 # and the key of the predicate. Empty where none binds.
 Permission: TypeAlias = tuple[tuple[int, int, str], ...]
+_DENIED: Permission = ((0, 0, "denied"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +53,31 @@ RowPolicy: TypeAlias = tuple[FilledCondition, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class PolicyFiller:
-    """Fills in the policies of streams for one reader, at one moment of the state."""
+    """Fills in the policies of streams for one reader, at one moment of the state; to a reader who
+    is `denied` nothing is shown."""
 
     state: State
     reader: Principal
+    denied: bool
     unregistered: UnregisteredIds
     memo: Memo
 
     def policy(self, stream_id: int) -> RowPolicy:
         """The conditions of which rows of a stream must meet one."""
+        if self.denied:
+            return ()
         if not is_bound(self.state, stream_id, self.reader):
             return None
         policies = self.state.access.policies_of(stream_id)
         found = tuple(self._filled(policy) for policy in policies)
         return None if any(one.where == TRUE for one in found) else found
+
+    def permission(self, policies: Iterable[RowPolicy]) -> Permission:
+        """The policies that bind a question, of those of its legs and triggers."""
+        bound = {
+            (one.stream_id, one.policy_id, one.key) for policy in policies for one in policy or ()
+        }
+        return _DENIED if self.denied else tuple(sorted(bound))
 
     def _filled(self, policy: Policy) -> FilledCondition:
         stream_id = policy.stream_id
@@ -91,9 +103,3 @@ class PolicyFiller:
     def _claim(self, name: str) -> ClaimValue:
         value = self.reader.claims.get(name)
         return value if isinstance(value, _CLAIM_TYPES) else None
-
-
-def permission_of(policies: Iterable[RowPolicy]) -> Permission:
-    """The policies that bind a question, of those of its legs and triggers."""
-    bound = {(one.stream_id, one.policy_id, one.key) for policy in policies for one in policy or ()}
-    return tuple(sorted(bound))

@@ -52,7 +52,8 @@ class Question:
     """A question is what is to be answered; the windows are those of the query's legs.
 
     Rows that no policy shows to the `reader` are no part of the answer. Where a `permission` is
-    given, what the question is part of goes on only as long as the policies that bind are those.
+    given, what the question is part of goes on only as long as the policies that bind are those. A
+    reader who is `denied` may read nothing of it any more: the answer is the one over no rows.
     The answer is as of the instant `as_of`, or of now: as it was known then, or with `known_today`
     as the rows that have come since make it. `unrefreshed` asks for it as of now although the query
     has REFRESH. With `latest` no stream is waited for: NOW is the greatest ts that any of the
@@ -65,6 +66,7 @@ class Question:
     query: Query
     reader: Principal
     permission: Permission | None = None
+    denied: bool = False
     as_of: int | None = None
     known_today: bool = False
     unrefreshed: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from psoup.access.principal import Principal
+from psoup.answers import Question
 from psoup.server.calls.sync import sync
 from psoup.server.identity import PRINCIPAL
 from psoup.v1 import psoup_pb2 as pb
@@ -322,6 +324,24 @@ async def test_another_query_is_not_named(tmp_path: Path, monkeypatch: pytest.Mo
         explained = await other.call("Explain", pb.ExplainRequest(handle=handle))
         implied = explained.legs[0].implied_by
         assert (implied.predicate_id, implied.condition) == (0, "another query")
+
+
+async def test_whoever_is_denied_gets_the_answer_over_no_rows(server: CallerServer) -> None:
+    boss, _, _ = await _orders(server)
+    await boss.define(EVENTS)
+    await boss.publish("events", region=["eu"], n=[1])
+    core = server.core
+    sql = "SELECT o.id FROM orders o JOIN events e ON e.region = o.region"
+    question = Question.of_text(sql, core.follower.state)
+    denied = replace(question, denied=True)
+    for asked, count in ((question, 2), (denied, 0)):
+        assert core.maker.answer(core.follower.view, asked).row_count == count
+    plans = [core.maker.plan(core.follower.view, asked) for asked in (question, denied)]
+    assert plans[0].permission == () and plans[1].permission != ()
+    count = replace(
+        Question.of_text("SELECT count(*) AS c FROM events", core.follower.state), denied=True
+    )
+    assert core.maker.answer(core.follower.view, count).table.to_pylist() == [{"c": 0}]
 
 
 # ---- statements

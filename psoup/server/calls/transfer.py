@@ -176,7 +176,7 @@ class Transfer:
         """Tells whether other policies bind the reader than when the job was made."""
         question = self.job.question
         streams = {leg.stream_id for leg in state.registrations[self.item.handle].legs}
-        return self.core.maker.permission(state, question.reader, streams) != question.permission
+        return self.core.maker.permission(state, question, streams) != question.permission
 
     @cached_property
     def _subject(self) -> CopySubject:
