@@ -9,7 +9,7 @@ Thread safety: none; whoever changes it must be the only one who reads it meanwh
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +35,8 @@ class ColumnMapping(MutableMapping[K, V]):
         self._columns = dict(columns)
         self._alive = NumberColumn(np.bool_)
         self._live = 0
+        # How often rows were changed or removed, which is all that happens to them once added.
+        self.rewrites = 0
         self._made: dict[K, V] = {}
         self._reindex()
 
@@ -128,9 +130,19 @@ class ColumnMapping(MutableMapping[K, V]):
         self._live += table.num_rows
         self._index_all(begin, len(self._alive))
 
-    def take(self, rows: Int64s) -> pa.Table:
-        columns = {name: column.take(rows) for name, column in self._columns.items()}
-        return pa.table(columns)
+    def added_since(self, count: int) -> Int64s:
+        """The numbers of the rows after the first `count`, removed ones too."""
+        return np.arange(count, len(self._alive))
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows, removed ones too."""
+        return len(self._alive)
+
+    def take(self, rows: Int64s, names: Iterable[str] | None = None) -> pa.Table:
+        """Some rows as a table: all columns, or those of the names."""
+        chosen = self._columns if names is None else names
+        return pa.table({name: self._columns[name].take(rows) for name in chosen})
 
     # ---- rows that went
 
@@ -140,6 +152,7 @@ class ColumnMapping(MutableMapping[K, V]):
             index.remove(hash_, row)
         self._alive.values[row] = False
         self._live -= 1
+        self.rewrites += 1
         dead = len(self._alive) - self._live
         if dead > _SQUEEZE and dead > self._live:
             self._squeeze()
