@@ -98,7 +98,7 @@ class StreamInterest:
 
 
 class Interests:
-    """The interest in every stream of a state, kept up with it by `refresh` or `update`.
+    """The interest in every stream of a state, kept up with it by `refresh`.
 
     Thread safety: none; it reads the state.
     """
@@ -109,29 +109,22 @@ class Interests:
         self._streams: dict[int, StreamInterest] = {}
         # The stream of every predicate that is known here, ascending by id.
         self._ids, self._owners = np.empty(0, np.int64), np.empty(0, np.int64)
-        self._seen: tuple[int, ...] = ()
-        self.version = 0
+        self._loaded = False
 
     # ---- keeping up
 
     def refresh(self, state: State) -> None:
-        """Keeps up with a state of which nobody said what changed: where nothing was removed, only
-        what came is looked at."""
-        registrations, predicates = state.columns
-        seen, now = self._seen, _marks(state)
-        if now == seen:
-            return
-        if not seen or now[:2] != seen[:2]:
+        """Keeps up with a state: what changed since the last call is read anew. Nobody else may do
+        so for this state."""
+        changed = state.columns[1].changed()
+        if changed is None or not self._loaded:
             self.load(state)
-            return
-        rows = registrations.added_since(seen[2])
-        registered = self._registered.of(state, rows).predicates
-        made = predicates.take(predicates.added_since(seen[3]), ["predicate_id"])
-        new = np.concatenate([registered, made.column(0).to_numpy()])
-        self.update(state, np.unique(new))
+        elif len(changed):
+            self.update(state, changed)
 
     def load(self, state: State) -> None:
         """Reads all registrations."""
+        self._loaded = True
         self._streams.clear()
         self._ids, self._owners = np.empty(0, np.int64), np.empty(0, np.int64)
         registrations, predicates = state.columns
@@ -141,16 +134,13 @@ class Interests:
     def update(self, state: State, ids: Int64s) -> None:
         """Reads the registrations of some predicates anew; `ids` ascend, and those that ended are
         among them."""
-        if len(ids):
-            registrations, _ = state.columns
-            self._put(state, ids, registrations.with_predicates(ids))
-        self._seen = _marks(state)
+        registrations, _ = state.columns
+        self._put(state, ids, registrations.with_predicates(ids))
 
     def _put(self, state: State, ids: Int64s, rows: Int64s) -> None:
-        self.version += 1
-        self._seen = _marks(state)
         _, predicates = state.columns
-        table = predicates.take(predicates.rows_of(ids)[predicates.rows_of(ids) >= 0])
+        there = predicates.rows_of(ids)
+        table = predicates.take(there[there >= 0], ["predicate_id", "stream_id", "registrations"])
         live, owners, users = (
             table.column(name).to_numpy() for name in ("predicate_id", "stream_id", "registrations")
         )
@@ -264,16 +254,6 @@ class Interests:
             return state.vouched
         reached = [one.reached for one in streams if one.reached is not None]
         return min(reached) - state.jumps.unconfirmed if len(reached) == len(streams) else None
-
-
-def _marks(state: State) -> tuple[int, ...]:
-    registrations, predicates = state.columns
-    return (
-        registrations.rewrites,
-        predicates.rewrites,
-        registrations.row_count,
-        predicates.row_count,
-    )
 
 
 def _reduced(function: np.ufunc, values: Int64s, cuts: Int64s, beyond: int) -> Int64s:

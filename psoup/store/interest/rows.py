@@ -28,11 +28,17 @@ class RowFloors:
         found = np.array(sorted(runs), np.int64).reshape(-1, 2)
         return cls(found[:, 0], np.maximum.accumulate(found[:, 1]), high)
 
+    @property
+    def least(self) -> int:
+        """The first row id; `high` where there are no rows."""
+        return int(self.firsts[0]) if len(self.firsts) else self.high
+
     def floor(self, begin: int) -> int:
         """A row id below which no row has a ts of `begin` or later; `high` where no row has."""
         place = int(np.searchsorted(self.latest, begin))
         return int(self.firsts[place]) if place < len(self.firsts) else self.high
 
-    def floors(self, begins: Int64s) -> Int64s:
-        """What `floor` gives for each of many instants."""
-        return np.append(self.firsts, self.high)[np.searchsorted(self.latest, begins)]
+    def latest_below(self, row: int) -> int | None:
+        """A ts that no row with a lower id is past; None where there is no such row."""
+        place = int(np.searchsorted(self.firsts, row))
+        return int(self.latest[place - 1]) if place else None

@@ -35,8 +35,6 @@ class ColumnMapping(MutableMapping[K, V]):
         self._columns = dict(columns)
         self._alive = NumberColumn(np.bool_)
         self._live = 0
-        # How often rows were changed or removed, which is all that happens to them once added.
-        self.rewrites = 0
         self._made: dict[K, V] = {}
         self._reindex()
 
@@ -130,15 +128,6 @@ class ColumnMapping(MutableMapping[K, V]):
         self._live += table.num_rows
         self._index_all(begin, len(self._alive))
 
-    def added_since(self, count: int) -> Int64s:
-        """The numbers of the rows after the first `count`, removed ones too."""
-        return np.arange(count, len(self._alive))
-
-    @property
-    def row_count(self) -> int:
-        """The number of rows, removed ones too."""
-        return len(self._alive)
-
     def take(self, rows: Int64s, names: Iterable[str] | None = None) -> pa.Table:
         """Some rows as a table: all columns, or those of the names."""
         chosen = self._columns if names is None else names
@@ -152,7 +141,6 @@ class ColumnMapping(MutableMapping[K, V]):
             index.remove(hash_, row)
         self._alive.values[row] = False
         self._live -= 1
-        self.rewrites += 1
         dead = len(self._alive) - self._live
         if dead > _SQUEEZE and dead > self._live:
             self._squeeze()

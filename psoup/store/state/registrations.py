@@ -177,7 +177,6 @@ class Registrations(ColumnMapping[bytes, Registration]):
         row = self._row_of(handle)
         self._composites.put(row, composite.composite_id)
         self._composite_predicates.put(row, composite.predicate_id)
-        self.rewrites += 1
         self._made.pop(handle, None)
 
     def leases(self) -> tuple[pa.Array, Int64s, Int64s]:

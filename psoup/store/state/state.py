@@ -326,6 +326,7 @@ class State:
 
     def _compose(self, entry: Entry, event: Compose, touched: Touched) -> None:
         self.registrations.compose(event.handle, _registered(event.composite))
+        self.predicates.note(np.array(self.registrations[event.handle].predicates))
         self._share_composite(entry, event.composite, touched)
         touched.registrations.add(event.handle)
         touched.predicates.add(event.composite.predicate_id)

@@ -256,6 +256,7 @@ def test_a_predicate_that_somebody_else_counts_reaches_everything() -> None:
     world, interests = World(), Interests()
     world.register(CASES[0])
     (predicate,) = world.state.predicates
+    interests.refresh(world.state)
     world.state.predicates.count_one(predicate, 1)
-    interests.load(world.state)
+    interests.refresh(world.state)
     assert interests.begin(world.state, 1, 0, 99) == SINCE_EVER
