@@ -18,7 +18,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "b86c550f0d5d922263e3cde63e243190fad8b821d3f386dce8d5fdb7a1220d8f"
+WIRE = "f0915472cf55dc35291779e0f7364d28d443f0f581eb377caf9fe0a4eea506b1"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

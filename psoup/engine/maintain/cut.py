@@ -37,14 +37,14 @@ class CutPlan:
     row_los: Int64s
     levels: Int64s
 
-    def worth(self) -> CutPlan:
-        """The plan, up to the first rows that less than half of those who hold them would leave:
-        older rows are held by fewer."""
-        cap = 0
-        for edge in np.unique(self.levels[self.levels > self.row_los]).tolist():
+    def worth(self, step: int) -> CutPlan:
+        """The plan, up to the first `step` rows that less than half of those who hold them would
+        leave: older rows are held by fewer."""
+        cap, weights = 0, np.maximum(self.live, 1)
+        for edge in np.unique(np.concatenate([self.levels, self.row_los // step * step])).tolist():
             holding = self.row_los < edge
             leaving = holding & (self.levels >= edge)
-            if 2 * self.live[leaving].sum() < self.live[holding].sum():
+            if 2 * weights[leaving].sum() < weights[holding].sum():
                 break
             cap = edge
         return self.at(np.minimum(self.levels, cap))
@@ -133,4 +133,4 @@ class Cut:
         plan = CutPlan(los, his, live, row_los, levels)
         # With too many cohorts it is worth it whatever it frees.
         many = len(cohorts) > MOST_COHORTS
-        return plan.joined(MOST_COHORTS // 2) if many else plan.worth()
+        return plan.joined(MOST_COHORTS // 2) if many else plan.worth(step)

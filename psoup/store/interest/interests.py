@@ -21,7 +21,7 @@ from psoup.store.interest.registered import (
     Reaches,
     RegisteredReaches,
 )
-from psoup.store.interest.windows import EVERYTHING, FIXED, WindowTree
+from psoup.store.interest.windows import EVERYTHING, FIXED, WindowTree, widened
 from psoup.store.state.state import State
 
 _COLUMNS = ("behind", "since", "clocks")
@@ -236,6 +236,14 @@ class Interests:
             return True
         windows = self.of_stream(stream_id).windows
         return windows.can_reach(low, high, lambda clock: self._now(state, stream_id, clock))
+
+    def widened(self, state: State, stream_id: int, since: int | None) -> int | None:
+        """An instant that lies a little further before a stream's NOW, as windows are widened;
+        None stays None."""
+        now = self._now(state, stream_id, OWN)
+        if since is None or now is None:
+            return None
+        return now - widened(now - since)
 
     def _asked(self, state: State, stream_id: int, lo: int, hi: int) -> list[int]:
         stream = state.streams.get(stream_id)
