@@ -102,7 +102,8 @@ def test_a_window_that_time_does_not_bound_reaches_everything(
 ) -> None:
     pump = Pump(store, spark, NEVER)
     stream = filled(author, pump)
-    for sensor, window in enumerate([UNBOUNDED, CountWindow(3)]):
+    windows: list[Window] = [UNBOUNDED, CountWindow(3)]
+    for sensor, window in enumerate(windows):
         author.register(stream, sensor_is(sensor), window=window)
     pump.run()
     for sensor, predicate in enumerate(author.state.predicates):

@@ -201,7 +201,8 @@ class Interests:
         """The least ts that a window of the predicates `[lo, hi)` of a stream can hold at NOW or
         later; SINCE_EVER where rows of any age count."""
         widest = self.of_stream(stream_id).widest(lo, hi)
-        begins = [widest.since, *self._asked(state, stream_id, lo, hi)]
+        asked = self._asked(state, stream_id).items()
+        begins = [widest.since, *(since for id_, since in asked if lo <= id_ < hi)]
         for clock, behind in widest.behind:
             now = self._now(state, stream_id, clock)
             if behind == EVERYTHING or now is None:
@@ -221,18 +222,15 @@ class Interests:
             whole = (some.behind == EVERYTHING) | (now is None)
             moving = SINCE_EVER if now is None else now - np.where(whole, 0, some.behind)
             begins[mine] = np.minimum(begins, np.where(whole, SINCE_EVER, moving))[mine]
-        for predicate, one in state.streams[stream_id].asked.items() if len(begins) else ():
-            place = int(np.searchsorted(some.predicates, predicate))
-            here = place < len(begins) and some.predicates[place] == predicate
-            if here and one.holds(state.clock):
-                begins[place] = min(int(begins[place]), one.since)
+        for predicate, since in self._asked(state, stream_id).items():
+            place = slice(*np.searchsorted(some.predicates, [predicate, predicate + 1]))
+            begins[place] = np.minimum(begins[place], since)
         return some.predicates, begins
 
     def can_reach(self, state: State, stream_id: int, low: int, high: int) -> bool:
         """Tells whether a window of any predicate of a stream can hold rows with a ts in
         `[low, high]` at NOW or later."""
-        asked = state.streams[stream_id].asked.values()
-        if any(one.since <= high for one in asked if one.holds(state.clock)):
+        if any(since <= high for since in self._asked(state, stream_id).values()):
             return True
         windows = self.of_stream(stream_id).windows
         return windows.can_reach(low, high, lambda clock: self._now(state, stream_id, clock))
@@ -245,12 +243,15 @@ class Interests:
             return None
         return now - widened(now - since)
 
-    def _asked(self, state: State, stream_id: int, lo: int, hi: int) -> list[int]:
+    def _asked(self, state: State, stream_id: int) -> dict[int, int]:
+        """Since when servers want rows of live predicates of a stream."""
         stream = state.streams.get(stream_id)
         asked = {} if stream is None else stream.asked
-        return [
-            one.since for id_, one in asked.items() if lo <= id_ < hi and one.holds(state.clock)
-        ]
+        return {
+            id_: one.since
+            for id_, one in asked.items()
+            if one.holds(state.clock) and id_ in state.predicates
+        }
 
     def _now(self, state: State, stream_id: int, clock: int) -> int | None:
         """The NOW of a clock, for windows over a stream, less the jumps that nobody has

@@ -245,7 +245,14 @@ def test_what_was_asked_for_counts_for_a_day_and_only_so_far() -> None:
     world.append(Interest(IDS["plain"], predicate, None))
     assert interests.begin(world.state, 1, predicate, predicate + 1) == SINCE_EVER
     world.stamp += DAY
+    world.register(CASES[9])
+    interests.refresh(world.state)
+    assert interests.begin(world.state, 1, predicate, predicate + 1) > SINCE_EVER
+    world.append(Interest(IDS["plain"], predicate, since))
     world.append(Unregister(next(iter(world.registered))))
+    interests.refresh(world.state)
+    assert interests.begin(world.state, 1, predicate, predicate + 1) > world.stamp, "it has ended"
+    assert not interests.can_reach(world.state, 1, since, since)
     world.register(CASES[0])
     interests.refresh(world.state)
     ids, begins = interests.begins(world.state, 1, 0, 99)
