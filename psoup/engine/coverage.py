@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from datastem.blocks import BLOCK_ROWS
 from psoup.store.layout import COVERAGE
 
 
@@ -194,7 +195,11 @@ def bands(wants: Iterable[Want], rows: int, floor: int, top: int) -> list[Band]:
     if not mine:
         return []
     first = max(one.row_lo for one in mine)
-    end = max(first - rows, floor, min(one.target for one in mine))
+    end = first - rows
+    if rows >= BLOCK_ROWS:
+        # Row groups end with their block, and one that two slices share is read twice.
+        end -= end % BLOCK_ROWS
+    end = max(end, floor, min(one.target for one in mine))
     levels = {level for one in mine for level in (one.row_lo, one.target) if level > end}
     cuts = [*sorted(levels, reverse=True), end]
     found = [

@@ -42,6 +42,11 @@ def test_rows_that_nobody_wants_are_passed_over() -> None:
     ]
 
 
+def test_large_slices_end_with_a_block() -> None:
+    (band,) = bands([Want(1, 2, 200_000, 0)], 65_536, 0, 200_000)
+    assert (band.lo, band.hi) == (131_072, 200_000)
+
+
 def test_rows_that_are_gone_are_not_waited_for() -> None:
     wants = [Want(1, 2, 50, 0)]
     assert bands(wants, 100, 40, 50) == [Band(((1, 2),), 40, 50)]
