@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -14,12 +15,18 @@ from pyspark.sql import SparkSession
 from datastem.instants import DAY, HOUR, MINUTE, SECOND
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings, Rest
+from psoup.server.calls.invoke import invoke
+from psoup.server.calls.register import register
+from psoup.server.core import Core
+from psoup.server.settings import Settings
 from psoup.store import Interest, Store
+from psoup.v1 import psoup_pb2 as pb
 from results.window import UNBOUNDED, Bound, CountWindow, TimeWindow, Window
 from tests.support.engine.author import Author, sensor_is, timed
 from tests.support.engine.killing import MortalEngine
 from tests.support.engine.pump import QUIET, Pump
 from tests.support.engine.reading import covered, matched, pieces, stem_rows
+from tests.support.server.process import received
 
 pytestmark = pytest.mark.spark
 
@@ -167,6 +174,28 @@ def test_what_a_server_asks_for_is_matched_and_kept_for_a_day(
     author.publish(stream, minutes(100, 101))
     restarted.run()
     assert assert_exact(store, stream, predicate, 1)[0][0] >= 88
+
+
+async def test_who_waits_for_the_engine_gets_what_no_window_reached(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    pump = Pump(store, spark, NEVER)
+    filled(author, pump)
+    core = Core(store, Settings(store.root, poll=0.01))
+    await core.start()
+    try:
+        sql = "SELECT at FROM timed WHERE sensor = 1 RANGE 5 MINUTES"
+        (handle,) = (await register(core, pb.RegisterRequest(sql=sql)))[0].handles
+        await asyncio.to_thread(pump.run)
+        request = pb.InvokeRequest(handle=handle, window="RANGE 60 MINUTES", wait_for_engine=True)
+        waiting = asyncio.create_task(received(invoke(core, request, 300.0)))
+        while not waiting.done():
+            await asyncio.to_thread(pump.round)
+        header, *_ = await waiting
+    finally:
+        await core.stop()
+    assert (header.header.row_count, header.header.computed_rows) == (30, 0)
+    assert pump.ledger.coverage.cohorts(1)[-1].row_lo in range(20, 40)
 
 
 # ---- any life

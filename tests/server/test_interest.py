@@ -16,6 +16,7 @@ from psoup.errors import NotReached
 from psoup.server.calls.invoke import ask, invoke
 from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register
+from psoup.server.calls.sync import sync
 from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.server.wire.values import from_instant
@@ -136,6 +137,14 @@ async def test_a_text_with_a_registered_predicate_is_told_others_are_not(world: 
     async with world.server() as core:
         for sql in ("SELECT a FROM s WHERE a > 3", "SELECT a + 1 AS b FROM s WHERE a >= 0"):
             await received(ask(core, pb.AskRequest(sql=sql), None))
+    assert len(await world.told()) == 1
+
+
+async def test_a_copy_with_a_longer_window_is_told(world: World) -> None:
+    async with world.server() as core:
+        item = pb.SyncItem(handle=world.handle, window="RANGE 30 MINUTES")
+        parts = [part async for part in sync(core, pb.SyncRequest(items=[item]), None)]
+    assert parts[-1].end.row_count == 30
     assert len(await world.told()) == 1
 
 
