@@ -94,7 +94,7 @@ class RegisteredReaches:
 
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
-        self._shapes: dict[str, Query] = {}
+        self._shapes: dict[str, Query | None] = {}
 
     def of(self, state: State, rows: Int64s) -> Reaches:
         """The reaches of the predicates of some registrations, given their rows."""
@@ -132,12 +132,14 @@ class RegisteredReaches:
     ) -> list[tuple[int, int, int]]:
         """How far behind, since when and by which clock each leg of a query reaches."""
         schemas = [state.streams[stream].schema for stream in streams]
-        query = self._shape(form)
+        query = None if composed else self._shape(form)
+        if query is None or len(query.legs) != len(streams):
+            return [(EVERYTHING, NO_SINCE, OWN)] * len(streams)
         clock = self._clock(query, state, streams)
         by_clock = is_by_clock(query.moving, schemas)
         return [
             (EVERYTHING, NO_SINCE, OWN)
-            if composed or schema.key
+            if schema.key
             else (*_reach(begin), OWN if is_apart(schema, by_clock) or by_clock else clock)
             for begin, schema in zip(leg_begins(query), schemas, strict=True)
         ]
@@ -151,11 +153,15 @@ class RegisteredReaches:
         }
         return self._clocks.number(frozenset(awaited)) if len(awaited) > 1 else OWN
 
-    def _shape(self, form: str) -> Query:
+    def _shape(self, form: str) -> Query | None:
+        """The query of a form; None where it can't be read: whoever invokes it is told."""
         if len(self._shapes) >= _MOST_READ:
             self._shapes.clear()
         if form not in self._shapes:
-            self._shapes[form] = read_shape(form)
+            try:
+                self._shapes[form] = read_shape(form)
+            except (KeyError, TypeError, ValueError):
+                self._shapes[form] = None
         return self._shapes[form]
 
 
