@@ -18,8 +18,8 @@ from psoup.server.identity import PRINCIPAL
 # Modules, each with `run(folder, quick) -> Report`; only the one that is asked for is imported.
 BENCHMARKS = (
     *("invoke", "windows", "freshness", "publish", "streams"),
-    *("kernel", "joins", "joins_ahead", "implied", "policies", "registrations", "overload"),
-    *("paper", "paper.joins", "sync", "watch", "security", "fairness", "soak"),
+    *("kernel", "joins", "joins_ahead", "implied", "interest", "policies", "registrations"),
+    *("overload", "paper", "paper.joins", "sync", "watch", "security", "fairness", "soak"),
 )
 
 

@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "40b1e9c40f1cd4c4dd237b5522055fe5dd6412aea3683688c61ba35edf3fbce6"
+WIRE = "af50aefed063179a3657a377b9c0c1c78f54a02eed6ea2e927177abbf764e7b1"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -163,8 +163,10 @@ class StoreStatus:
 
     `clock`, `engine` and `security` are None where the server is of a version that does not tell
     them. The engine finds the combinations of `composite_count` joins ahead of time, but for
-    `suspended_count` of them, which have too many. `quotas` are those that hold for the caller.
-    Whoever is no operator sees the part of the own tenant, and 0 for what is of the whole store.
+    `suspended_count` of them, which have too many. `backfill_rows` counts rows × predicates that
+    windows can reach, `rest_rows` others, which may never be matched. `quotas` are those that hold
+    for the caller. Whoever is no operator sees the part of the own tenant, and 0 for what is of the
+    whole store.
     """
 
     store_id: str
@@ -190,6 +192,7 @@ class StoreStatus:
     suspended_count: int = 0
     security: StoreSecurity | None = None
     quotas: tuple[Quota, ...] = ()
+    rest_rows: int = 0
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -206,6 +209,7 @@ class StoreStatus:
             behind_rows=message.behind_rows,
             behind=span(message.behind),
             backfill_rows=message.backfill_rows,
+            rest_rows=message.rest_rows,
             cache_bytes=message.cache_bytes,
             cache_limit_bytes=message.cache_limit_bytes,
             uptime=span(message.uptime),

@@ -25,12 +25,13 @@ _NEEDS = {
         "deltalake",
         "grpc_health",
         "grpc_reflection",
+        "intervaltree",
         "jwt",
         "numpy",
         "pyroaring",
         "sqlglot",
     ),
-    "engine": ("deltalake", "pyspark"),
+    "engine": ("deltalake", "intervaltree", "pyspark"),
 }
 FILE = click.Path(dir_okay=False, path_type=Path)
 _PASS = {"ignore_unknown_options": True, "help_option_names": []}

@@ -43,7 +43,7 @@ def _pairs(found: StoreStatus) -> list[tuple[str, str]]:
         ("registrations", f"{found.registration_count:,} ({found.predicate_count:,} predicates)"),
         *_joins(found),
         ("engine", _engine(found)),
-        ("back-fill", f"{found.backfill_rows:,} rows to match" if found.backfill_rows else "done"),
+        ("back-fill", _backfill(found)),
         *_identity(found),
         ("cache", f"{_mebibytes(found.cache_bytes)} of {_mebibytes(found.cache_limit_bytes)}"),
         *_quotas(found),
@@ -57,6 +57,12 @@ def _quotas(found: StoreStatus) -> list[tuple[str, str]]:
         for each in found.quotas
         for limit in each.limits
     ]
+
+
+def _backfill(found: StoreStatus) -> str:
+    if found.backfill_rows:
+        return f"{found.backfill_rows:,} rows to match"
+    return f"done; {found.rest_rows:,} rows no window reaches" if found.rest_rows else "done"
 
 
 def _joins(found: StoreStatus) -> list[tuple[str, str]]:

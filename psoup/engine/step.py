@@ -79,6 +79,7 @@ def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: Engi
     for entry in entries:
         records += records_of(ledger.state, entry)
         ledger.state.apply(entry, touched)
+    ledger.interests.refresh(ledger.state)
     coverage = _start_cohorts(ledger, touched, born, highs)
     reached = heartbeat_rows(list(heartbeats(entries)))
     others = {"coverage": coverage, "reached": reached, "audit": audit_rows(records)}

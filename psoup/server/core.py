@@ -24,6 +24,7 @@ from psoup.store.presence import Occupancy
 from psoup.write.appender import Appender
 from psoup.write.clock import ClockGuard
 from psoup.write.composing import Composer
+from psoup.write.interest import InterestKeeper
 from psoup.write.leases import LeaseKeeper
 from psoup.write.line import GroupLimits
 from psoup.write.policies import PolicyKeeper
@@ -67,6 +68,7 @@ class Core:
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.composer = Composer(self.follower, self.appender)
+        self.interest = InterestKeeper(self.follower, self.appender)
         self.quotas = Quotas(self.follower)
         lease = settings.policy_lease * SECOND
         self.policies = PolicyKeeper(self.follower, self.appender, self.guard, lease)

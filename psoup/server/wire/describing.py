@@ -14,6 +14,7 @@ from datastem.instants import SECOND
 from psoup.access.actions import Action, is_bound
 from psoup.access.principal import ANYONE, Principal
 from psoup.answers import View
+from psoup.answers.pending import pending_of
 from psoup.answers.question import read_query
 from psoup.errors import BadRequest
 from psoup.server.core import Core
@@ -209,6 +210,7 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
     view = core.follower.view
     state, epoch, now = view.state, view.epoch.epoch, view.now
     rows, age = core.follower.behind()
+    pending = pending_of(view, core.interest.interests)
     message = pb.StatusResponse(
         store_id=core.store.id,
         version=_version(),
@@ -220,7 +222,8 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
         epoch=epoch.number,
         behind_rows=rows,
         behind=from_duration(age),
-        backfill_rows=_backfill(view),
+        backfill_rows=pending.reached,
+        rest_rows=pending.rest,
         cache_bytes=core.cache_bytes,
         cache_limit_bytes=core.settings.memory,
         uptime=from_duration(int((time.monotonic() - core.started) * 1e6)),
@@ -345,17 +348,6 @@ def clock_message(guard: ClockGuard, state: State, acting: Acting) -> pb.ClockSt
         for field in ("server", "jumps", "others"):
             message.ClearField(field)
     return message
-
-
-def _backfill(view: View) -> int:
-    """Rows × predicates of the epoch that no coverage reaches."""
-    total = 0
-    _, predicates = view.state.columns
-    for stream_id, mark in view.epoch.epoch.streams.items():
-        ids = predicates.of_stream(stream_id)
-        covered = view.epoch.covering(stream_id).pairs(ids)
-        total += max(0, len(ids) * mark.high - covered)
-    return total
 
 
 def _version() -> str:
