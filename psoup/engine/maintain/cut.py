@@ -79,7 +79,7 @@ class CutPlan:
         return inside & (self.his > file.low["predicate_id"])
 
 
-class Cut:
+class CutMatches:
     """Cuts the coverage to what windows reach, and drops what lies outside."""
 
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
