@@ -95,4 +95,4 @@ def test_a_stream_whose_rows_are_looked_up_is_named() -> None:
 def test_a_refresh_after_the_name_of_a_view_is_the_text_s_own() -> None:
     sql = "SELECT * FROM joined WINDOW(RANGE 1 HOUR REFRESH ON bells WHERE id > 1)"
     found = named_objects(bind_query(sql, catalog(), {}))
-    assert (found.views, found.streams) == ({"joined"}, {"bells"})
+    assert found.views == {"joined"} and found.streams == {"bells"}
