@@ -53,7 +53,7 @@ class Part(NamedTuple):
         return Leg(self.stream, where, TimeWindow(Bound(1 - reach, True)))
 
 
-class AskedReach(NamedTuple):
+class Asked(NamedTuple):
     """A join of neighbours by equal `a`."""
 
     parts: tuple[Part, ...]
@@ -87,7 +87,7 @@ def _equal(left: Expression, right: Expression) -> Expression:
 
 PARTS = st.builds(Part, st.sampled_from(NAMES), st.integers(0, 1))
 ASKED = st.builds(
-    AskedReach,
+    Asked,
     st.lists(PARTS, min_size=1, max_size=3).map(tuple),
     st.sampled_from([MINUTE, MINUTE, 5 * DAY]),
 )
@@ -108,7 +108,7 @@ class World:
 
     def __init__(self) -> None:
         self.state, self.touched, self.version = State(), Touched(), 0
-        self.live: dict[bytes, AskedReach] = {}
+        self.live: dict[bytes, Asked] = {}
         self.without: set[bytes] = set()
         self.dropped: set[str] = set()
         self.commit(*[StreamCreated(IDS[name], SCHEMAS[name]) for name in NAMES])
@@ -162,10 +162,10 @@ class World:
             del self.live[handle]
             self.without.discard(handle)
 
-    def fits(self, asked: AskedReach) -> bool:
+    def fits(self, asked: Asked) -> bool:
         return self.dropped.isdisjoint(part.stream for part in asked.parts)
 
-    def register(self, asked: list[AskedReach], older: bool) -> list[bytes]:
+    def register(self, asked: list[Asked], older: bool) -> list[bytes]:
         ready = [Prepared("", "{}", one.query, None if older else one.composition) for one in asked]
         handles: list[bytes] = self.propose(register_all(*ready, text="a text")).handles
         self.live |= dict(zip(handles, asked, strict=True))
@@ -174,7 +174,7 @@ class World:
             self.without |= {handle for handle, one in joins if len(one.parts) > 1}
         return handles
 
-    def replace(self, asked: AskedReach) -> None:
+    def replace(self, asked: Asked) -> None:
         """Replaces the query of the one registration that has a client key, or makes it."""
         ready = Prepared("mine", "{}", asked.query, asked.composition)
         (handle,) = self.propose(register_all(ready, text=str(asked), again=True)).handles
@@ -260,7 +260,7 @@ def test_the_tables_give_the_composites_back(tmp_path_factory, every: int, steps
         assert getattr(loaded, name) == getattr(world.state, name)
 
 
-JOIN = AskedReach((Part("one", 0), Part("two", 1)), MINUTE)
+JOIN = Asked((Part("one", 0), Part("two", 1)), MINUTE)
 
 
 def test_a_composite_has_a_number_of_the_streams() -> None:

@@ -67,7 +67,7 @@ class Part(NamedTuple):
         return IDS[self.stream], self.leg.predicate_key
 
 
-class AskedReach(NamedTuple):
+class Asked(NamedTuple):
     parts: tuple[Part, ...]
     triggers: tuple[Part, ...]
 
@@ -94,7 +94,7 @@ class AskedReach(NamedTuple):
 
 PARTS = st.builds(Part, st.sampled_from(NAMES), st.integers(0, 2))
 ASKED = st.builds(
-    AskedReach,
+    Asked,
     st.lists(PARTS, min_size=1, max_size=4).map(tuple),
     st.lists(PARTS, max_size=3).map(tuple),
 )
@@ -104,10 +104,10 @@ class Replaced(NamedTuple):
     """Some registration gets another query."""
 
     chosen: int
-    asked: AskedReach
+    asked: Asked
 
 
-Step = AskedReach | Replaced | tuple[str, int]
+Step = Asked | Replaced | tuple[str, int]
 STEPS = st.lists(
     st.one_of(
         ASKED,
@@ -118,12 +118,12 @@ STEPS = st.lists(
 )
 
 
-def register_all(*asked: AskedReach) -> RegisterAll:
+def register_all(*asked: Asked) -> RegisterAll:
     ready = [Prepared("", "{}", one.query) for one in asked]
     return RegisterAll("main", "main", IDS, "a text", 60, ready)
 
 
-def under_key(key: str, text: str, asked: AskedReach) -> RegisterAll:
+def under_key(key: str, text: str, asked: Asked) -> RegisterAll:
     ready = [Prepared(key, "{}", asked.query)]
     return RegisterAll("main", "main", IDS, text, 60, ready, replace=True)
 
@@ -133,7 +133,7 @@ class World:
 
     def __init__(self) -> None:
         self.state = State()
-        self.live: dict[bytes, AskedReach] = {}
+        self.live: dict[bytes, Asked] = {}
         self.touched = Touched()
         self.version = 0
         self.commit(*[StreamCreated(IDS[name], schema(name)) for name in NAMES])
@@ -160,7 +160,7 @@ class World:
         assert draft.state.next_predicate_id == self.state.next_predicate_id
 
     def take(self, step: Step) -> None:
-        if isinstance(step, AskedReach):
+        if isinstance(step, Asked):
             draft = self.draft()
             made = under_key(f"key {self.version}", "a text", step).propose(draft)
             self.apply(draft)
@@ -226,7 +226,7 @@ def test_the_fold_counts_every_leg(steps: list[Step]) -> None:
 
 
 @given(st.lists(ASKED, min_size=1, max_size=5), STEPS)
-def test_registrations_of_one_commit_see_each_other(asked: list[AskedReach], steps) -> None:
+def test_registrations_of_one_commit_see_each_other(asked: list[Asked], steps) -> None:
     world = World()
     for step in steps:
         world.take(step)
@@ -239,9 +239,9 @@ def test_registrations_of_one_commit_see_each_other(asked: list[AskedReach], ste
 
 def test_new_predicates_get_their_ids_in_the_order_of_the_legs() -> None:
     world = World()
-    world.take(AskedReach((Part("two", 0),), ()))
+    world.take(Asked((Part("two", 0),), ()))
     parts = Part("one", 0), Part("two", 0), Part("one", 0), Part("three", 1)
-    world.take(AskedReach(parts, (Part("one", 2),)))
+    world.take(Asked(parts, (Part("one", 2),)))
     found = list(world.state.registrations.values())[-1]
     assert [leg.predicate_id for leg in found.legs] == [2, 1, 2, 3]
     assert found.triggers == (RegisteredLeg(1, 4),)
@@ -253,8 +253,8 @@ def test_new_predicates_get_their_ids_in_the_order_of_the_legs() -> None:
 
 def test_a_predicate_that_both_queries_have_keeps_its_id() -> None:
     world = World()
-    world.take(AskedReach((Part("one", 0), Part("two", 0)), ()))
-    world.take(Replaced(0, AskedReach((Part("three", 0), Part("one", 0)), (Part("two", 1),))))
+    world.take(Asked((Part("one", 0), Part("two", 0)), ()))
+    world.take(Replaced(0, Asked((Part("three", 0), Part("one", 0)), (Part("two", 1),))))
     (found,) = world.state.registrations.values()
     assert [leg.predicate_id for leg in found.legs] == [3, 1]
     assert found.triggers == (RegisteredLeg(2, 4),)
@@ -263,7 +263,7 @@ def test_a_predicate_that_both_queries_have_keeps_its_id() -> None:
 
 def test_the_query_that_is_there_replaces_nothing() -> None:
     world = World()
-    asked = AskedReach((Part("one", 0),), ())
+    asked = Asked((Part("one", 0),), ())
     world.take(asked)
     draft = world.draft()
     made = under_key("key 1", "a text", asked).propose(draft)
@@ -272,7 +272,7 @@ def test_the_query_that_is_there_replaces_nothing() -> None:
 
 def test_a_stream_that_was_made_anew_is_bound_again() -> None:
     world = World()
-    asked = AskedReach((Part("one", 0),), ())
+    asked = Asked((Part("one", 0),), ())
     world.take(asked)
     world.commit(StreamEnded(1))
     world.commit(StreamCreated(4, schema("one")))
@@ -289,7 +289,7 @@ def test_the_stream_of_no_leg_may_have_gone(dropped: str) -> None:
     world.commit(StreamEnded(IDS[dropped]))
     draft = world.draft()
     with pytest.raises(Stale):
-        register_all(AskedReach(tuple(Part(name, 0) for name in NAMES), ())).propose(draft)
+        register_all(Asked(tuple(Part(name, 0) for name in NAMES), ())).propose(draft)
     assert draft.empty
 
 

@@ -130,7 +130,7 @@ questions = st.builds(
 
 
 @dataclass
-class AskedReach:
+class Asked:
     """`window` is another than the registered one, if any. `clock` is that of its refresh point.
 
     `computes`: the client has base rows, and computes the answer of `query` from them.
@@ -257,7 +257,7 @@ class World(RuleBasedStateMachine):
 
     # ---- questions and answers
 
-    def ask(self, question: Question, *, computes: bool = False) -> AskedReach:
+    def ask(self, question: Question, *, computes: bool = False) -> Asked:
         """`computes`: by a client that computes answers from base rows, where they tell them."""
         table, other, refresh = self.tables[question.name], question.other, question.refresh
         window = question.window
@@ -272,9 +272,9 @@ class World(RuleBasedStateMachine):
             query = base_query(query, table.schema)
         if other:
             query = query.with_window(bind_window(other, table.schema))
-        return AskedReach(text, query, table, other, base_rows, base_rows and computes)
+        return Asked(text, query, table, other, base_rows, base_rows and computes)
 
-    def check(self, asked: AskedReach, seen: Seen) -> None:
+    def check(self, asked: Asked, seen: Seen) -> None:
         """It is the naive answer, now and later."""
         position = self.cores[0].store.positions.decode(seen.position)
         if asked.query.refresh is not None and not asked.computes:
@@ -292,20 +292,20 @@ class World(RuleBasedStateMachine):
             else:
                 assert seen.answer(seen.now) == self._naive(asked, position, now)
 
-    def _check_refreshed(self, asked: AskedReach, seen: Seen, position: Position) -> None:
+    def _check_refreshed(self, asked: Asked, seen: Seen, position: Position) -> None:
         """At the position, as of some clock that this store had meanwhile."""
         naive = self._refreshed(asked, position, asked.clock)
         assert (seen.now, seen.answer(seen.now)) == (naive.now, naive.answer)
 
-    def _refreshed(self, asked: AskedReach, position: Position, clock: int) -> Refreshed:
+    def _refreshed(self, asked: Asked, position: Position, clock: int) -> Refreshed:
         schemas = {name: table.schema for name, table in self.tables.items()}
         events = [event for at, event in self.events if at <= position]
         return History(schemas, events, clock).ask(asked.query)
 
-    def _same(self, asked: AskedReach, seen: Seen, position: Position, now: int | None) -> None:
+    def _same(self, asked: Asked, seen: Seen, position: Position, now: int | None) -> None:
         assert seen.answer(now) == self._naive(asked, position, now), (asked.query, now)
 
-    def _naive(self, asked: AskedReach, position: Position, now: int | None) -> list[Any]:
+    def _naive(self, asked: Asked, position: Position, now: int | None) -> list[Any]:
         if asked.query.refresh is not None and now is not None:
             return self._refreshed(asked, position, now).answer
         schema, keyed, rows = asked.table.schema, asked.table.keyed, asked.table.known(position)

@@ -25,7 +25,7 @@ class Instant:
 
 
 @dataclass(frozen=True)
-class AskedReach:
+class Asked:
     """A question as it was put; what had been acknowledged, and the clock, just before."""
 
     question: Question
@@ -47,7 +47,7 @@ class AskedReach:
         return options
 
 
-def judge(asked: AskedReach, answer: Answer, position: Position) -> bool:
+def judge(asked: Asked, answer: Answer, position: Position) -> bool:
     """Raises AssertionError; False where the clock left open which rows were retained."""
     rows = asked.stream.accepted.rows(position)
     _check_position(asked, position, rows)
@@ -65,16 +65,14 @@ def judge(asked: AskedReach, answer: Answer, position: Position) -> bool:
     return True
 
 
-def _check_position(asked: AskedReach, position: Position, rows: list[Row]) -> None:
+def _check_position(asked: Asked, position: Position, rows: list[Row]) -> None:
     if asked.then is None:
         assert position >= asked.acknowledged, f"{position} lacks {asked.acknowledged}"
     else:
         assert rows == asked.stream.accepted.rows(asked.then.position), "not what was known then"
 
 
-def _check_now(
-    asked: AskedReach, position: Position, rows: list[Row], now: datetime | None
-) -> None:
+def _check_now(asked: Asked, position: Position, rows: list[Row], now: datetime | None) -> None:
     if asked.as_of is not None:
         assert now == asked.as_of
     elif asked.stream.schema.ordered_by:
@@ -83,7 +81,7 @@ def _check_now(
         assert now is not None and asked.before <= now <= datetime.now(UTC)
 
 
-def _currents(asked: AskedReach) -> list[datetime | None]:
+def _currents(asked: Asked) -> list[datetime | None]:
     """The stream's own NOW, which retention counts from; of the clock only the bounds."""
     if asked.as_of is None:
         return [None]
