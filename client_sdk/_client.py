@@ -298,8 +298,8 @@ class Client(Closing):
         return self._run(_flows.set_quota(self._session, limits, remove, owner))
 
     def audit(self, *, all_tenants: bool = False) -> Iterator[AuditRecord]:
-        """What was administered, newest first, page by page: of the tenant, or for operators of
-        all."""
+        """Lists what was administered, newest first, page by page, in the tenant; for operators in
+        all of them with `all_tenants`."""
         token = ""
         while True:
             page = _flows.audit_page(self._session, all_tenants, token)

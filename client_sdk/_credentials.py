@@ -23,7 +23,7 @@ Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a client shows, and whom it trusts.
+    """Credentials say what a client shows, and whom it trusts.
 
     `token` is a key (`psk_…`) or a JWT, or a function that gives one, called before each call; for
     an AsyncClient it may be a coroutine function. `token_file` is a file with one, read again when
@@ -62,8 +62,8 @@ class Credentials:
 
 
 class Shown:
-    """What the calls of one transport show. Raises ValueError where a token would go to another
-    machine in plain text."""
+    """Keeps what the calls of one transport show. Raises ValueError where a token would go to
+    another machine in plain text."""
 
     def __init__(self, given: Credentials | None, target: str) -> None:
         self.given = given or Credentials()

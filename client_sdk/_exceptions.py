@@ -138,7 +138,7 @@ class RowProblem(InvalidRequest):
 
 
 class Unauthenticated(PsoupError):
-    """What was shown is nothing, unknown, expired or revoked; `hint` says what would do.
+    """The credential is none, unknown, expired or revoked; `hint` says what would do.
 
     `renewed` tells whether the client's token or certificate has changed since: then the call is
     made again.

@@ -152,7 +152,7 @@ class TenantStreams:
 
 @dataclass(frozen=True, slots=True)
 class NameLookup:
-    """What the names of a text stand for, and those in the views that it names."""
+    """Finds what the names of a text stand for, and those in the views that it names."""
 
     streams: TenantStreams
 

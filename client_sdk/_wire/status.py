@@ -129,7 +129,7 @@ class LostRows:
 
 @dataclass(frozen=True, slots=True)
 class StoreSecurity:
-    """What the server that answers asks of those who connect, and whom it takes this client for.
+    """Tells what the server asks of those who connect, and whom it takes this client for.
 
     `modes` are some of "keys", "jwt" and "certificates"; where there are none, anyone may call.
     `missing` is what a server that other machines reach should have, and this one has not.

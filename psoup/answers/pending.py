@@ -23,7 +23,7 @@ class Pending:
 
 
 def pending_of(view: View, interests: Interests) -> Pending:
-    """What is pending in all streams together; `interests` are those of the view's state."""
+    """Adds up what is pending in all streams; `interests` are those of the view's state."""
     reached = rest = 0
     for stream_id, mark in view.epoch.epoch.streams.items():
         stream = view.state.streams[stream_id]

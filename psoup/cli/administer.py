@@ -129,7 +129,7 @@ def _show(quotas: list[Quota]) -> None:
 @click.option("--json", "as_json_", is_flag=True, help="For programs.")
 @click.pass_obj
 def audit(connection: Connection, limit: int, all_tenants: bool, as_json_: bool) -> None:
-    """What was administered, newest first: streams, views, grants, keys, policies, quotas.
+    """Show what was administered, newest first: streams, views, grants, keys, policies, quotas.
 
     \b
     psoup audit -n 20

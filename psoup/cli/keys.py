@@ -139,7 +139,7 @@ def _claims(text: str) -> dict[str, Any]:
 
 
 class _Output:
-    """Where a secret goes: standard output, or a file that only its user can read. The file is made
+    """Takes a secret to standard output, or to a file that only its user can read. The file is made
     first, so that no key is made whose secret has nowhere to go."""
 
     def __init__(self, path: Path | None) -> None:

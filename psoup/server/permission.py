@@ -25,7 +25,7 @@ from querystem.query import Query
 
 
 class Of(Enum):
-    """What a rule speaks of."""
+    """The object that a rule speaks of."""
 
     SEEN = auto()  # what the caller may see, and nothing else
     OBJECT = auto()  # each stream and view that the request names
@@ -200,7 +200,7 @@ class Acting:
 
     @property
     def binding(self) -> bytes:
-        """What ties tokens to the caller; empty where nobody is authenticated."""
+        """The bytes that tie tokens to the caller; empty where nobody is authenticated."""
         if self.principal.anyone:
             return b""
         return f"{len(self.tenant)} {self.tenant} {self.principal.owner}".encode()

@@ -52,7 +52,7 @@ class Bucket:
         self.at = now
 
     def used(self, rate: float) -> int:
-        """What was taken and has not been filled up again."""
+        """The amount that was taken and has not been filled up again."""
         return max(0, round(rate - self.level))
 
 
@@ -172,7 +172,7 @@ class Quotas:
             self._watches = +self._watches
 
     def used(self, state: State, quota: Quota) -> dict[str, int]:
-        """What a tenant or owner has and does at present, for each limit of a quota."""
+        """Tells what a tenant or owner has and does at present, for each limit of a quota."""
         whose = quota.tenant, quota.owner
         return {name: self._used(state, name, whose, limit) for name, limit in quota.limits}
 

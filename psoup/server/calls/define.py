@@ -41,8 +41,8 @@ _ATTEMPTS = 3
 async def define(
     core: Core, acting: Acting, sql: str, statement: Statement
 ) -> tuple[StreamState | ViewState | None, Position]:
-    """What a statement, whose text is `sql`, made or dropped, durably; of a policy its stream; None
-    for what was granted or revoked. Raises QueryError, ServerError."""
+    """Runs a statement, whose text is `sql`, and tells what it made or dropped, durably: of a policy
+    its stream, None for what was granted or revoked. Raises QueryError, ServerError."""
     await core.follower.catch_up()
     state, tenant, owner = core.follower.state, acting.tenant, acting.owner
     acting.check_owner(state)
@@ -147,7 +147,8 @@ async def _create_policy(
 
 
 async def _bound(core: Core, acting: Acting, bind: Callable[[TenantStreams], Proposal[T]]) -> T:
-    """What a proposal made that was bound to the streams and views of the moment."""
+    """Submits a proposal that `bind` makes for the streams and views of the moment, until none of
+    them has changed meanwhile."""
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
         proposal = await core.in_thread(bind, acting.streams(core.follower.state))

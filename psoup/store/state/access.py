@@ -121,11 +121,10 @@ def kind_of(value: AccessValue) -> str:
 
 @dataclass(slots=True)
 class AccessState:
-    """What a state knows of access, by id.
+    """The keys, grants, policies, filled policies and quotas of a state, by id.
 
     `by_stream` has the ids of the policies of a stream, `by_predicate` the filled policies that
-    have a predicate; both follow from the others. `version` counts the changes, so that a watcher
-    sees that there were any.
+    have a predicate; both follow from the others.
     """
 
     keys: MutableMapping[str, Key] = field(default_factory=dict)
@@ -135,7 +134,6 @@ class AccessState:
     quotas: MutableMapping[str, Quota] = field(default_factory=dict)
     by_stream: MutableMapping[int, tuple[str, ...]] = field(default_factory=dict)
     by_predicate: MutableMapping[int, tuple[str, ...]] = field(default_factory=dict)
-    version: int = 0
 
     def draft(self) -> AccessState:
         """Makes an access that starts as this one and whose changes stay its own."""
@@ -147,12 +145,10 @@ class AccessState:
             Overlay(self.quotas),
             Overlay(self.by_stream),
             Overlay(self.by_predicate),
-            self.version,
         )
 
     def put(self, value: AccessValue) -> None:
         """Adds a value, or replaces the one of its id."""
-        self.version += 1
         match value:
             case Key():
                 self.keys[value.id] = value
@@ -172,7 +168,6 @@ class AccessState:
         values = self._values(kind)
         value = values[id_]
         del values[id_]
-        self.version += 1
         match value:
             case Policy():
                 _remove(self.by_stream, value.stream_id, id_)
