@@ -41,8 +41,8 @@ _ATTEMPTS = 3
 async def define(
     core: Core, acting: Acting, sql: str, statement: Statement
 ) -> tuple[StreamState | ViewState | None, Position]:
-    """Runs a statement, whose text is `sql`, and tells what it made or dropped, durably: of a policy
-    its stream, None for what was granted or revoked. Raises QueryError, ServerError."""
+    """Runs a statement, whose text is `sql`, and tells what it made or dropped, durably: of a
+    policy its stream, None for what was granted or revoked. Raises QueryError, ServerError."""
     await core.follower.catch_up()
     state, tenant, owner = core.follower.state, acting.tenant, acting.owner
     acting.check_owner(state)
