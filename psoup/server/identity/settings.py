@@ -23,8 +23,9 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class JwtSettings:
-    """Settings that say where the keys of an issuer's JWTs are (a file, or an https URL), what a JWT must say, and
-    which of its claims are the tenant, the owner and the roles. `skew` is in seconds."""
+    """Settings that say where the keys of an issuer's JWTs are (a file, or an https URL), what a
+    JWT must say, and which of its claims are the tenant, the owner and the roles. `skew` is in
+    seconds."""
 
     keys: str
     issuer: str
