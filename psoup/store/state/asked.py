@@ -18,7 +18,7 @@ MOST_ASKED = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class AskedReach:
+class WantedSince:
     """Somebody wants the rows of a predicate from a ts on; `stamp` is that of the last event that
     said so."""
 
@@ -29,7 +29,7 @@ class AskedReach:
         return clock < self.stamp + HOLDS
 
 
-AskedInterest = Mapping[int, AskedReach]
+AskedInterest = Mapping[int, WantedSince]
 
 
 def is_news(asked: AskedInterest, predicate_id: int, since: int, stamp: int) -> bool:
@@ -45,7 +45,7 @@ def asked_also(
     found = {id_: one for id_, one in asked.items() if one.holds(stamp)}
     before = found.pop(predicate_id, None)
     first = SINCE_EVER if since is None else since
-    found[predicate_id] = AskedReach(min(first, before.since) if before else first, stamp)
+    found[predicate_id] = WantedSince(min(first, before.since) if before else first, stamp)
     for oldest in list(found)[:-MOST_ASKED]:
         del found[oldest]
     return found
@@ -56,4 +56,4 @@ def asked_to_json(asked: AskedInterest) -> list[list[int]]:
 
 
 def asked_from_json(form: Iterable[list[int]]) -> AskedInterest:
-    return {id_: AskedReach(since, stamp) for id_, since, stamp in form}
+    return {id_: WantedSince(since, stamp) for id_, since, stamp in form}
