@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
-from querystem.expressions import Op, from_json, to_json
+from querystem.expressions import TRUE, Op, from_json, to_json
 from querystem.grouping import grouping_from_json, grouping_to_json
 from querystem.query import (
     AsOf,
@@ -44,6 +45,11 @@ def query_form(query: Query) -> str:
 def read_form(form: str, predicate_keys: Sequence[str]) -> Query:
     """The query of which these are the form and the keys of its legs' predicates."""
     return _query(json.loads(form), iter([json.loads(key) for key in predicate_keys]))
+
+
+def read_shape(form: str) -> Query:
+    """The query of a form as if every row matched: what its windows and refresh points say."""
+    return _query(json.loads(form), repeat(to_json(TRUE)))
 
 
 def query_to_json(query: Query) -> dict[str, Any]:

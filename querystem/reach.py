@@ -1,4 +1,5 @@
-"""How far apart the parts of a combination may be: the distance that windows allow at one NOW."""
+"""How far windows reach: back from NOW for each leg of a query, and how far apart the parts of a
+combination may be at one NOW."""
 
 from __future__ import annotations
 
@@ -6,7 +7,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from querystem.query import Query
+from querystem.refresh import periodic
 from results.window import Bound, TimeWindow, Window
+
+
+def leg_begins(query: Query) -> tuple[Bound | None, ...]:
+    """The least ts that the window of each leg can hold: an instant, or so long before the query's
+    NOW; None where rows of any age count.
+
+    SLIDE and REFRESH EVERY may set NOW back by their length. REFRESH ON may do so by any length.
+    """
+    return tuple(_leg_begin(query, number) for number in range(len(query.legs)))
+
+
+def _leg_begin(query: Query, number: int) -> Bound | None:
+    leg = query.legs[number]
+    around = [part.refresh for part in query.refreshed_parts if number in part.legs]
+    if leg.as_of is not None or not all(map(periodic, around)):
+        return None
+    begin = time_begin(leg.window)
+    if begin is None or not begin.relative:
+        return begin
+    return Bound(begin.offset - (query.period_of(number) or 1) + 1, True)
+
+
+def time_begin(window: Window) -> Bound | None:
+    """The least ts that a window can hold; None where it is not bounded by time."""
+    if not isinstance(window, TimeWindow) or window.begin is None:
+        return None
+    behind = (window.slide or 1) - 1 if window.begin.relative else 0
+    return Bound(window.begin.offset - behind, window.begin.relative)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +63,9 @@ def _stretch(window: Window) -> _Stretch | None:
     """The stretch of time that a window holds; None where it has no such ends."""
     if not isinstance(window, TimeWindow) or window.begin is None:
         return None
-    begin, end = window.begin, window.end or Bound(1, True)
+    begin, end = time_begin(window) or window.begin, window.end or Bound(1, True)
     if begin.relative:
-        behind = 0 if window.slide is None else window.slide - 1
         # No window holds rows past NOW, also not one with a fixed end.
         last = min(end.offset - 1, 0) if end.relative else 0
-        return _Stretch(begin.offset - behind, last, True)
+        return _Stretch(begin.offset, last, True)
     return None if end.relative else _Stretch(begin.offset, end.offset - 1, False)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from datastem.schema import StreamSchema
 from psoup.answers.view import View
 from psoup.store import StreamState
+from querystem.clocks import is_apart, is_awaited, is_by_clock, is_timed
 from querystem.query import Query
 
 
@@ -26,7 +26,7 @@ class Reached:
 
     @classmethod
     def of(cls, streams: Sequence[StreamState]) -> Reached:
-        timed = [stream.reached for stream in streams if _is_timed(stream.schema)]
+        timed = [stream.reached for stream in streams if is_timed(stream.schema)]
         return cls(_least(timed), _greatest(timed))
 
 
@@ -47,11 +47,11 @@ def present_of(
     then taken at its stream's own NOW.
     """
     by_clock = is_by_clock(query.moving, [stream.schema for stream in streams])
-    timed = [stream.reached for stream in streams if _is_timed(stream.schema)]
+    timed = [stream.reached for stream in streams if is_timed(stream.schema)]
     awaited = [
         stream.reached
         for moving, stream in zip(query.moving, streams, strict=True)
-        if _is_timed(stream.schema) and moving
+        if is_awaited(stream.schema, moving)
     ]
     if by_clock:
         now: int | None = view.now
@@ -59,23 +59,6 @@ def present_of(
         now = _least(awaited) if awaited and not latest else _greatest(timed)
     taken = [view.now_of(one) if is_apart(one.schema, by_clock) else now for one in streams]
     return Present(now, tuple(taken))
-
-
-def is_by_clock(moves: Sequence[bool], schemas: Sequence[StreamSchema]) -> bool:
-    """Tells whether the clock is the NOW of a query whose legs refer to streams of these schemas,
-    where NOW `moves` each of them or not."""
-    timed = [moving for moving, one in zip(moves, schemas, strict=True) if _is_timed(one)]
-    return not timed or (len(timed) < len(schemas) and not any(timed))
-
-
-def is_apart(schema: StreamSchema, by_clock: bool) -> bool:
-    """Tells whether a leg is taken at its stream's own NOW, which is not of the query's kind."""
-    return _is_timed(schema) is by_clock
-
-
-def _is_timed(schema: StreamSchema) -> bool:
-    """Tells whether rows bring their own ts."""
-    return schema.ordered_by is not None
 
 
 def _least(reached: Sequence[int | None]) -> int | None:

@@ -26,8 +26,8 @@ from psoup.answers.plan import (
     UnsettledPart,
     retention,
 )
-from psoup.answers.present import is_apart, is_by_clock
 from psoup.answers.triggers import TriggerRow, latest_row, newest_row
+from querystem.clocks import is_apart, is_by_clock
 from querystem.query import PartKind, RefreshedPart
 from querystem.refresh import RefreshEvery, common_points, periodic
 

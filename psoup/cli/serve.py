@@ -18,8 +18,16 @@ from psoup.cli.problems import fail
 from psoup.cli.supervisor import Supervisor
 
 _NEEDS = {
-    "server": ("deltalake", "grpc_health", "grpc_reflection", "numpy", "pyroaring", "sqlglot"),
-    "engine": ("deltalake", "pyspark"),
+    "server": (
+        "deltalake",
+        "grpc_health",
+        "grpc_reflection",
+        "intervaltree",
+        "numpy",
+        "pyroaring",
+        "sqlglot",
+    ),
+    "engine": ("deltalake", "intervaltree", "pyspark"),
 }
 _PASS = {"ignore_unknown_options": True, "help_option_names": []}
 

@@ -27,6 +27,7 @@ from psoup.store.layout import (
     REGISTRATIONS,
 )
 from psoup.store.log.position import Position
+from psoup.store.state.asked import asked_from_json, asked_to_json
 from psoup.store.state.columns import handle_halves, with_constants
 from psoup.store.state.composites import CompositeState
 from psoup.store.state.leases import Expired
@@ -237,6 +238,7 @@ def _load_stream(
         mark.high if mark else 0,
         mark.reached if mark else None,
         dropped=form.get("dropped", False),
+        asked=asked_from_json(form.get("asked", ())),
     )
     state.streams[stream.id] = stream
     if not stream.dropped:
@@ -250,6 +252,8 @@ def _with_micros(table: pa.Table, name: str) -> pa.Table:
 
 def _stream_row(stream: StreamState, at: int) -> dict[str, Any]:
     form = stream.schema.to_json() | {"dropped": stream.dropped}
+    if stream.asked:
+        form["asked"] = asked_to_json(stream.asked)
     return _definition_row(stream, form, at)
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from psoup.answers.plan import Plan
-from psoup.answers.present import is_apart, is_by_clock
 from psoup.answers.question import Question
 from psoup.store import Position
+from querystem.clocks import is_apart, is_by_clock
 from querystem.combine.parts import is_selection
 from querystem.identity import slides
 from querystem.query import Leg

@@ -170,6 +170,16 @@ class Expire:
 
 
 @dataclass(frozen=True, slots=True)
+class Interest:
+    """Somebody wants the rows of a predicate from the ts `since` on, or all where that is None,
+    which is further back than the windows of its registrations reach."""
+
+    stream_id: int
+    predicate_id: int
+    since: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Nothing happened, and a server was up to say so."""
 
@@ -245,6 +255,7 @@ Event = (
     | Unregister
     | Renew
     | Expire
+    | Interest
     | Tick
     | Jump
     | Confirm
@@ -328,6 +339,8 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("drop_view", view_id)
         case Unregister(handle) | Renew(handle) | Expire(handle):
             return _definition(type(event).__name__.lower(), None, handle=handle.hex())
+        case Interest(stream_id, predicate_id, since):
+            return _definition("interest", stream_id, predicate_id=predicate_id, since=since)
         case Tick():
             return _definition("tick", None)
         case Upgrade():
@@ -384,6 +397,8 @@ def _event(row: Mapping[str, Any]) -> Event:
             return ViewEnded(stream_id)
         case "unregister" | "renew" | "expire" as kind:
             return _BY_HANDLE[kind](bytes.fromhex(json.loads(row["body"])["handle"]))
+        case "interest":
+            return Interest(stream_id, **json.loads(row["body"]))
         case "tick":
             return Tick()
         case "jump":

@@ -9,7 +9,7 @@ Thread safety: none; whoever changes it must be the only one who reads it meanwh
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -128,9 +128,10 @@ class ColumnMapping(MutableMapping[K, V]):
         self._live += table.num_rows
         self._index_all(begin, len(self._alive))
 
-    def take(self, rows: Int64s) -> pa.Table:
-        columns = {name: column.take(rows) for name, column in self._columns.items()}
-        return pa.table(columns)
+    def take(self, rows: Int64s, names: Iterable[str] | None = None) -> pa.Table:
+        """Some rows as a table: all columns, or those of the names."""
+        chosen = self._columns if names is None else names
+        return pa.table({name: self._columns[name].take(rows) for name in chosen})
 
     # ---- rows that went
 

@@ -119,6 +119,9 @@ class DraftPredicates(Overlay[int, Predicate]):
         self._changed.extend(self._before.having(others))
         self._changed.count(ids, more)
 
+    def note(self, ids: Int64s) -> None:
+        """Nobody looks at the interest in a draft."""
+
     def count_one(self, id_: int, more: int) -> None:
         if id_ not in self._changed:
             self._changed[id_] = self._before[id_]

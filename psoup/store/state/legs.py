@@ -50,6 +50,11 @@ class LegsColumn:
         """The row of each leg after a first, and the leg's stream."""
         return self._rows.values, self._streams.values
 
+    @property
+    def predicates(self) -> tuple[Int64s, Int64s]:
+        """The row of each leg after a first, and the leg's predicate."""
+        return self._rows.values, self._predicates.values
+
     def __getitem__(self, row: int) -> tuple[RegisteredLeg, ...]:
         if not len(self._rows):
             return ()

@@ -18,6 +18,8 @@ _MIX = 2654435761
 _CHUNK = 1 << 16
 # So many rows are looked at for the newest predicates.
 _LATEST = 1 << 14
+# So many changed ones are remembered one by one.
+_MOST_CHANGED = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,14 @@ class Predicate:
 
 
 class Predicates(ColumnMapping[int, Predicate]):
-    """The predicates of a state by id; no two of one stream have the same key."""
+    """The predicates of a state by id; no two of one stream have the same key.
+
+    It remembers which ones' users have changed, for one reader: `changed` tells them once.
+    """
 
     def __init__(self) -> None:
+        self._changed: list[Int64s] = []
+        self._changes = 0
         self._ids, self._streams, self._counts = NumberColumn(), NumberColumn(), NumberColumn()
         self._tenants, self._keys = InternedColumn(), TextColumn()
         super().__init__(
@@ -71,6 +78,19 @@ class Predicates(ColumnMapping[int, Predicate]):
             _id_hashes(ids), lambda places, rows: self._ids.values[rows] == ids[places]
         )
 
+    def note(self, ids: Int64s) -> None:
+        """Notes that other registrations have these predicates than before, or the registrations
+        have changed."""
+        if self._changes <= _MOST_CHANGED:
+            self._changed.append(ids)
+            self._changes += len(ids)
+
+    def changed(self) -> Int64s | None:
+        """The ids, ascending, that were noted since the last call; None where too many were."""
+        noted, many = self._changed, self._changes > _MOST_CHANGED
+        self._changed, self._changes = [], 0
+        return None if many else np.unique(np.concatenate([np.empty(0, np.int64), *noted]))
+
     def having(self, ids: Int64s) -> pa.Table:
         """The predicates of these ids, as a table; ids that are not here are left out."""
         rows = self.rows_of(ids)
@@ -81,11 +101,21 @@ class Predicates(ColumnMapping[int, Predicate]):
         here."""
         self._counts.values[self.rows_of(ids)] += more
         self._made.clear()
+        self.note(ids)
 
     def count_one(self, id_: int, more: int) -> None:
         """Adds `more` to the registrations of one predicate."""
         self._counts.room[self._row_of(id_)] += more
         self._made.pop(id_, None)
+        self.note(np.array([id_]))
+
+    def __setitem__(self, key: int, value: Predicate) -> None:
+        super().__setitem__(key, value)
+        self.note(np.array([key]))
+
+    def __delitem__(self, key: int) -> None:
+        super().__delitem__(key)
+        self.note(np.array([key]))
 
     def of_stream(self, stream_id: int) -> Int64s:
         """The ids of a stream's predicates, ascending."""

@@ -102,6 +102,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._positions, self._contacts = NumberColumn(), NumberColumn()
         self._stamps, self._leases = NumberColumn(), NumberColumn()
         self._streams, self._more_legs = NumberColumn(), LegsColumn()
+        self._predicates, self._more_triggers = NumberColumn(), LegsColumn()
+        self._triggers = NumberColumn()
         self._composites, self._composite_predicates = SparseColumn(), SparseColumn()
         super().__init__(
             {
@@ -110,9 +112,9 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "owner": self._owners,
                 "client_key": self._client_keys,
                 "stream_id": self._streams,
-                "predicate_id": NumberColumn(),
+                "predicate_id": self._predicates,
                 "trigger_stream_id": NumberColumn(),
-                "trigger_id": NumberColumn(),
+                "trigger_id": self._triggers,
                 "text": InternedColumn(),
                 "parameters": TextColumn(),
                 "query": InternedColumn(),
@@ -124,7 +126,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "composite_id": self._composites,
                 "composite_predicate_id": self._composite_predicates,
                 "views": ViewIdsColumn(),
-                "more_triggers": LegsColumn(),
+                "more_triggers": self._more_triggers,
             }
         )
 
@@ -201,12 +203,35 @@ class Registrations(ColumnMapping[bytes, Registration]):
         more = self._more_legs.take(rows)
         counts = more.value_lengths().fill_null(0).to_numpy()
         legs = more.flatten()
-        firsts = self._columns["predicate_id"].take(rows).to_numpy()
+        firsts = self._predicates.values[rows]
         return (
             np.concatenate([composites, np.repeat(composites, counts)]),
             np.concatenate([self._streams.values[rows], legs.field("stream_id").to_numpy()]),
             np.concatenate([firsts, legs.field("predicate_id").to_numpy()]),
         )
+
+    def with_predicates(self, ids: Int64s) -> Int64s:
+        """The rows of registrations that have one of these predicates, in a leg, as a trigger or
+        over a composite; ascending."""
+        wanted = pa.array(ids)
+
+        def having(values: Int64s) -> Mask:
+            found: Mask = pc.is_in(pa.array(values), value_set=wanted).to_numpy(
+                zero_copy_only=False
+            )
+            return found
+
+        first = having(self._predicates.values) | having(self._triggers.values)
+        rows = [np.flatnonzero(first)]
+        for others, predicates in (
+            self._more_legs.predicates,
+            self._more_triggers.predicates,
+            self._composite_predicates.others,
+        ):
+            rows.append(others[having(predicates)])
+        found: Int64s = np.unique(np.concatenate(rows))
+        alive: Mask = self._alive.values[found]
+        return found[alive]
 
     def by_composite(self) -> dict[int, int]:
         """How many registrations have each composite."""

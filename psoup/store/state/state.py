@@ -24,6 +24,7 @@ from psoup.store.log.events import (
     Data,
     Entry,
     Expire,
+    Interest,
     Jump,
     LegPredicate,
     Register,
@@ -40,6 +41,7 @@ from psoup.store.log.events import (
     ViewEnded,
 )
 from psoup.store.log.position import START, Position
+from psoup.store.state.asked import AskedInterest, asked_also
 from psoup.store.state.columns import with_constants
 from psoup.store.state.composites import Composites
 from psoup.store.state.drafts import (
@@ -63,6 +65,7 @@ class StreamState:
     """A stream: `high` is its next row id, `reached` the greatest ts of its rows and heartbeats.
 
     A dropped stream keeps its place, so that registrations over it can say what became of them.
+    `asked` is the interest in its rows that servers have asked for, by predicate.
     """
 
     id: int
@@ -74,6 +77,7 @@ class StreamState:
     reached: int | None = None
     registrations: int = 0
     dropped: bool = False
+    asked: AskedInterest = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,11 @@ class State:
                 self._unregister(handle, touched)
                 touched.leases.update(self.leases.expire(handle, entry.tenant, entry.stamp))
                 touched.leases.add(handle)
+            case Interest(stream_id, predicate_id, since):
+                stream = self.streams[stream_id]
+                asked = asked_also(stream.asked, predicate_id, since, entry.stamp)
+                self.streams[stream_id] = replace(stream, asked=asked)
+                touched.streams.add(stream_id)
             case Accept(rows):
                 self.losses = self.losses.accept(rows)
             case Tick() | Upgrade():
@@ -317,6 +326,7 @@ class State:
 
     def _compose(self, entry: Entry, event: Compose, touched: Touched) -> None:
         self.registrations.compose(event.handle, _registered(event.composite))
+        self.predicates.note(np.array(self.registrations[event.handle].predicates))
         self._share_composite(entry, event.composite, touched)
         touched.registrations.add(event.handle)
         touched.predicates.add(event.composite.predicate_id)

@@ -1,0 +1,286 @@
+"""The interest in each stream: how far back some window of each predicate reaches.
+
+A predicate has the widest window of its registrations, and of what servers have asked for. It
+reaches everything where a registration is not bounded by time, and where somebody else than
+registrations has it: then it is not known how far back it is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from datastem.arrays import Int64s, Mask
+from datastem.instants import SINCE_EVER
+from psoup.store.interest.registered import (
+    NO_BEHIND,
+    NO_SINCE,
+    OWN,
+    Clocks,
+    Reaches,
+    RegisteredReaches,
+)
+from psoup.store.interest.windows import EVERYTHING, FIXED, WindowTree, widened
+from psoup.store.state.state import State
+
+_COLUMNS = ("behind", "since", "clocks")
+
+
+@dataclass(frozen=True, slots=True)
+class Widest:
+    """The widest windows of some predicates, by clock, and the first instant another begins at."""
+
+    behind: tuple[tuple[int, int], ...]
+    since: int
+
+
+class StreamInterest:
+    """The reaches of a stream's predicates, ascending by id, and their windows as a tree."""
+
+    def __init__(self) -> None:
+        self.reaches = Reaches.of_all(())
+        self.windows = WindowTree()
+        self._widest: dict[tuple[int, int], Widest] = {}
+
+    @property
+    def ids(self) -> Int64s:
+        return self.reaches.predicates
+
+    def put(self, more: Reaches) -> None:
+        """Says how far predicates reach, which ascend; those that were here are changed."""
+        before = _among(self.ids, more.predicates)
+        kept = self.reaches.take(np.flatnonzero(~before))
+        self._count(self.reaches.take(np.flatnonzero(before)), -1)
+        self._count(more, 1)
+        after = not len(kept.predicates) or kept.predicates[-1] < more.predicates[0]
+        joined = Reaches.of_all([kept, more])
+        self.reaches = joined if after else joined.take(np.argsort(joined.predicates))
+        self._widest.clear()
+
+    def remove(self, ids: Int64s) -> None:
+        gone = _among(self.ids, ids)
+        self._count(self.reaches.take(np.flatnonzero(gone)), -1)
+        self.reaches = self.reaches.take(np.flatnonzero(~gone))
+        self._widest.clear()
+
+    def widest(self, lo: int, hi: int) -> Widest:
+        """The widest windows of the predicates `[lo, hi)`."""
+        if (lo, hi) not in self._widest:
+            first, last = np.searchsorted(self.ids, [lo, hi])
+            some = self.reaches.take(np.arange(first, last))
+            moving = [
+                (int(clock), int(some.behind[some.clocks == clock].max()))
+                for clock in np.unique(some.clocks)
+            ]
+            behind = tuple((clock, far) for clock, far in moving if far != NO_BEHIND)
+            self._widest[lo, hi] = Widest(behind, int(some.since.min(initial=NO_SINCE)))
+        return self._widest[lo, hi]
+
+    def _count(self, some: Reaches, sign: int) -> None:
+        moving = some.behind != NO_BEHIND
+        windows = [(some.clocks[moving], some.behind[moving])]
+        fixed = some.since[some.since != NO_SINCE]
+        windows.append((np.full(len(fixed), FIXED), -fixed))
+        for clocks, behind in windows:
+            for clock in np.unique(clocks).tolist():
+                different, counts = np.unique(behind[clocks == clock], return_counts=True)
+                for far, count in zip(different.tolist(), counts.tolist(), strict=True):
+                    (self.windows.add if sign > 0 else self.windows.remove)(clock, far, count)
+
+    def _check(self) -> None:
+        assert (np.diff(self.ids) > 0).all()
+        self.windows._check()
+        fresh = StreamInterest()
+        if len(self.ids):
+            fresh.put(self.reaches)
+        assert fresh.windows._counts == self.windows._counts
+
+
+class Interests:
+    """The interest in every stream of a state, kept up with it by `refresh`.
+
+    Thread safety: none; it reads the state.
+    """
+
+    def __init__(self) -> None:
+        self._clocks = Clocks()
+        self._registered = RegisteredReaches(self._clocks)
+        self._streams: dict[int, StreamInterest] = {}
+        # The stream of every predicate that is known here, ascending by id.
+        self._ids, self._owners = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._loaded = False
+
+    # ---- keeping up
+
+    def refresh(self, state: State) -> None:
+        """Keeps up with a state: what changed since the last call is read anew. Nobody else may do
+        so for this state."""
+        changed = state.columns[1].changed()
+        if changed is None or not self._loaded:
+            self.load(state)
+        elif len(changed):
+            self.update(state, changed)
+
+    def load(self, state: State) -> None:
+        """Reads all registrations."""
+        self._loaded = True
+        self._streams.clear()
+        self._ids, self._owners = np.empty(0, np.int64), np.empty(0, np.int64)
+        registrations, predicates = state.columns
+        every = np.sort(predicates.take(predicates.rows(), ["predicate_id"]).column(0).to_numpy())
+        self._put(state, every, registrations.rows())
+
+    def update(self, state: State, ids: Int64s) -> None:
+        """Reads the registrations of some predicates anew; `ids` ascend, and those that ended are
+        among them."""
+        registrations, _ = state.columns
+        self._put(state, ids, registrations.with_predicates(ids))
+
+    def _put(self, state: State, ids: Int64s, rows: Int64s) -> None:
+        _, predicates = state.columns
+        there = predicates.rows_of(ids)
+        table = predicates.take(there[there >= 0], ["predicate_id", "stream_id", "registrations"])
+        live, owners, users = (
+            table.column(name).to_numpy() for name in ("predicate_id", "stream_id", "registrations")
+        )
+        order = np.argsort(live)
+        live, owners, users = live[order], owners[order], users[order]
+        self._remove(np.setdiff1d(ids, live))
+        if not len(live):
+            return
+        self._own(live, owners)
+        found = self._registered.of(state, rows)
+        found = self._folded(found, live, owners, users)
+        for stream in np.unique(owners).tolist():
+            places = np.flatnonzero(owners == stream)
+            self._streams.setdefault(stream, StreamInterest()).put(found.take(places))
+
+    def _own(self, ids: Int64s, owners: Int64s) -> None:
+        new = ~_among(ids, self._ids)
+        at = np.searchsorted(self._ids, ids[new])
+        self._ids = np.insert(self._ids, at, ids[new])
+        self._owners = np.insert(self._owners, at, owners[new])
+
+    def _remove(self, ended: Int64s) -> None:
+        known = _among(self._ids, ended)
+        for stream in np.unique(self._owners[known]).tolist():
+            self._streams[stream].remove(ended)
+        self._ids, self._owners = self._ids[~known], self._owners[~known]
+
+    def _folded(self, found: Reaches, ids: Int64s, owners: Int64s, users: Int64s) -> Reaches:
+        """The widest reach of each predicate of `ids`; everything where its users are more than
+        the registrations that were found."""
+        found = found.take(np.argsort(found.predicates, kind="stable"))
+        folded = Reaches.everything(ids)
+        first = np.searchsorted(found.predicates, ids)
+        counts = np.searchsorted(found.predicates, ids, "right") - first
+        known: Mask = (counts > 0) & (counts >= users)
+        if not known.any():
+            return folded
+        here, begins = np.flatnonzero(known), first[known]
+        # Reduced up to the next begin; what lies between belongs to predicates that are not known.
+        ends = begins + counts[known]
+        cuts = np.column_stack([begins, ends]).ravel()
+        folded.behind[here] = _reduced(np.maximum, found.behind, cuts, NO_BEHIND)
+        folded.since[here] = _reduced(np.minimum, found.since, cuts, NO_SINCE)
+        folded.clocks[here] = found.clocks[begins]
+        differ = _reduced(np.maximum, found.clocks, cuts, 0)
+        differ = differ != _reduced(np.minimum, found.clocks, cuts, np.iinfo(np.int64).max)
+        for place in here[differ].tolist():
+            several = found.clocks[first[place] : first[place] + counts[place]].tolist()
+            folded.clocks[place] = self._clocks.slowest(several, int(owners[place]))
+        return folded
+
+    # ---- looking
+
+    def of_stream(self, stream_id: int) -> StreamInterest:
+        return self._streams.get(stream_id) or StreamInterest()
+
+    def begin(self, state: State, stream_id: int, lo: int, hi: int) -> int:
+        """The least ts that a window of the predicates `[lo, hi)` of a stream can hold at NOW or
+        later; SINCE_EVER where rows of any age count."""
+        widest = self.of_stream(stream_id).widest(lo, hi)
+        asked = self._asked(state, stream_id).items()
+        begins = [widest.since, *(since for id_, since in asked if lo <= id_ < hi)]
+        for clock, behind in widest.behind:
+            now = self._now(state, stream_id, clock)
+            if behind == EVERYTHING or now is None:
+                return SINCE_EVER
+            begins.append(now - behind)
+        return min(begins)
+
+    def begins(self, state: State, stream_id: int, lo: int, hi: int) -> tuple[Int64s, Int64s]:
+        """The ids of the predicates `[lo, hi)` of a stream, and what `begin` gives for each."""
+        interest = self.of_stream(stream_id)
+        first, last = np.searchsorted(interest.ids, [lo, hi])
+        some = interest.reaches.take(np.arange(first, last))
+        begins = some.since.copy()
+        for clock in np.unique(some.clocks).tolist():
+            mine = (some.clocks == clock) & (some.behind != NO_BEHIND)
+            now = self._now(state, stream_id, clock)
+            whole = (some.behind == EVERYTHING) | (now is None)
+            moving = SINCE_EVER if now is None else now - np.where(whole, 0, some.behind)
+            begins[mine] = np.minimum(begins, np.where(whole, SINCE_EVER, moving))[mine]
+        for predicate, since in self._asked(state, stream_id).items():
+            place = slice(*np.searchsorted(some.predicates, [predicate, predicate + 1]))
+            begins[place] = np.minimum(begins[place], since)
+        return some.predicates, begins
+
+    def can_reach(self, state: State, stream_id: int, low: int, high: int) -> bool:
+        """Tells whether a window of any predicate of a stream can hold rows with a ts in
+        `[low, high]` at NOW or later."""
+        if any(since <= high for since in self._asked(state, stream_id).values()):
+            return True
+        windows = self.of_stream(stream_id).windows
+        return windows.can_reach(low, high, lambda clock: self._now(state, stream_id, clock))
+
+    def widened(self, state: State, stream_id: int, since: int | None) -> int | None:
+        """An instant that lies a little further before a stream's NOW, as windows are widened;
+        None stays None."""
+        now = self._now(state, stream_id, OWN)
+        if since is None or now is None:
+            return None
+        return now - widened(now - since)
+
+    def _asked(self, state: State, stream_id: int) -> dict[int, int]:
+        """Since when servers want rows of live predicates of a stream."""
+        stream = state.streams.get(stream_id)
+        asked = {} if stream is None else stream.asked
+        return {
+            id_: one.since
+            for id_, one in asked.items()
+            if one.holds(state.clock) and id_ in state.predicates
+        }
+
+    def _now(self, state: State, stream_id: int, clock: int) -> int | None:
+        """The NOW of a clock, for windows over a stream, less the jumps that nobody has
+        confirmed; None where there is none yet."""
+        if clock == FIXED:
+            return 0
+        streams = [state.streams[one] for one in self._clocks.streams(clock, stream_id)]
+        if clock == OWN and streams[0].schema.ordered_by is None:
+            return state.vouched
+        reached = [one.reached for one in streams if one.reached is not None]
+        return min(reached) - state.jumps.unconfirmed if len(reached) == len(streams) else None
+
+
+def _reduced(function: np.ufunc, values: Int64s, cuts: Int64s, beyond: int) -> Int64s:
+    """Reduces `values[cuts[0]:cuts[1]]`, `values[cuts[2]:cuts[3]]`, and so on."""
+    # A cut may be the end of the values, where reduceat wants one more.
+    reduced: Int64s = function.reduceat(np.append(values, beyond), cuts)[::2]
+    return reduced
+
+
+def _among(ids: Int64s, others: Int64s) -> Mask:
+    """Marks the ids that are among others; both ascend, and one of them may be much longer."""
+    marks = np.zeros(len(ids), np.bool_)
+    if len(others) < len(ids):
+        places = np.searchsorted(ids, others)
+        inside = places < len(ids)
+        places, others = places[inside], others[inside]
+        marks[places[ids[places] == others]] = True
+    elif len(others):
+        places = np.minimum(np.searchsorted(others, ids), len(others) - 1)
+        marks = others[places] == ids
+    return marks

@@ -1,0 +1,212 @@
+"""From registrations to reaches: how far back each predicate is looked at, by many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s
+from datastem.instants import FOR_EVER, SINCE_EVER
+from psoup.store.interest.windows import EVERYTHING, widened, widened_since
+from psoup.store.state.state import State
+from querystem.clocks import is_apart, is_awaited, is_by_clock
+from querystem.query import Query
+from querystem.query_json import read_shape
+from querystem.reach import leg_begins
+from results.window import Bound
+
+_COLUMNS = (
+    "query",
+    "stream_id",
+    "predicate_id",
+    "more_legs",
+    "trigger_id",
+    "more_triggers",
+    "composite_id",
+    "composite_predicate_id",
+)
+_MOST_READ = 4096
+# No window of that kind.
+NO_BEHIND, NO_SINCE = SINCE_EVER, FOR_EVER
+# The number of a stream's own clock among the clocks.
+OWN = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reaches:
+    """For each predicate, which may repeat: how far `behind` the NOW of its `clocks` a window
+    reaches, and `since` which instant another does."""
+
+    predicates: Int64s
+    behind: Int64s
+    since: Int64s
+    clocks: Int64s
+
+    @classmethod
+    def everything(cls, predicates: Int64s) -> Reaches:
+        """The reaches of predicates that are looked at over all rows."""
+        size = len(predicates)
+        whole, none = np.full(size, EVERYTHING), np.full(size, NO_SINCE)
+        return cls(predicates, whole, none, np.zeros(size, np.int64))
+
+    @classmethod
+    def of_all(cls, several: Iterable[Reaches]) -> Reaches:
+        parts = [cls.everything(np.empty(0, np.int64)), *several]
+        names = ("predicates", "behind", "since", "clocks")
+        columns = [np.concatenate([getattr(one, name) for one in parts]) for name in names]
+        return cls(*columns)
+
+    def take(self, places: Int64s) -> Reaches:
+        columns = (self.predicates, self.behind, self.since, self.clocks)
+        return Reaches(*(column[places] for column in columns))
+
+
+class Clocks:
+    """The clocks of windows: a stream's own, or how far all of some streams have come."""
+
+    def __init__(self) -> None:
+        self._streams: list[frozenset[int]] = [frozenset()]
+        self._numbers: dict[frozenset[int], int] = {}
+
+    def number(self, streams: frozenset[int]) -> int:
+        if streams not in self._numbers:
+            self._numbers[streams] = len(self._streams)
+            self._streams.append(streams)
+        return self._numbers[streams]
+
+    def streams(self, number: int, own: int) -> frozenset[int]:
+        """The streams of a clock, for a window over the stream `own`."""
+        return self._streams[number] if number else frozenset({own})
+
+    def slowest(self, numbers: Iterable[int], own: int) -> int:
+        """The clock that is no further than any of these."""
+        several = set(numbers)
+        if len(several) == 1:
+            return several.pop()
+        return self.number(frozenset().union(*(self.streams(one, own) for one in several)))
+
+
+class RegisteredReaches:
+    """Reads the reaches of registrations. Texts that were read are remembered."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._shapes: dict[str, Query | None] = {}
+
+    def of(self, state: State, rows: Int64s) -> Reaches:
+        """The reaches of the predicates of some registrations, given their rows."""
+        registrations, _ = state.columns
+        table = registrations.take(rows, _COLUMNS)
+        forms, codes = _forms(table)
+        more = _lists(table, "more_legs")
+        counts = more.value_lengths().fill_null(0).to_numpy()
+        found = list(_everything(table))
+        for count in np.unique(counts).tolist():
+            places = np.flatnonzero(counts == count)
+            legs = more.take(pa.array(places)).flatten()
+            streams = _matrix(table, "stream_id", legs, places, count)
+            predicates = _matrix(table, "predicate_id", legs, places, count)
+            composed = table.column("composite_id").to_numpy()[places] != 0
+            shapes = np.column_stack([codes[places], composed, streams])
+            found.append(self._by_shape(state, forms, shapes, predicates))
+        return Reaches.of_all(found)
+
+    def _by_shape(
+        self, state: State, forms: Sequence[str], shapes: Int64s, predicates: Int64s
+    ) -> Reaches:
+        """The reaches of registrations with equally many legs. A shape is the number of a form,
+        whether the engine finds the join ahead, and the legs' streams; few of them differ."""
+        different, which = _distinct(shapes)
+        read = [
+            self._legs(state, forms[code], bool(composed), streams)
+            for code, composed, *streams in different.tolist()
+        ]
+        values = np.array(read, np.int64).reshape(len(different), -1, 3)[which].reshape(-1, 3)
+        return Reaches(predicates.ravel(), values[:, 0], values[:, 1], values[:, 2])
+
+    def _legs(
+        self, state: State, form: str, composed: bool, streams: Sequence[int]
+    ) -> list[tuple[int, int, int]]:
+        """How far behind, since when and by which clock each leg of a query reaches."""
+        schemas = [state.streams[stream].schema for stream in streams]
+        query = None if composed else self._shape(form)
+        if query is None or len(query.legs) != len(streams):
+            return [(EVERYTHING, NO_SINCE, OWN)] * len(streams)
+        clock = self._clock(query, state, streams)
+        by_clock = is_by_clock(query.moving, schemas)
+        return [
+            (EVERYTHING, NO_SINCE, OWN)
+            if schema.key
+            else (*_reach(begin), OWN if is_apart(schema, by_clock) or by_clock else clock)
+            for begin, schema in zip(leg_begins(query), schemas, strict=True)
+        ]
+
+    def _clock(self, query: Query, state: State, streams: Sequence[int]) -> int:
+        """The clock of a query over event time: the streams that it waits for."""
+        awaited = {
+            stream
+            for stream, moving in zip(streams, query.moving, strict=True)
+            if is_awaited(state.streams[stream].schema, moving)
+        }
+        return self._clocks.number(frozenset(awaited)) if len(awaited) > 1 else OWN
+
+    def _shape(self, form: str) -> Query | None:
+        """The query of a form; None where it can't be read: whoever invokes it is told."""
+        if len(self._shapes) >= _MOST_READ:
+            self._shapes.clear()
+        if form not in self._shapes:
+            try:
+                self._shapes[form] = read_shape(form)
+            except (KeyError, TypeError, ValueError):
+                self._shapes[form] = None
+        return self._shapes[form]
+
+
+def _reach(begin: Bound | None) -> tuple[int, int]:
+    if begin is None:
+        return EVERYTHING, NO_SINCE
+    if begin.relative:
+        return widened(-begin.offset), NO_SINCE
+    return NO_BEHIND, widened_since(begin.offset)
+
+
+def _everything(table: pa.Table) -> Iterator[Reaches]:
+    """The reaches of predicates over triggers and combinations, where every row counts."""
+    triggers = table.column("trigger_id").to_numpy()
+    composites = table.column("composite_predicate_id").to_numpy()
+    more = _lists(table, "more_triggers").flatten().field("predicate_id").to_numpy()
+    for predicates in (triggers[triggers > 0], composites[composites > 0], more):
+        yield Reaches.everything(predicates)
+
+
+def _forms(table: pa.Table) -> tuple[list[str], Int64s]:
+    encoded = table.column("query").combine_chunks()
+    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+    codes: Int64s = encoded.indices.to_numpy().astype(np.int64)
+    return encoded.dictionary.to_pylist(), codes
+
+
+def _lists(table: pa.Table, name: str) -> pa.Array:
+    column = table.column(name)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _matrix(table: pa.Table, name: str, legs: pa.Array, places: Int64s, more: int) -> Int64s:
+    """A row for each registration, a column for each of its legs."""
+    first = table.column(name).to_numpy()[places]
+    others = legs.field(name).to_numpy(zero_copy_only=False).reshape(len(places), more)
+    return np.column_stack([first, others]).astype(np.int64)
+
+
+def _distinct(shapes: Int64s) -> tuple[Int64s, Int64s]:
+    """The different rows, and which of them each row is."""
+    if shapes.shape[1] > 3:
+        different, which = np.unique(shapes, axis=0, return_inverse=True)
+        return different, which.ravel()
+    # Form, composed or not, and one stream, as one number: that is sorted faster.
+    packed = shapes[:, 0] << 34 | shapes[:, 1] << 33 | shapes[:, 2]
+    _, first, which = np.unique(packed, return_index=True, return_inverse=True)
+    return shapes[first], which

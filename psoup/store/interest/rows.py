@@ -1,0 +1,44 @@
+"""From an instant to a row id: where in a stream rows begin that a window may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from datastem.arrays import Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class RowFloors:
+    """Runs of a stream's rows by their first id, and the greatest ts up to and with each.
+
+    Late rows may have an old ts and a high id, or lie among rows of later ts: the greatest ts of
+    all runs so far tells that no row before is as late.
+    """
+
+    firsts: Int64s
+    latest: Int64s
+    high: int
+
+    @classmethod
+    def of(cls, runs: Iterable[tuple[int, int]], high: int) -> RowFloors:
+        """Takes the first id and the greatest ts of each run of rows; `high` is the next row id."""
+        found = np.array(sorted(runs), np.int64).reshape(-1, 2)
+        return cls(found[:, 0], np.maximum.accumulate(found[:, 1]), high)
+
+    @property
+    def least(self) -> int:
+        """The first row id; `high` where there are no rows."""
+        return int(self.firsts[0]) if len(self.firsts) else self.high
+
+    def floor(self, begin: int) -> int:
+        """A row id below which no row has a ts of `begin` or later; `high` where no row has."""
+        place = int(np.searchsorted(self.latest, begin))
+        return int(self.firsts[place]) if place < len(self.firsts) else self.high
+
+    def latest_below(self, row: int) -> int | None:
+        """A ts that no row with a lower id is past; None where there is no such row."""
+        place = int(np.searchsorted(self.firsts, row))
+        return int(self.latest[place - 1]) if place else None

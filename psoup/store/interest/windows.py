@@ -1,0 +1,79 @@
+"""The windows of a stream as intervals of ts, in a tree: which of them can reach rows of some ts?
+
+There is an interval for each different window, however many predicates have it: it begins where the
+window does, counted from the NOW of the window's clock, and has no end, since rows that came later
+enter a window that has a gap. Windows are widened to a sixteenth, so that there are few of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from intervaltree import IntervalTree
+
+from datastem.instants import FOR_EVER, HOUR, SINCE_EVER
+
+# Numbers that a window is widened to have so many significant bits.
+_BITS = 5
+# The clock of windows that begin at an instant: its NOW is 0.
+FIXED = -1
+# How far behind NOW a window reaches that reaches everything.
+EVERYTHING = FOR_EVER
+
+NowOf = Callable[[int], int | None]
+
+
+def widened(behind: int) -> int:
+    """A number of microseconds that is at least `behind`, and at most a sixteenth more."""
+    low = max(0, behind.bit_length() - _BITS)
+    return -(-behind >> low) << low
+
+
+def widened_since(since: int) -> int:
+    """An instant that is at most `since`, and at most an hour less."""
+    return max(since // HOUR * HOUR, SINCE_EVER + 1)
+
+
+class WindowTree:
+    """The windows of one stream by clock, each counted as often as predicates have it."""
+
+    def __init__(self) -> None:
+        self._trees: dict[int, IntervalTree] = {}
+        self._counts: Counter[tuple[int, int]] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, clock: int, behind: int, count: int) -> None:
+        """Counts windows that reach so far behind the NOW of a clock."""
+        if (clock, behind) not in self._counts:
+            self._trees.setdefault(clock, IntervalTree()).addi(*_interval(behind))
+        self._counts[clock, behind] += count
+
+    def remove(self, clock: int, behind: int, count: int) -> None:
+        """Takes back what `add` counted."""
+        self._counts[clock, behind] -= count
+        if not self._counts[clock, behind]:
+            del self._counts[clock, behind]
+            self._trees[clock].removei(*_interval(behind))
+
+    def can_reach(self, low: int, high: int, now_of: NowOf) -> bool:
+        """Tells whether some window can hold rows with a ts in `[low, high]`, at the NOW of its
+        clock or later. A clock that has no NOW yet may reach anything."""
+        return any(
+            bool(tree) and ((now := now_of(clock)) is None or _stabbed(tree, low - now, high - now))
+            for clock, tree in self._trees.items()
+        )
+
+    def _check(self) -> None:
+        assert all(count > 0 for count in self._counts.values())
+        assert sum(len(tree) for tree in self._trees.values()) == len(self._counts)
+
+
+def _interval(behind: int) -> tuple[int, int]:
+    return (SINCE_EVER if behind == EVERYTHING else -behind), FOR_EVER
+
+
+def _stabbed(tree: IntervalTree, low: int, high: int) -> bool:
+    return bool(tree.overlaps(max(low, SINCE_EVER), min(high + 1, FOR_EVER)))
