@@ -1,7 +1,8 @@
 """Coverage, as the engine keeps it: which predicates have met which rows.
 
-Predicates that arrive in one step are a cohort. A cohort has met every row from `row_lo` on, for
-ever; back-fill takes `row_lo` down to 0. Cohorts that have come equally far are one.
+Predicates that arrive in one step are a cohort. A cohort has met every row from `row_lo` on;
+back-fill takes `row_lo` down, to where its windows reach or to 0, and what no window can reach any
+more may be cut. Cohorts that have come equally far are one.
 
 Invariants (`_check`): the cohorts of a stream are disjoint ascending ranges of predicate ids, and
 neighbours differ in `row_lo`.
@@ -11,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from itertools import pairwise
 
 import pyarrow as pa
 
+from datastem.blocks import BLOCK_ROWS
 from psoup.store.layout import COVERAGE
 
 
@@ -34,6 +37,17 @@ class Band:
     predicates: tuple[tuple[int, int], ...]
     lo: int
     hi: int
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """The predicates with lo <= id < hi have met the rows from `row_lo` on and are to meet those
+    from `target` on."""
+
+    lo: int
+    hi: int
+    row_lo: int
+    target: int
 
 
 class Cohorts:
@@ -80,15 +94,17 @@ class Cohorts:
         self._streams[stream_id] = _joined(cohorts)
         return pa.Table.from_pylist([_row(stream_id, cohort, None)], schema=COVERAGE)
 
-    def extend(self, stream_id: int, row_lo: int, top: int) -> pa.Table:
-        """Notes that the cohorts of a pass have come down to `row_lo`, and returns the rows to
-        append to the table. Cohorts above `top` are not part of the pass."""
-        cohorts = self.cohorts(stream_id)
-        behind = [cohort for cohort in cohorts if row_lo < cohort.row_lo <= top]
-        rows = [_row(stream_id, replace(one, row_lo=row_lo), one.row_lo) for one in behind]
-        self._streams[stream_id] = _joined(
-            replace(cohort, row_lo=row_lo) if cohort in behind else cohort for cohort in cohorts
-        )
+    def extend(self, stream_id: int, wants: Iterable[Want], row_lo: int) -> pa.Table:
+        """Notes that the predicates of some wants have met the rows from `row_lo` on, or from their
+        target where that is higher, and returns the rows to append to the table."""
+        moved = [(one, max(row_lo, one.target)) for one in wants]
+        moved = [(one, lo) for one, lo in moved if lo < one.row_lo]
+        made = [Cohort(one.lo, one.hi, lo) for one, lo in moved]
+        rows = [
+            _row(stream_id, cohort, one.row_lo)
+            for (one, _), cohort in zip(moved, made, strict=True)
+        ]
+        self._streams[stream_id] = _lowest([*self.cohorts(stream_id), *made])
         return pa.Table.from_pylist(rows, schema=COVERAGE)
 
     def raise_to(self, stream_id: int, row_lo: int) -> None:
@@ -98,38 +114,16 @@ class Cohorts:
             replace(cohort, row_lo=max(cohort.row_lo, row_lo)) for cohort in self.cohorts(stream_id)
         )
 
+    def cut(self, stream_id: int, levels: Iterable[int]) -> None:
+        """Forgets of each cohort what was matched below a row id. The table must be written
+        anew."""
+        self._streams[stream_id] = _joined(
+            replace(cohort, row_lo=max(cohort.row_lo, level))
+            for cohort, level in zip(self.cohorts(stream_id), levels, strict=True)
+        )
+
     def forget(self, stream_id: int) -> None:
         self._streams.pop(stream_id, None)
-
-    def pending(self, stream_id: int, floor: int) -> int:
-        """Counts the rows that back-fill has still to go through; no row below `floor` exists."""
-        highest = max((cohort.row_lo for cohort in self.cohorts(stream_id)), default=0)
-        return max(0, highest - floor)
-
-    def top(self, stream_id: int, floor: int, reached: int) -> int:
-        """The row id at which the pass goes on that has come down to `reached`, or at which the
-        next pass begins.
-
-        Cohorts that came during a pass wait for the next, which takes all of them: if each were
-        first, none would come far while others keep coming.
-        """
-        levels = [one.row_lo for one in self.cohorts(stream_id) if one.row_lo > floor]
-        under_way = any(level <= reached for level in levels)
-        return reached if under_way else max(levels, default=0)
-
-    def bands(self, stream_id: int, rows: int, floor: int, top: int) -> list[Band]:
-        """The next `rows` rows of a pass that goes on at `top`, newest first: each level of rows
-        with the cohorts that have not met it. Empty where nothing is left above `floor`."""
-        cohorts = [one for one in self.cohorts(stream_id) if floor < one.row_lo <= top]
-        levels = sorted({cohort.row_lo for cohort in cohorts}, reverse=True)
-        if not levels:
-            return []
-        end = max(levels[0] - rows, floor)
-        cuts = [level for level in levels if level > end] + [end]
-        return [
-            Band(tuple((c.lo, c.hi) for c in cohorts if c.row_lo >= hi), lo, hi)
-            for hi, lo in pairwise(cuts)
-        ]
 
     def _check(self) -> None:
         for cohorts in self._streams.values():
@@ -161,9 +155,56 @@ def _joined(cohorts: Iterable[Cohort]) -> list[Cohort]:
 def _lowest(rows: list[Cohort]) -> list[Cohort]:
     """Cuts `rows` into ranges of predicate ids, each with the least row_lo of its rows."""
     cuts = sorted({cut for row in rows for cut in (row.lo, row.hi)})
-    pieces = []
+    coming = sorted(rows, key=lambda row: row.lo, reverse=True)
+    pieces, here = [], list[tuple[int, int]]()
     for lo, hi in pairwise(cuts):
-        levels = [row.row_lo for row in rows if row.lo <= lo and hi <= row.hi]
-        if levels:
-            pieces.append(Cohort(lo, hi, min(levels)))
+        while coming and coming[-1].lo <= lo:
+            row = coming.pop()
+            heappush(here, (row.row_lo, row.hi))
+        while here and here[0][1] <= lo:
+            heappop(here)
+        if here:
+            pieces.append(Cohort(lo, hi, here[0][0]))
     return _joined(pieces)
+
+
+# ---- the order in which wants are met
+
+
+def pending(wants: Iterable[Want], floor: int) -> int:
+    """Counts the rows that back-fill has to go through; no row below `floor` exists."""
+    return max((one.row_lo - max(one.target, floor) for one in wants), default=0)
+
+
+def top(wants: Iterable[Want], reached: int) -> int:
+    """The row id at which the pass goes on that has come down to `reached`, or at which the next
+    pass begins.
+
+    Wants that came during a pass wait for the next, which takes all of them: if each were first,
+    none would come far while others keep coming.
+    """
+    levels = [one.row_lo for one in wants]
+    under_way = any(level <= reached for level in levels)
+    return reached if under_way else max(levels, default=0)
+
+
+def bands(wants: Iterable[Want], rows: int, floor: int, top: int) -> list[Band]:
+    """The next `rows` rows of a pass that goes on at `top`, newest first: each level of rows with
+    the wants that have yet to meet it. Empty where nothing is left above `floor`."""
+    mine = [one for one in wants if max(one.target, floor) < one.row_lo <= top]
+    if not mine:
+        return []
+    first = max(one.row_lo for one in mine)
+    end = first - rows
+    if rows >= BLOCK_ROWS:
+        # Row groups end with their block, and one that two slices share is read twice.
+        end -= end % BLOCK_ROWS
+    end = max(end, floor, min(one.target for one in mine))
+    levels = {level for one in mine for level in (one.row_lo, one.target) if level > end}
+    cuts = [*sorted(levels, reverse=True), end]
+    found = [
+        Band(tuple((one.lo, one.hi) for one in mine if one.target < hi <= one.row_lo), lo, hi)
+        for hi, lo in pairwise(cuts)
+    ]
+    # Between the rows of some wants and those of others there may be rows that nobody wants.
+    return [band for band in found if band.predicates]

@@ -64,9 +64,9 @@ class Engine:
         self._lock.acquire()
         try:
             self._ledger: Ledger = open_ledger(self._store)
-            self._slices: deque[Chore] = deque(
-                [Backfill(self._spark, self._settings), Growing(self._spark, self._settings)]
-            )
+            self._backfill = Backfill(self._spark, self._settings)
+            growing = Growing(self._spark, self._settings)
+            self._slices: deque[Chore] = deque([self._backfill, growing])
             self._maintenance = Maintenance(self._spark, self._settings)
             self._thread.start()
         except BaseException:
@@ -112,16 +112,19 @@ class Engine:
             while not self._stopping.is_set():
                 self._say(idle=False)
                 busy = self._round()
-                self._say(idle=not busy)
+                wait = None if busy else self._backfill.idle_in(self._ledger)
+                self._say(idle=not busy and wait is None)
                 if not busy:
-                    self._rest()
+                    self._rest(wait)
         except BaseException as error:
             self._failure = error
             self._say(idle=False)
 
-    def _rest(self) -> None:
-        """Waits until there is something new in the log, or it is time for housekeeping."""
-        deadline = time.monotonic() + self._settings.housekeeping
+    def _rest(self, wait: float | None) -> None:
+        """Waits until there is something new in the log, or it is time for housekeeping, or for
+        rows that wait until their stream is idle."""
+        pause = self._settings.housekeeping if wait is None else wait
+        deadline = time.monotonic() + min(pause, self._settings.housekeeping)
         while not self._news() and time.monotonic() < deadline:
             if self._stopping.wait(self._settings.poll):
                 return

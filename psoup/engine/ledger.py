@@ -25,6 +25,7 @@ from psoup.store.delta.durable import together
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.epochs import Epoch, StreamMark
 from psoup.store.errors import Conflict
+from psoup.store.interest import Interests
 from psoup.store.layout import ENGINE_TABLES, REACHED_BOUNDS
 from psoup.store.state.state import State
 from psoup.store.store import Store
@@ -69,6 +70,8 @@ class Ledger:
         self.coverage = coverage
         self.composites = dict(epoch.composites)
         self.histories = Histories(self.store)
+        self.interests = Interests()
+        self.interests.refresh(state)
 
     def folder(self, name: str) -> DeltaFolder:
         return self.store.table(name)

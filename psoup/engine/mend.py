@@ -91,7 +91,7 @@ def forget_matches(ledger: Ledger, stream_id: int, row_hi: int) -> None:
         gone = [file for file in mine if file.low["lo"] < row_hi]
     ledger.coverage.raise_to(stream_id, row_hi)
     ledger.commit("matches", (), gone, operation="MEND")
-    _write_coverage(ledger)
+    write_coverage(ledger, "MEND")
 
 
 def restart_coverage(ledger: Ledger) -> None:
@@ -105,7 +105,7 @@ def restart_coverage(ledger: Ledger) -> None:
             coverage.start(stream_id, Cohort(int(ids[0]), int(ids[-1]) + 1, high))
     ledger.coverage = coverage
     ledger.commit("matches", (), ledger.files("matches"), operation="MEND")
-    _write_coverage(ledger)
+    write_coverage(ledger, "MEND")
     ledger.publish("mend")
 
 
@@ -118,11 +118,12 @@ def load_coverage(ledger: Ledger) -> None:
         restart_coverage(ledger)
 
 
-def _write_coverage(ledger: Ledger) -> None:
+def write_coverage(ledger: Ledger, operation: str) -> None:
+    """Writes the coverage anew: appended rows can only say that more was matched."""
     table, folder = ledger.coverage.table(), ledger.folder("coverage")
     sync = ledger.store.sync
     added = [write_data_file(folder.root, table, sync=sync)] if table.num_rows else []
-    ledger.commit("coverage", added, ledger.files("coverage"), operation="MEND")
+    ledger.commit("coverage", added, ledger.files("coverage"), operation=operation)
 
 
 # ---- what an engine has in memory

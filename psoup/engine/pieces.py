@@ -6,7 +6,8 @@ and block are disjoint, and a piece without matches is not written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyroaring
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK
 from datastem.codec import are_rows, query_view
+from psoup.engine.coverage import Cohort
 from psoup.store.layout import MATCHES, SEGMENT_BITS
 from querystem.index import Matches, QueryStem
 
@@ -55,6 +57,38 @@ def runs(values: Int64s) -> Iterator[tuple[int, int]]:
     if len(values):
         edges = np.flatnonzero(np.diff(values)) + 1
         yield from zip([0, *edges.tolist()], [*edges.tolist(), len(values)], strict=True)
+
+
+def covered(pieces: pa.Table, cohorts: Sequence[Cohort]) -> pa.Table:
+    """The pieces without what they say about rows that the cohort of their predicate does not
+    cover; those of predicates without a cohort stay."""
+    if not cohorts:
+        return pieces
+    los, his, row_los = np.array([(one.lo, one.hi, one.row_lo) for one in cohorts], np.int64).T
+    predicates: Int64s = pieces.column("predicate_id").to_numpy()
+    places = np.maximum(np.searchsorted(los, predicates, "right") - 1, 0)
+    inside = (predicates >= los[places]) & (predicates < his[places])
+    first = np.where(inside, row_los[places], 0)
+    across = first > pieces.column("lo").to_numpy()
+    whole = pieces.filter(pa.array(~across))
+    across &= first < pieces.column("hi").to_numpy()
+    if not across.any():
+        return whole
+    cut = [
+        _cut(piece, row)
+        for piece, row in zip(
+            pieces.filter(pa.array(across)).to_pylist(), first[across].tolist(), strict=True
+        )
+    ]
+    some = pa.Table.from_pylist([piece for piece in cut if piece["count"]], schema=MATCHES)
+    return pa.concat_tables([whole, some.select(whole.column_names)])
+
+
+def _cut(piece: dict[str, Any], row: int) -> dict[str, Any]:
+    """A piece from a row id within it on."""
+    rows = pyroaring.BitMap.deserialize(piece["bitmap"])
+    rows.remove_range(0, row & BLOCK_MASK)
+    return piece | {"lo": row, "count": len(rows), "bitmap": rows.serialize()}
 
 
 def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:

@@ -17,7 +17,7 @@ from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
 from psoup.engine.lock import EngineLock
 from psoup.engine.session import make_scratch, open_session
-from psoup.engine.settings import EngineSettings
+from psoup.engine.settings import EngineSettings, Rest
 from psoup.store import Store, StoreError
 from psoup.store.delta.durable import LEAST_GRACE
 
@@ -63,6 +63,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="SECONDS",
         help=f"how long files outlive their epoch (3600; at least {LEAST_GRACE:g})",
     )
+    parser.add_argument(
+        "--rest",
+        choices=[one.value for one in Rest],
+        default=defaults.rest.value,
+        help="when rows are matched that no window reaches: when their stream is idle, or never; "
+        "with never, matches that no window reaches any more are dropped (idle)",
+    )
     parser.add_argument("--ui", action="store_true", help="Spark's own web page")
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     return parser.parse_args(arguments)
@@ -78,7 +85,12 @@ def _grace(text: str) -> float:
 
 
 def _run(options: argparse.Namespace, ending: threading.Event) -> None:
-    settings = replace(EngineSettings(), poll=options.poll_ms / 1000, grace=options.grace)
+    settings = replace(
+        EngineSettings(),
+        poll=options.poll_ms / 1000,
+        grace=options.grace,
+        rest=Rest(options.rest),
+    )
     store = Store.open(options.store, create=True)
     lock = EngineLock(store.root)
     lock.acquire()

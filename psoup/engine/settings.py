@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
+
+
+class Rest(enum.Enum):
+    """When new queries are matched over rows that none of their windows can reach.
+
+    With NEVER such matches are not kept either: what no window can reach any more is dropped.
+    """
+
+    IDLE = "idle"
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +36,9 @@ class EngineSettings:
     # A slice of back-fill: its first size in rows and what later ones aim for.
     slice_rows: int = 1 << 17
     slice_seconds: float = 0.3
+    # When rows are matched that no window can reach, and how long a stream has had no rows by then.
+    rest: Rest = Rest.IDLE
+    idle: float = 1.0
     # Composites: more combinations than this for each row over ten steps suspend one. Candidates
     # that one task looks at, and what a worker keeps of the rows that it has read.
     most_combinations: int = 100
@@ -33,6 +47,8 @@ class EngineSettings:
     # Legs with more rows together are joined by Spark, so many rows of the first leg at a time.
     arrow_join_rows: int = 1 << 22
     spark_slice_rows: int = 1 << 21
+    # Matches that no window can reach any more are dropped so many rows at a time.
+    cut_rows: int = 1 << 20
     # A file leaves the disk no sooner than this after the epoch that stopped naming it.
     grace: float = 3600.0
     # How often retention, deletion and the other housekeeping are looked at without new data.

@@ -77,6 +77,7 @@ def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: Engi
     touched = Touched()
     for entry in entries:
         ledger.state.apply(entry, touched)
+    ledger.interests.refresh(ledger.state)
     coverage = _start_cohorts(ledger, touched, born, highs)
     reached = heartbeat_rows(list(heartbeats(entries)))
     _write_changes(ledger, touched, {"coverage": coverage, "reached": reached})

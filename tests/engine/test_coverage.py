@@ -6,34 +6,58 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.engine.coverage import Band, Cohort, Cohorts
+from psoup.engine.coverage import Band, Cohort, Cohorts, Want, bands, pending, top
 
 STREAM = 7
 
 
-def test_a_new_cohort_waits_for_what_is_below() -> None:
-    coverage = Cohorts()
-    coverage.start(STREAM, Cohort(1, 3, 100))
-    assert coverage.pending(STREAM, 0) == 100
-    assert coverage.bands(STREAM, 30, 0, 100) == [Band(((1, 3),), 70, 100)]
+def test_a_want_waits_for_what_is_below() -> None:
+    wants = [Want(1, 3, 100, 0)]
+    assert pending(wants, 0) == 100
+    assert bands(wants, 30, 0, 100) == [Band(((1, 3),), 70, 100)]
 
 
-def test_cohorts_share_the_rows_neither_has_met() -> None:
-    coverage = Cohorts()
-    coverage.start(STREAM, Cohort(1, 3, 50))
-    coverage.start(STREAM, Cohort(3, 4, 80))
-    assert coverage.bands(STREAM, 60, 0, 80) == [
+def test_wants_share_the_rows_neither_has_met() -> None:
+    assert bands([Want(1, 3, 50, 0), Want(3, 4, 80, 0)], 60, 0, 80) == [
         Band(((3, 4),), 50, 80),
         Band(((1, 3), (3, 4)), 20, 50),
     ]
 
 
+def test_a_want_ends_where_it_reaches_no_further() -> None:
+    wants = [Want(1, 3, 80, 70), Want(3, 4, 80, 20), Want(4, 5, 40, 10)]
+    assert bands(wants, 100, 0, 80) == [
+        Band(((1, 3), (3, 4)), 70, 80),
+        Band(((3, 4),), 40, 70),
+        Band(((3, 4), (4, 5)), 20, 40),
+        Band(((4, 5),), 10, 20),
+    ]
+    assert pending(wants, 0) == 60
+
+
+def test_rows_that_nobody_wants_are_passed_over() -> None:
+    assert bands([Want(1, 3, 80, 70), Want(3, 4, 40, 20)], 100, 0, 80) == [
+        Band(((1, 3),), 70, 80),
+        Band(((3, 4),), 20, 40),
+    ]
+
+
+def test_large_slices_end_with_a_block() -> None:
+    (band,) = bands([Want(1, 2, 200_000, 0)], 65_536, 0, 200_000)
+    assert (band.lo, band.hi) == (131_072, 200_000)
+
+
 def test_rows_that_are_gone_are_not_waited_for() -> None:
-    coverage = Cohorts()
-    coverage.start(STREAM, Cohort(1, 2, 50))
-    assert coverage.bands(STREAM, 100, 40, 50) == [Band(((1, 2),), 40, 50)]
-    assert coverage.bands(STREAM, 100, 50, 50) == []
-    assert coverage.pending(STREAM, 60) == 0
+    wants = [Want(1, 2, 50, 0)]
+    assert bands(wants, 100, 40, 50) == [Band(((1, 2),), 40, 50)]
+    assert bands(wants, 100, 50, 50) == []
+    assert pending(wants, 60) <= 0
+
+
+def every_row(coverage: Cohorts) -> list[Want]:
+    """Wants that take all cohorts to the first row."""
+    cohorts = coverage.cohorts(STREAM)
+    return [Want(one.lo, one.hi, one.row_lo, 0) for one in cohorts if one.row_lo]
 
 
 def test_a_pass_comes_to_its_end_while_others_keep_coming() -> None:
@@ -42,22 +66,31 @@ def test_a_pass_comes_to_its_end_while_others_keep_coming() -> None:
     for number in range(60):
         coverage.start(STREAM, Cohort(number + 1, number + 2, high))
         high += 10
-        top = coverage.top(STREAM, 0, reached)
-        bands = coverage.bands(STREAM, 100, 0, top)
-        slices += len(bands)
-        reached = bands[-1].lo
-        coverage.extend(STREAM, reached, top)
+        wants = every_row(coverage)
+        start = top(wants, reached)
+        work = bands(wants, 100, 0, start)
+        slices += len(work)
+        reached = work[-1].lo
+        coverage.extend(STREAM, [one for one in wants if one.row_lo <= start], reached)
     complete = [one for one in coverage.cohorts(STREAM) if one.row_lo == 0]
     assert complete == [Cohort(1, complete[0].hi, 0)]
     assert complete[0].hi > 30
 
 
-@given(st.lists(st.tuples(st.sampled_from(["register", "rows", "slice"]), st.integers(1, 40))))
-def test_every_row_is_met_once_and_the_table_says_so(actions: list[tuple[str, int]]) -> None:
+actions = st.lists(
+    st.tuples(st.sampled_from(["register", "rows", "slice", "cut"]), st.integers(1, 40))
+)
+
+
+@given(actions, st.integers(1, 7))
+def test_every_row_is_met_once_and_the_table_says_so(
+    told: list[tuple[str, int]], apart: int
+) -> None:
+    """Each predicate wants its own part of the rows; cutting forgets some of what was met."""
     coverage, high, next_id, reached = Cohorts(), 0, 1, 0
     met: dict[int, list[int]] = {}
     written = [coverage.table()]
-    for action, amount in actions:
+    for action, amount in told:
         if action == "register":
             written.append(coverage.start(STREAM, Cohort(next_id, next_id + amount, high)))
             met.update((one, []) for one in range(next_id, next_id + amount))
@@ -66,13 +99,25 @@ def test_every_row_is_met_once_and_the_table_says_so(actions: list[tuple[str, in
             for ids in met.values():
                 ids.extend(range(high, high + amount))
             high += amount
-        elif bands := coverage.bands(STREAM, amount, 0, top := coverage.top(STREAM, 0, reached)):
-            for band in bands:
+        elif action == "cut" and coverage.cohorts(STREAM):
+            levels = [amount * one.lo % (high + 1) for one in coverage.cohorts(STREAM)]
+            for cohort, level in zip(coverage.cohorts(STREAM), levels, strict=True):
+                for one in range(cohort.lo, cohort.hi):
+                    met[one] = [row for row in met[one] if row >= level]
+            coverage.cut(STREAM, levels)
+            written = [coverage.table()]
+        elif action == "slice":
+            wants = _some(coverage, apart)
+            start = top(wants, reached)
+            work = bands(wants, amount, 0, start)
+            for band in work:
                 for lo, hi in band.predicates:
                     for one in range(lo, hi):
                         met[one].extend(range(band.lo, band.hi))
-            reached = bands[-1].lo
-            written.append(coverage.extend(STREAM, reached, top))
+            if work:
+                reached = work[-1].lo
+                sharing = [one for one in wants if one.row_lo <= start]
+                written.append(coverage.extend(STREAM, sharing, reached))
         coverage._check()
         loaded = Cohorts.load(pa.concat_tables(written))
         assert loaded.cohorts(STREAM) == coverage.cohorts(STREAM)
@@ -80,3 +125,15 @@ def test_every_row_is_met_once_and_the_table_says_so(actions: list[tuple[str, in
         for cohort in coverage.cohorts(STREAM):
             for one in range(cohort.lo, cohort.hi):
                 assert sorted(met[one]) == list(range(cohort.row_lo, high))
+
+
+def _some(coverage: Cohorts, apart: int) -> list[Want]:
+    """Wants that take each cohort in two parts, down to different rows."""
+    found = []
+    for one in coverage.cohorts(STREAM):
+        middle = one.lo + (one.hi - one.lo) // 2
+        for lo, hi in ((one.lo, middle), (middle, one.hi)):
+            target = one.row_lo * (lo % apart) // (apart + 1)
+            if lo < hi and target < one.row_lo:
+                found.append(Want(lo, hi, one.row_lo, target))
+    return found

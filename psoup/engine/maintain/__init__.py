@@ -12,6 +12,7 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from psoup.engine.ledger import Ledger
+from psoup.engine.maintain.cut import CutMatches
 from psoup.engine.maintain.discard import Checkpoint, Trim, Vacuum
 from psoup.engine.maintain.heartbeats import ThinHeartbeats
 from psoup.engine.maintain.merge import Compact, Merge
@@ -33,6 +34,7 @@ class Maintenance:
                 Trim(settings),
                 Retain(settings),
                 Thin(spark, settings),
+                CutMatches(spark, settings),
                 Merge(spark, settings),
                 Compact(settings),
                 ThinHeartbeats(settings),

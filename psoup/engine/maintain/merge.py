@@ -20,6 +20,7 @@ from psoup.engine import pieces
 from psoup.engine.composites.runs import rows_from, sorted_rows
 from psoup.engine.composites.upkeep import side_floors
 from psoup.engine.composites.worker import write_joins
+from psoup.engine.coverage import Cohort
 from psoup.engine.jobs import Outcome, SparkJob, Written, by_table, job_of, run_tasks
 from psoup.engine.ledger import JOINS, STEM, Ledger, stream_of
 from psoup.engine.predicates import predicates_of
@@ -36,13 +37,15 @@ _BY_ROW = [("row_id", "ascending"), ("by", "ascending")]
 @dataclass(frozen=True, slots=True)
 class FileRun:
     """Neighbouring files of one segment, to become one file. Rows of `joins/<id>` below the floor
-    of their side are left out."""
+    of their side are left out, and so are matches that the cohort of their predicate does not
+    cover."""
 
     table: str
     stream_id: int
     segment: int
     files: tuple[DataFile, ...]
     floors: tuple[int, ...] = ()
+    cohorts: tuple[Cohort, ...] = ()
 
     @property
     def size(self) -> int:
@@ -140,6 +143,7 @@ def merge_run(job: SparkJob, run: FileRun) -> list[Outcome]:
     known = predicates_of(job.root, job.checked)
     known.advance(job.predicates)
     live = pa.array(known.live(run.stream_id), pa.int64())
+    together = pieces.covered(together, run.cohorts)
     return write_pieces(job, run.stream_id, pieces.merge(together, live))
 
 

@@ -30,7 +30,7 @@ from psoup.store import (
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from querystem.query import Leg, Query
 from querystem.query_json import query_to_json
-from results.window import UNBOUNDED
+from results.window import UNBOUNDED, Window
 
 READINGS = StreamSchema("readings", (Column("sensor", BIGINT), Column("value", DOUBLE)))
 
@@ -72,10 +72,16 @@ class Author:
     def drop(self, stream_id: int) -> Position:
         return self.append(StreamEnded(stream_id))
 
-    def register(self, stream_id: int, where: Expression, *triggers: Trigger) -> tuple[bytes, int]:
+    def register(
+        self,
+        stream_id: int,
+        where: Expression,
+        *triggers: Trigger,
+        window: Window = UNBOUNDED,
+    ) -> tuple[bytes, int]:
         """The handle and the predicate's id."""
         stream = self.state.streams[stream_id].schema.name
-        query = Query(Leg(stream, where, UNBOUNDED), ())
+        query = Query(Leg(stream, where, window), ())
         known = self.state.predicates.find(stream_id, query.leg.predicate_key)
         predicate = self.state.next_predicate_id if known is None else known
         handle = secrets.token_bytes(16)

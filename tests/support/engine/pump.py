@@ -14,7 +14,7 @@ from psoup.engine.settings import EngineSettings
 from psoup.engine.step import next_stretch, take_step
 from psoup.store import Store
 
-QUIET = EngineSettings(housekeeping=0.0)
+QUIET = EngineSettings(housekeeping=0.0, idle=0.0)
 
 
 class Pump:
