@@ -100,12 +100,12 @@ class StreamCoverage:
         row_hi = np.where(row_hi == _OPEN, self.high, row_hi)
         return union(zip(self.row_lo[mine].tolist(), row_hi.tolist(), strict=True))
 
-    def pairs(self, predicates: Int64s) -> int:
-        """How many pairs (predicate, row) are covered, for the given ascending predicates.
-
-        The entries of one predicate must be disjoint.
-        """
-        row_hi = np.where(self.row_hi == _OPEN, self.high, self.row_hi)
-        first = np.searchsorted(predicates, self.predicate_lo)
-        last = np.searchsorted(predicates, self.predicate_hi)
-        return int(((last - first) * np.maximum(row_hi - self.row_lo, 0)).sum())
+    def lowest(self, predicates: Int64s) -> Int64s:
+        """The row id from which on each of some ascending predicates covers all rows; `high` for
+        one that covers none. The engine's entries of one predicate join without a gap."""
+        rows = np.full(len(predicates), self.high, np.int64)
+        first = np.searchsorted(predicates, self.predicate_lo).tolist()
+        last = np.searchsorted(predicates, self.predicate_hi).tolist()
+        for begin, end, row in zip(first, last, self.row_lo.tolist(), strict=True):
+            np.minimum(rows[begin:end], row, out=rows[begin:end])
+        return rows

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -18,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "b86c550f0d5d922263e3cde63e243190fad8b821d3f386dce8d5fdb7a1220d8f"
+WIRE = "f0915472cf55dc35291779e0f7364d28d443f0f581eb377caf9fe0a4eea506b1"
 
 # Split, so that this file does not find itself.
 PRIVATE = {
@@ -70,6 +71,18 @@ def test_the_base_needs_neither_spark_nor_delta() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]}
     assert not names & {"pyspark", "delta-spark", "deltalake", "numpy", "pandas"}
+
+
+def test_servers_and_the_engine_keep_windows_in_interval_trees() -> None:
+    """`intervaltree` comes with them, and neither starts without it."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    server = extras["optional-dependencies"]["server"]
+    assert [line for line in server if line.startswith("intervaltree")]
+    assert "psoup[server]" in extras["optional-dependencies"]["engine"]
+    for part in ("psoup.server.core", "psoup.engine.engine"):
+        missing = f"import sys; sys.modules['intervaltree'] = None; import {part}"
+        done = subprocess.run([sys.executable, "-c", missing], capture_output=True, cwd=ROOT)
+        assert b"import of intervaltree halted" in done.stderr
 
 
 def test_the_wire_is_the_one_that_was_agreed() -> None:

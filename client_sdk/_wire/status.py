@@ -133,7 +133,8 @@ class StoreStatus:
 
     `clock` and `engine` are None where the server is of a version that does not tell them. The
     engine finds the combinations of `composite_count` joins ahead of time, but for
-    `suspended_count` of them, which have too many.
+    `suspended_count` of them, which have too many. `backfill_rows` counts rows × predicates that
+    windows can reach, `rest_rows` others, which may never be matched.
     """
 
     store_id: str
@@ -157,6 +158,7 @@ class StoreStatus:
     holes: tuple[LostRows, ...] = ()
     composite_count: int = 0
     suspended_count: int = 0
+    rest_rows: int = 0
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -173,6 +175,7 @@ class StoreStatus:
             behind_rows=message.behind_rows,
             behind=span(message.behind),
             backfill_rows=message.backfill_rows,
+            rest_rows=message.rest_rows,
             cache_bytes=message.cache_bytes,
             cache_limit_bytes=message.cache_limit_bytes,
             uptime=span(message.uptime),

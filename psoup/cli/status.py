@@ -43,9 +43,15 @@ def _pairs(found: StoreStatus) -> list[tuple[str, str]]:
         ("registrations", f"{found.registration_count:,} ({found.predicate_count:,} predicates)"),
         *_joins(found),
         ("engine", _engine(found)),
-        ("back-fill", f"{found.backfill_rows:,} rows to match" if found.backfill_rows else "done"),
+        ("back-fill", _backfill(found)),
         ("cache", f"{_mebibytes(found.cache_bytes)} of {_mebibytes(found.cache_limit_bytes)}"),
     ]
+
+
+def _backfill(found: StoreStatus) -> str:
+    if found.backfill_rows:
+        return f"{found.backfill_rows:,} rows to match"
+    return f"done; {found.rest_rows:,} rows no window reaches" if found.rest_rows else "done"
 
 
 def _joins(found: StoreStatus) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from psoup.store.presence import Occupancy
 from psoup.write.appender import Appender, GroupLimits
 from psoup.write.clock import ClockGuard
 from psoup.write.composing import Composer
+from psoup.write.interest import InterestKeeper
 from psoup.write.leases import LeaseKeeper
 from psoup.write.timepiece import Timepiece, of_clock, this_machine
 from querystem.language import TemplateCache
@@ -59,6 +60,7 @@ class Core:
         self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.composer = Composer(self.follower, self.appender)
+        self.interest = InterestKeeper(self.follower, self.appender)
         self.turns = Turns(settings.workers)
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False

@@ -59,7 +59,7 @@ def test_coverage_follows_the_epoch() -> None:
     assert coverage.at(130).ranges(4) == [(40, 130)]
     assert coverage.ranges(5) == [(0, 50)]
     assert coverage.ranges(6) == StreamCoverage.nothing().ranges(1) == []
-    assert coverage.pairs(np.array([1, 4, 5, 9])) == 80 + 80 + 50
+    assert coverage.lowest(np.array([1, 4, 5, 9])).tolist() == [40, 40, 0, 120]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), SPANS, st.booleans()), max_size=10), LOWS)

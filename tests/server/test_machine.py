@@ -163,6 +163,11 @@ class Soup(RuleBasedStateMachine):
     def step(self) -> None:
         self.engine.step()
 
+    @rule(share=st.floats(0, 1))
+    def cut(self, share: float) -> None:
+        """What was matched over the older rows is dropped, and computed where somebody asks."""
+        self.engine.cut(1, int(share * len(self.rows)))
+
     @rule(server=st.integers(0, 1))
     def restart(self, server: int) -> None:
         self._run(self.cores[server].stop())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from psoup.answers import Answer, AnswerMaker, Plan, Question
+from psoup.answers.looked import looked_at
 from psoup.answers.matching import Uncovered, Work
 from psoup.answers.planning import TextReplaced
 from psoup.answers.question import (
@@ -19,7 +20,7 @@ from psoup.answers.question import (
     text_source,
     texts_of,
 )
-from psoup.errors import BadRequest, NotReached
+from psoup.errors import BadRequest, NotReached, TooMuchWork
 from psoup.lookup import TenantStreams
 from psoup.server.core import Core
 from psoup.server.follower import Follower
@@ -35,6 +36,7 @@ from psoup.server.wire.values import (
 )
 from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.interest import Looked
 from querystem.language import TemplateCache, bind_query
 from querystem.pace import spending
 from querystem.query import Query
@@ -257,11 +259,25 @@ async def _answer(
 
     while True:
         try:
-            return await core.follower.read(attempt)
+            found = await core.follower.read(attempt)
+            if found[1].computed_rows:
+                _tell(core, request, plan)
+            return found
         except Uncovered:
+            _tell(core, request, plan)
             await _wait_for_engine(core.follower, plan, deadline)
+        except TooMuchWork:
+            _tell(core, request, plan)
+            raise
         except TextReplaced:
             question = await find()
+
+
+def _tell(core: Core, request: Terms, plan: Plan) -> None:
+    """Tells the engine where somebody looked further back than windows reach."""
+    own = isinstance(request, pb.InvokeRequest) and not request.window
+    if not own or request.HasField("as_of"):
+        core.interest.ask(Looked(*each) for each in looked_at(plan))
 
 
 async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -> None:

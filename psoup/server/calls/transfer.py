@@ -21,12 +21,14 @@ from psoup.answers.difference import (
 )
 from psoup.answers.difference.job import by_clock, by_rows
 from psoup.answers.difference.keys import has_keys
+from psoup.answers.looked import looked_at
 from psoup.answers.question import RegisteredQuery
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.interest import Looked
 
 T = TypeVar("T")
 
@@ -78,6 +80,8 @@ class Transfer:
         self.core.leases.contact(self.item.handle)
         plan, (copier, found, first) = await self._compute(lambda plan: self._open(plan, budget))
         self.found, self.job = found, found.job
+        if self.item.window:
+            self.core.interest.ask(Looked(*each) for each in looked_at(plan))
         self.refreshed = plan.query.stays
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         yield pb.SyncPart(begin=_begin(plan, found))

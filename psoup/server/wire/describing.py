@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
 from psoup.answers import View
+from psoup.answers.pending import pending_of
 from psoup.answers.question import read_query
 from psoup.errors import BadRequest
 from psoup.server.core import Core
@@ -166,6 +167,7 @@ def status_message(core: Core) -> pb.StatusResponse:
     view = core.follower.view
     state, epoch, now = view.state, view.epoch.epoch, view.now
     rows, age = core.follower.behind()
+    pending = pending_of(view, core.interest.interests)
     message = pb.StatusResponse(
         store_id=core.store.id,
         version=_version(),
@@ -177,7 +179,8 @@ def status_message(core: Core) -> pb.StatusResponse:
         epoch=epoch.number,
         behind_rows=rows,
         behind=from_duration(age),
-        backfill_rows=_backfill(view),
+        backfill_rows=pending.reached,
+        rest_rows=pending.rest,
         cache_bytes=core.cache_bytes,
         cache_limit_bytes=core.settings.memory,
         uptime=from_duration(int((time.monotonic() - core.started) * 1e6)),
@@ -252,17 +255,6 @@ def clock_message(guard: ClockGuard, state: State) -> pb.ClockState:
     if state.clock:
         message.stamp.CopyFrom(from_instant(state.clock))
     return message
-
-
-def _backfill(view: View) -> int:
-    """Rows × predicates of the epoch that no coverage reaches."""
-    total = 0
-    _, predicates = view.state.columns
-    for stream_id, mark in view.epoch.epoch.streams.items():
-        ids = predicates.of_stream(stream_id)
-        covered = view.epoch.covering(stream_id).pairs(ids)
-        total += max(0, len(ids) * mark.high - covered)
-    return total
 
 
 def _version() -> str:

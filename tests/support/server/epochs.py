@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ from querystem.composites import Shape
 from querystem.expressions import from_json
 from querystem.kernel import matches
 from querystem.query import item_column
-from results.bitmaps import encode
+from results.bitmaps import decode, encode
 
 
 class HandMadeEngine:
@@ -240,6 +241,29 @@ class HandMadeEngine:
             self._replace(stream_id, [], old, "retain")
         return bool(old)
 
+    def cut(self, stream_id: int, row: int) -> None:
+        """Forgets what was matched over rows below `row`: coverage and pieces in one epoch, and the
+        files from the disk at once."""
+        if self._epoch is None:
+            return
+        for name in ("coverage", "matches"):
+            folder, found = self._store.table(name), []
+            old = list(self._store.snapshot(self._epoch, name).files.values())
+            for file in old:
+                rows = pa.parquet.ParquetFile(folder.path_of(file)).read()
+                table, partition = rows, file.partition
+                if name == "coverage" or int(partition["stream_id"]) == stream_id:
+                    lows = [_cut(one, stream_id, row) for one in rows.to_pylist()]
+                    kept = [one for one in lows if one is not None]
+                    table = pa.Table.from_pylist(kept, schema=rows.schema)
+                if table.num_rows:
+                    found.append(write_data_file(folder.root, table, partition=partition))
+            self._versions[name] += 1
+            folder.commit(self._versions[name], found, old, operation="CUT")
+            for file in old:
+                folder.path_of(file).unlink()
+        self._publish(self._epoch.clock)
+
     def trim(self) -> None:
         """Removes every log file an epoch has consumed, and their commits behind a checkpoint."""
         folder = self._store.log.folder
@@ -247,6 +271,17 @@ class HandMadeEngine:
         folder.commit(folder.latest_version() + 1, (), files, operation="TRIM")
         for file in files:
             folder.path_of(file).unlink()
+
+
+def _cut(one: dict[str, Any], stream_id: int, row: int) -> dict[str, Any] | None:
+    """A row of the coverage, or a piece of the matches, without rows below an id."""
+    if "bitmap" not in one:
+        mine = one["stream_id"] == stream_id
+        return one | {"row_lo": max(one["row_lo"], row)} if mine else one
+    base = one["block"] << BLOCK_BITS
+    lows = decode(one["bitmap"])
+    kept = lows[lows.astype(np.int64) + base >= row]
+    return one | {"count": len(kept), "bitmap": encode(kept)} if len(kept) else None
 
 
 def _all_combinations(legs: Sequence[pa.RecordBatch], shape: Shape) -> pa.Table:

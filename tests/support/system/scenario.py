@@ -18,6 +18,7 @@ from psoup.store import START, Position
 from querystem.language import stream_sql
 from tests.oracle.queries import LAST_TS
 from tests.oracle.strategies import Row
+from tests.oracle.written import WrittenQuery
 from tests.support.system.accepted import Batch
 from tests.support.system.fleet import Fleet
 from tests.support.system.question import Question
@@ -41,6 +42,7 @@ class Scenario(Tenant):
         self.questions: dict[Name, tuple[bytes, Question]] = {}
         self.everything: dict[str, bytes] = {}
         self.keyed: set[Name] = set()
+        self.written: dict[Name, WrittenQuery] = {}
         self.sent: list[tuple[str, list[Row], Published]] = []
         self.instants: list[Instant] = []
         self._names = 0
@@ -50,6 +52,7 @@ class Scenario(Tenant):
     def actions(self) -> Mapping[Action, float]:
         return {
             self._register: 8,
+            self._register_other_window: 2,
             self._register_again: 1,
             self._unregister: 2,
             self._publish: 16,
@@ -115,7 +118,19 @@ class Scenario(Tenant):
         stream = self._some()
         for _ in range(REGISTER_TOGETHER):
             written = next(stream.queries)
-            self._add(Question(written.sql, written.query, stream.schema))
+            label = self._add(Question(written.sql, written.query, stream.schema))
+            self.written[label] = written
+
+    def _register_other_window(self) -> None:
+        """A registered text once more, with a window that may be wider: the predicate is shared."""
+        label = self.dice.choice(list(self.questions))
+        written, stream = self.written.get(label), self.questions[label][1].schema
+        if written is None:
+            return
+        window = self.dice.choice(self.streams[stream.name].windows)
+        query = written.query.with_window(window.window)
+        self._add(Question(f"{written.text} {window.text}", query, stream))
+        self.tally["other windows"] += 1
 
     def _add(self, question: Question) -> Name:
         label = self._name("handle")
