@@ -16,7 +16,7 @@ from benchmarks.together import run_all
 # Modules, each with `run(folder, quick) -> Report`; only the one that is asked for is imported.
 BENCHMARKS = (
     *("invoke", "windows", "freshness", "publish", "streams"),
-    *("kernel", "joins", "joins_ahead", "implied", "registrations", "overload"),
+    *("kernel", "joins", "joins_ahead", "implied", "interest", "registrations", "overload"),
     *("paper", "paper.joins", "sync", "soak"),
 )
 
