@@ -37,7 +37,7 @@ class EngineSettings:
     slice_rows: int = 1 << 17
     slice_seconds: float = 0.3
     # When rows are matched that no window can reach, and how long a stream has had no rows by then.
-    rest: Rest = Rest.IDLE
+    rest: Rest = Rest.NEVER
     idle: float = 1.0
     # Composites: more combinations than this for each row over ten steps suspend one. Candidates
     # that one task looks at, and what a worker keeps of the rows that it has read.

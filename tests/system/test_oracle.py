@@ -38,7 +38,7 @@ def live(folder: Path, seeds: range, steps: int) -> Counter[str]:
         fleet.restart_server(1, dice)
         tenants.run(steps)
         assert computed_afresh() > 0
-        tenants.running.start_engine("--rest", "never")
+        tenants.running.start_engine("--rest", "idle")
         tenants.run(steps)
         fleet.settle()
         assert computed_afresh() == 0
