@@ -67,8 +67,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--rest",
         choices=[one.value for one in Rest],
         default=defaults.rest.value,
-        help="when rows are matched that no window reaches: never, and then matches that no window "
-        "reaches any more are dropped; or when their stream is idle, and nothing is dropped (never)",
+        help="when rows are matched that no window reaches: never, and matches that no window "
+        "reaches any more are dropped; or when their stream is idle, and none are (never)",
     )
     parser.add_argument("--ui", action="store_true", help="Spark's own web page")
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
