@@ -166,6 +166,8 @@ def _flooding(target: str, kind: str, callers: int) -> Iterator[None]:
 
 
 def _flood(target: str, kind: str, callers: int, under_way: Semaphore) -> None:
+    # Real floods come from other machines: theirs is not the work that the others wait for.
+    os.nice(10)
     asyncio.run(_flood_all(target, kind, callers, under_way))
 
 
