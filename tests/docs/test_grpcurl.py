@@ -144,7 +144,8 @@ class Reflected:
         reply = message_factory.GetMessageClass(method.output_type)
         messages = [json_format.ParseDict(request, kind()) for request in requests]
         call = self._channel.stream_stream(path, kind.SerializeToString, reply.FromString)
-        metadata = [tuple(header.split(": ", 1)) for header in headers]
+        pairs = (header.partition(": ") for header in headers)
+        metadata = tuple((name, value) for name, _, value in pairs)
         yield from call(iter(messages), timeout=30, metadata=metadata)
 
 
