@@ -289,8 +289,9 @@ class AsyncClient:
         """Lists what was administered, newest first, page by page, in the tenant; for operators in
         all of them with `all_tenants`."""
         token = ""
+        tenant = "" if all_tenants else await self._run(_flows.own_tenant(self._session))
         while True:
-            page = _flows.audit_page(self._session, all_tenants, token)
+            page = _flows.audit_page(self._session, tenant, token)
             records, token = await self._run(page)
             for record in records:
                 yield record

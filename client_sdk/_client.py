@@ -301,8 +301,9 @@ class Client(Closing):
         """Lists what was administered, newest first, page by page, in the tenant; for operators in
         all of them with `all_tenants`."""
         token = ""
+        tenant = "" if all_tenants else self._run(_flows.own_tenant(self._session))
         while True:
-            page = _flows.audit_page(self._session, all_tenants, token)
+            page = _flows.audit_page(self._session, tenant, token)
             records, token = self._run(page)
             yield from records
             if not token:

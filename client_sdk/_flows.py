@@ -76,11 +76,9 @@ def set_quota(
     return Quota.from_wire(reply)
 
 
-def audit_page(
-    session: Session, all_tenants: bool, token: str
-) -> Flow[tuple[list[AuditRecord], str]]:
-    """Gives one page and the token of the next, which is empty after the last."""
-    tenant = "" if all_tenants else session.tenant
+def audit_page(session: Session, tenant: str, token: str) -> Flow[tuple[list[AuditRecord], str]]:
+    """Gives one page and the token of the next, which is empty after the last. Without a tenant it
+    is of all that the caller administers."""
     request = pb.AuditRequest(tenant=tenant, page_token=token)
     reply, _ = yield from call(session, "Audit", request, Repeat.READ)
     return [AuditRecord.from_wire(item) for item in reply.records], reply.next_page_token
@@ -414,3 +412,11 @@ def own_name(session: Session) -> Flow[str]:
         return session.owner
     found = yield from status(session, None)
     return (found.security.owner if found.security else "") or "main"
+
+
+def own_tenant(session: Session) -> Flow[str]:
+    """Gives the tenant that a client acts in; the store is asked where the client does not know."""
+    if session.tenant:
+        return session.tenant
+    found = yield from status(session, None)
+    return (found.security.tenant if found.security else "") or "main"

@@ -48,6 +48,12 @@ The same for a client that is usually away, with its answers in a file:
   psoup copy rows phone.db dear
 
 \b
+A store that asks who calls; `psoup key`, `grant`, `policy` and `quota` --help tell more:
+  psoup key create root --role operator --store ./store --to root.key
+  psoup --token-file root.key status
+  psoup --token-file root.key audit
+
+\b
 Exit codes: 0 done, 1 refused by the store, 2 wrong usage, 3 no store at the target,
 130 ended with Ctrl-C. `psoup pull` has a few more.
 """

@@ -10,29 +10,48 @@ import click
 from client_sdk import Grant, Quota
 from psoup.cli.connection import Connection
 from psoup.cli.output import SentenceGroup, as_json, grid, note
-from psoup.cli.problems import Problem
+from psoup.cli.problems import Problem, fail
+from psoup.cli.texts import first_words
 
 # ---- grants
+
+_DONE = {"GRANT": "granted", "REVOKE": "revoked"}
 
 
 @click.group(cls=SentenceGroup)
 def grant() -> None:
-    """Grants: what roles and owners of a tenant may do, besides what built-in roles allow."""
+    """Grants: what roles and owners of a tenant may do, besides what built-in roles allow.
+
+    Actions are define, publish, register, read and administer, on a stream, a view or ALL. The
+    built-in roles are operator, administrator, developer, publisher and reader; any other name is
+    a role that may do what it was granted. `psoup key create` gives roles to a caller.
+
+    \b
+    psoup grant make "GRANT read, register ON orders TO ROLE field"
+    psoup grant make "GRANT publish ON ALL TO OWNER gate"
+    psoup grant make "REVOKE read ON orders FROM ROLE field"
+    psoup grant list
+    """
 
 
 @grant.command("make")
 @click.argument("sql")
 @click.pass_obj
 def make(connection: Connection, sql: str) -> None:
-    """Run a GRANT or a REVOKE.
+    """Run a GRANT or a REVOKE. It holds from the next call on.
+
+    When reading is revoked, copies of the rows are emptied by their next sync.
 
     \b
     psoup grant make "GRANT read, register ON orders TO ROLE field"
     psoup grant make "REVOKE read ON orders FROM ROLE field"
     """
+    verb = first_words(sql, 1)
+    if verb not in _DONE:
+        fail("write GRANT … ON … TO …, or REVOKE … ON … FROM …; --help has examples")
     with connection.client() as client:
         client.define(sql)
-    note("done")
+    note(f"{_DONE[verb]}; psoup grant list shows all grants")
 
 
 @grant.command("list")
@@ -61,7 +80,15 @@ def _to(each: Grant) -> str:
 
 @click.group(cls=SentenceGroup)
 def quota() -> None:
-    """Quotas: how much a tenant, or an owner of it, may have and do."""
+    """Quotas: how much a tenant, or an owner of it, may have and do.
+
+    What is past a limit is refused, and says which; `psoup status` tells what is used.
+
+    \b
+    psoup --tenant acme quota set registrations=100000 rows_per_second=50000
+    psoup quota set --of alice watches=20
+    psoup quota list
+    """
 
 
 @quota.command("set")
@@ -124,12 +151,21 @@ def _show(quotas: list[Quota]) -> None:
 
 
 @click.command()
-@click.option("--limit", "-n", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option(
+    *("--limit", "-n"),
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="At most so many, the newest.",
+)
 @click.option("--all-tenants", is_flag=True, help="Of the whole store; for operators.")
 @click.option("--json", "as_json_", is_flag=True, help="For programs.")
 @click.pass_obj
 def audit(connection: Connection, limit: int, all_tenants: bool, as_json_: bool) -> None:
     """Show what was administered, newest first: streams, views, grants, keys, policies, quotas.
+
+    Of the tenant, for those who administer it. Somebody of another tenant is named TENANT/OWNER;
+    `-` is whoever could write the store's folder.
 
     \b
     psoup audit -n 20
@@ -143,7 +179,7 @@ def audit(connection: Connection, limit: int, all_tenants: bool, as_json_: bool)
     grid(
         ["at", "tenant", "who", "action", "on", "detail"],
         [
-            [f"{one.at:%F %T}", one.tenant, one.actor, one.action, one.object, one.detail]
+            [f"{one.at:%F %T}", one.tenant, one.actor or "-", one.action, one.object, one.detail]
             for one in found
         ],
         empty="nothing was administered",

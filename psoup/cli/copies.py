@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from client_sdk import Change, Copies, Sent, Synced, Verified
+from client_sdk import Change, Copies, Sent, Synced, Unauthenticated, Verified
 from psoup.cli.copy_aside import discard, doubtful, rejected, requeue, resend
 from psoup.cli.copy_changes import changes
 from psoup.cli.copy_file import COPIES, connection_of, opened
@@ -143,14 +143,19 @@ def sync(
     psoup copy sync phone.db dear fleet --one-position
     """
     with opened(file) as copies, connection_of(context).client() as client:
-        synced = copies.sync(
-            client,
-            only=list(names) or None,
-            byte_budget=None if budget is None else size(budget),
-            away=None if away is None else duration(away),
-            one_position=one_position,
-            send=not keep_queue,
-        )
+        try:
+            synced = copies.sync(
+                client,
+                only=list(names) or None,
+                byte_budget=None if budget is None else size(budget),
+                away=None if away is None else duration(away),
+                one_position=one_position,
+                send=not keep_queue,
+            )
+        except Unauthenticated as error:
+            show(error)
+            note("nothing was synced: the copies stay as they were, and so does what waits")
+            context.exit(REFUSED)
     if as_json_:
         click.echo(_json(synced))
     else:
@@ -294,9 +299,11 @@ def _tell(synced: Synced) -> None:
     heads = ["copy", "status", "received", "removed", "repaired", ""]
     grid(heads, map(_line, synced.items()), empty="no copies yet; psoup copy keep declares one")
     note(f"{synced.received_bytes:,} bytes received")
-    for change in synced.values():
+    for name, change in synced.items():
         if change.error is not None:
             show(change.error)
+        elif change.status == "changed" and change.reason == "PERMISSION":
+            note(f"what you may see has changed: {name} has that now, and nothing else")
     if any(change.status == "incomplete" for change in synced.values()):
         note("the rest comes with the next sync; until then the old answers stay")
 

@@ -26,7 +26,11 @@ _OPTIONS = [
         help=f"A file with the key or JWT to show. Without it, what {TOKEN} has.",
     ),
     click.option(
-        "--tls", is_flag=True, envvar="PSOUP_TLS", help="Encrypt; trust the system's CAs."
+        "--tls",
+        is_flag=True,
+        envvar="PSOUP_TLS",
+        show_envvar=True,
+        help="Encrypt; trust the system's CAs.",
     ),
     click.option(
         "--tls-ca",

@@ -8,12 +8,23 @@ import click
 
 from psoup.cli.connection import Connection
 from psoup.cli.output import SentenceGroup, note
-from psoup.cli.texts import FILE, sql_text
+from psoup.cli.problems import fail
+from psoup.cli.texts import FILE, first_words, sql_text
 
 
 @click.group(cls=SentenceGroup)
 def policy() -> None:
-    """Row policies: which rows of a stream a caller may see."""
+    """Row policies: which rows of a stream a caller may see.
+
+    A condition over the row and the caller's claims, which come with the key (`psoup key create
+    --claims`) or the JWT. A row is shown where the condition of one policy of its stream is true.
+    Those who administer see all rows, and they alone are shown the policies.
+
+    \b
+    psoup policy create "CREATE POLICY mine ON orders USING (region = claim('region'))"
+    psoup policy list
+    psoup policy drop mine orders
+    """
 
 
 @policy.command()
@@ -21,13 +32,19 @@ def policy() -> None:
 @click.option("--file", "-f", type=FILE, help="Read the SQL from a file.")
 @click.pass_obj
 def create(connection: Connection, sql: str | None, file: Path | None) -> None:
-    """Create a policy from SQL text or a file.
+    """Create a policy from SQL text or a file. It holds from the next call on.
+
+    To change one, create the new one under another name first, and then drop the old one: a stream
+    without any policy shows every row to every reader.
 
     \b
     psoup policy create "CREATE POLICY mine ON orders USING (region = claim('region'))"
     """
+    text = sql_text(sql, file)
+    if first_words(text, 2) != "CREATE POLICY":
+        fail("write CREATE POLICY name ON stream USING (condition)")
     with connection.client() as client:
-        made = client.define(sql_text(sql, file))
+        made = client.define(text)
     count = len(made.stream.policies)
     note(f"{made.stream.name}: {count} {'policy' if count == 1 else 'policies'}")
 
@@ -38,7 +55,9 @@ def list_(connection: Connection) -> None:
     """The policies of the tenant's streams, as the statements that make them."""
     with connection.client() as client:
         found = [text for stream in client.streams() for text in stream.policies]
-    click.echo("\n".join(found) or "no policies: every reader sees every row")
+    click.echo(
+        "\n".join(found) or "no policies that are shown to you; to those who administer, all"
+    )
 
 
 @policy.command()

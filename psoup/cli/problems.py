@@ -68,7 +68,9 @@ def show(error: PsoupError) -> None:
     if isinstance(error, ConnectionFailed) and not error.reason:
         click.echo("  Start one with `psoup serve ./store`, or give --target HOST:PORT.", err=True)
         click.echo(
-            "  One that has TLS needs --tls-ca FILE, or --tls; one without, neither.", err=True
+            "  One that has TLS needs --tls-ca FILE, or --tls; one without, neither.\n"
+            "  It is not believed with a certificate of another authority or for another name.",
+            err=True,
         )
 
 

@@ -129,7 +129,8 @@ def serve(
     if not no_engine:
         commands["engine"] = command("engine", store, *(["--master", master] if master else []))
     target = _reachable(host, port)
-    supervisor = Supervisor(commands, target, store, _store_id, tls=bool(identity["tls_cert"]))
+    tls, tokens = bool(identity["tls_cert"]), not {"keys", "jwt"}.isdisjoint(identity["auth"])
+    supervisor = Supervisor(commands, target, store, _store_id, tls=tls, tokens=tokens)
     _stop_on_signals(supervisor.stopping)
     sys.exit(supervisor.run())
 

@@ -35,10 +35,13 @@ class Supervisor:
         store_id: Callable[[Path], str],
         *,
         tls: bool = False,
+        tokens: bool = False,
     ) -> None:
         """`store_id` tells which store is in a folder; empty where none is. With `tls` the server
-        is not asked who it is, which would need its authority: that it has the port is enough."""
+        is not asked who it is, which would need its authority: that it has the port is enough.
+        `tokens` says that callers have to show one."""
         self._tls = tls
+        self._tokens = tokens
         self.stopping = threading.Event()
         self._target = target
         self._store = store
@@ -135,6 +138,7 @@ class Supervisor:
         for line in (
             f"  export PSOUP_TARGET={self._target}",
             *(["  export PSOUP_TLS_CA=FILE"] if self._tls else []),
+            *(["  export PSOUP_TOKEN_FILE=FILE"] if self._tokens else []),
             "  psoup stream create 'CREATE STREAM …'",
             "  psoup register --key mine 'SELECT … FROM …'",
             "  psoup publish STREAM FILE",

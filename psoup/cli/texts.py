@@ -20,6 +20,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|kib|mib|gib)?")
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _HANDLE = re.compile(r"[0-9a-fA-F]{32}")
 
 
@@ -32,6 +33,12 @@ def sql_text(text: str | None, file: Path | None) -> str:
     if len(text.split()) == 1:
         _refuse_path(text.strip())
     return text
+
+
+def first_words(text: str, count: int) -> str:
+    """The words a statement begins with, in capitals, comments before them left out."""
+    words = _COMMENT.sub(" ", text).split(None, count)[:count]
+    return " ".join(words).upper()
 
 
 def _refuse_path(word: str) -> None:

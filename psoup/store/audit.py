@@ -62,7 +62,8 @@ def records_of(state: State, entry: Entry) -> list[AuditRecord]:
     if not isinstance(entry.event, _ADMINISTRATIVE):
         return []
     who = entry.actor or entry.owner
-    at = entry.position.packed, entry.stamp
+    # A stamp is never before its server's clock; that of a key made in the folder may be.
+    at = entry.position.packed, max(entry.stamp, entry.clock or 0)
     return [
         AuditRecord(*at, tenant, who, action, on, detail, entry.server)
         for tenant, action, on, detail in _told(state, entry)

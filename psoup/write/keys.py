@@ -10,6 +10,7 @@ from psoup.store import Conflict, Entry, Position, State, Store
 from psoup.store.log.access_events import AccessEnded, AccessEvent, AccessPut
 from psoup.store.state.access import Key
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
+from psoup.write.timepiece import system_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,16 @@ def append_revocation(store: Store, tenant: str, id_: str) -> Position:
 
 
 def _append(store: Store, tenant: str, event: AccessEvent) -> Position:
-    """Appends one event with the last stamp there is: no clock of a server's machine is asked."""
+    """Appends one event with the last stamp there is: time goes on only by servers' clocks. What
+    this machine's clock says is noted for the audit; without a server's name it vouches for
+    nothing."""
     while True:
         version = store.log.latest_version() + 1
         stamp = store.log.last_stamp(store.epochs.latest()[1], version)
         position = Position(version, 0)
+        entry = Entry(position, stamp, tenant, "", event, clock=system_clock())
         try:
-            store.log.append(version, [Entry(position, stamp, tenant, "", event)])
+            store.log.append(version, [entry])
             return position
         except Conflict:
             continue

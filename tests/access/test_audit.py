@@ -8,6 +8,7 @@ import grpc
 import pytest
 from pyspark.sql import SparkSession
 
+from psoup.access.keys import new_key
 from psoup.engine.settings import EngineSettings
 from psoup.server.core import Core
 from psoup.store import Store
@@ -15,6 +16,8 @@ from psoup.store.audit import records_of
 from psoup.store.log.access_events import AccessPut
 from psoup.store.state.access import Key
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.keys import append_key, append_revocation, last_state
+from psoup.write.timepiece import system_clock
 from tests.damage import flip, named_files
 from tests.support.engine.author import READINGS, Author
 from tests.support.engine.pump import Pump
@@ -58,6 +61,21 @@ async def pages(caller: NamedCaller, **fields: object) -> list[pb.AuditRecord]:
         token = page.next_page_token
         if not token:
             return found
+
+
+def test_a_key_of_the_folder_has_the_time_of_its_machine(tmp_path: Path) -> None:
+    store, before = Store.open(tmp_path / "store", create=True), system_clock()
+    key, _ = new_key("main", "root", ("operator",), "", before)
+    made = append_key(store, key)
+    ended = append_revocation(store, "main", key.id)
+    entries = [store.log.read(position.version)[0] for position in (made, ended)]
+    state = store.state(store.epochs.latest()[1])
+    for entry, action in zip(entries, ("create key", "revoke key"), strict=True):
+        (record,) = records_of(state, entry)
+        assert record.action == action and before <= record.stamp <= system_clock()
+        state.apply(entry)
+    # The time of the store goes on by servers' clocks alone.
+    assert last_state(store).clock == 0
 
 
 async def test_who_did_what(tmp_path: Path, spark: SparkSession) -> None:

@@ -27,6 +27,12 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         run("stream", "create", "CREATE STREAM trades (symbol TEXT) RETAIN 1 DAY")
         assert "no grants" in run("grant", "list").stderr
         run("grant", "make", "GRANT read, register ON trades TO ROLE field")
+        made = run("grant", "make", "/* by hand */ GRANT define ON trades TO ROLE field").stderr
+        assert made == "granted; psoup grant list shows all grants\n"
+        revoked = run("grant", "make", "revoke define ON trades FROM ROLE field").stderr
+        assert revoked.startswith("revoked; ")
+        wrong = run("grant", "make", "CREATE STREAM other (a BIGINT)", code=2).stderr
+        assert "write GRANT" in wrong and "other" not in run("stream", "list").stdout
         run("grant", "make", "GRANT publish ON ALL TO OWNER 'gate'")
         run("grant", "make", "REVOKE register ON trades FROM ROLE field")
         found = json.loads(run("grant", "list", "--json").stdout)
@@ -47,6 +53,10 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         assert "registrations of tenant" in run("status").stdout
         told = json.loads(run("audit", "-n", "3", "--json").stdout)
         assert [one["action"] for one in told] == ["set quota", "set quota", "revoke"]
-        assert "create stream" in run("audit", "--all-tenants").stdout
+        run("--tenant", "acme", "stream", "create", "CREATE STREAM theirs (a BIGINT) RETAIN 1 DAY")
+        assert "theirs" in run("audit", "--all-tenants").stdout
+        assert "theirs" in run("--tenant", "acme", "audit").stdout
+        own = run("audit").stdout
+        assert "trades" in own and "theirs" not in own
     finally:
         server.stop()

@@ -79,8 +79,11 @@ def test_restarts_wait_longer_and_longer() -> None:
     assert [backoff.after(ran) for ran in (0, 0, 0, 0, 61, 0)] == [1, 2, 4, 4, 1, 2]
 
 
-def supervised(commands: dict[str, list[str]], target: str) -> tuple[Supervisor, Heard]:
-    supervisor, heard = Supervisor(commands, target, Path("store"), lambda _: "fake"), Heard()
+def supervised(
+    commands: dict[str, list[str]], target: str, **asks: bool
+) -> tuple[Supervisor, Heard]:
+    heard = Heard()
+    supervisor = Supervisor(commands, target, Path("store"), lambda _: "fake", **asks)
     supervisor.say = heard  # type: ignore[method-assign]
     supervisor._backoff = Backoff(first=0.01, longest=0.01)
     for child in (supervisor._server, supervisor._engine):
@@ -102,6 +105,14 @@ def test_an_engine_that_dies_is_started_again() -> None:
     assert codes == [0]
     assert any("ready" in line for line in heard.lines)
     assert supervisor._server.ended() == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_the_welcome_tells_what_clients_need(asks: bool) -> None:
+    supervisor, heard = supervised({"server": SLEEP}, "127.0.0.1:1", tls=asks, tokens=asks)
+    supervisor._welcome()
+    told = "\n".join(heard.lines)
+    assert ("PSOUP_TLS_CA" in told) == ("PSOUP_TOKEN_FILE" in told) == asks
 
 
 def test_a_server_that_dies_ends_the_store() -> None:

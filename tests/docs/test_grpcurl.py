@@ -59,7 +59,7 @@ def _like(shown: str, printed: str) -> bool:
 
 def _replay(run: Callable[[str, Variables], str], cut: str = "") -> set[str]:
     """The methods called. Asserts what each command shows, up to `cut` where it is given."""
-    variables: Variables = {"HANDLE": "", "TOKEN": ""}
+    variables: Variables = {"HANDLE": "", "TOKEN": "", "KEY": "", "ID": ""}
     called = set()
     for command, shown in _exchanges():
         printed = run(command, variables)
@@ -72,6 +72,8 @@ def _replay(run: Callable[[str, Variables], str], cut: str = "") -> set[str]:
             variables["HANDLE"] = handle[1]
         if method.endswith("/Sync") and (token := re.search('"token": "(.*)"', printed)):
             variables["TOKEN"] = token[1]
+        if method.endswith("/CreateKey") and (secret := re.search('"secret": "(.*)"', printed)):
+            variables |= {"KEY": secret[1], "ID": secret[1].split("_")[1]}
     return called
 
 
@@ -125,20 +127,26 @@ class Reflected:
         if words[-1] == "list":
             return "".join(f"{name}\n" for name in sorted(self._database.get_services()))
         data = words[words.index("-d") + 1] if "-d" in words else "{}"
+        headers = [words[place + 1] for place, word in enumerate(words) if word == "-H"]
         service, name = words[-1].split("/")
         method = self._pool.FindServiceByName(service).FindMethodByName(name)
         try:
-            return "".join(map(_printed, self._send(f"/{words[-1]}", method, _documents(data))))
+            replies = self._send(f"/{words[-1]}", method, _documents(data), headers)
+            return "".join(map(_printed, replies))
         except grpc.RpcError as error:
             code = error.code().name.title().replace("_", "")
             return f"ERROR:\n  Code: {code}\n  Message: {error.details()}\n"
 
-    def _send(self, path: str, method: MethodDescriptor, requests: list[Any]) -> Iterator[Any]:
+    def _send(
+        self, path: str, method: MethodDescriptor, requests: list[Any], headers: list[str]
+    ) -> Iterator[Any]:
         kind = message_factory.GetMessageClass(method.input_type)
         reply = message_factory.GetMessageClass(method.output_type)
         messages = [json_format.ParseDict(request, kind()) for request in requests]
         call = self._channel.stream_stream(path, kind.SerializeToString, reply.FromString)
-        yield from call(iter(messages), timeout=30)
+        pairs = (header.partition(": ") for header in headers)
+        metadata = tuple((name, value) for name, _, value in pairs)
+        yield from call(iter(messages), timeout=30, metadata=metadata)
 
 
 def _documents(text: str) -> list[Any]:

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from psoup.cli import cli
 from tests.support.docs.markdown import ROOT, blocks, read
 from tests.support.server.process import ServerProcess
 
@@ -20,9 +22,12 @@ pytestmark = pytest.mark.process
 
 PAGE = read("docs/security.md")
 SECTIONS = [
-    *("Threat model", "Identity", "Permission", "Row policies", "Quotas", "Audit"),
+    *("Threat model", "Step by step", "Identity", "Permission", "Row policies", "Quotas", "Audit"),
     *("What may still be seen", "Measured"),
 ]
+WALK = PAGE.partition("## Step by step")[2].partition("\n## ")[0]
+OFFLINE = ("keep", "rows", "publish", "status")
+NOWHERE = {"PSOUP_TARGET": "127.0.0.1:1", "PSOUP_TOKEN_FILE": None, "PSOUP_TLS_CA": None}
 
 
 def test_the_page_has_its_sections() -> None:
@@ -30,9 +35,9 @@ def test_the_page_has_its_sections() -> None:
 
 
 def _commands() -> Iterator[tuple[str, list[str]]]:
-    """Each command of the page, and the lines shown under it."""
-    for block in blocks(PAGE.split("### Keys")[0], "console"):
-        for part in block.text.split("$ ")[1:] if block.text.startswith("$ ") else ():
+    """Each command of the walk, and the lines shown under it."""
+    for block in blocks(WALK, "console"):
+        for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
             command, *shown = part.splitlines()
             yield command, shown
 
@@ -42,27 +47,41 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.exported: dict[str, str] = {}
+        self.exported: dict[str, str] = {"COLUMNS": "200"}
         self.server: ServerProcess | None = None
 
-    def run(self, command: str) -> str:
-        words = shlex.split(command)
-        if words[0] == "export":
+    def run(self, command: str, shown: list[str]) -> str:
+        words = [] if "<(" in command else shlex.split(command)
+        if words[:1] == ["export"]:
             self.exported |= dict(word.split("=", 1) for word in words[1:])
             return ""
+        if words[:1] == ["cat"]:
+            (self.folder / words[1]).write_text("\n".join([*shown, ""]))
+            return "\n".join(shown)
         if words[:2] == ["psoup", "serve"]:
             options = [str(self.folder / w) if (self.folder / w).exists() else w for w in words[3:]]
             self.server = ServerProcess(self.folder / words[2], *options)
             self.exported["PSOUP_TARGET"] = self.server.address
             return ""
+        if words[:1] == ["psoup"] and "$(" not in command:
+            return self._psoup(words[1:])
         return self._bash(command)
+
+    def _psoup(self, words: list[str]) -> str:
+        """Runs it in this process. What needs no connection has none."""
+        offline = words[0] == "copy" and words[1] in OFFLINE
+        result = CliRunner(env={**self.exported, **(NOWHERE if offline else {})}).invoke(cli, words)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.output
 
     def _bash(self, command: str) -> str:
         psoup = f'psoup() {{ "{sys.executable}" -m psoup.cli "$@"; }}'
+        python = f'python() {{ "{sys.executable}" "$@"; }}'
         done = subprocess.run(
-            ["bash", "-c", f"{psoup}\n{command}"],
+            ["bash", "-c", f"{psoup}\n{python}\n{command}"],
             cwd=self.folder,
-            env={**os.environ, **self.exported, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+            env={**os.environ, **self.exported, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -73,19 +92,36 @@ class Shell:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-def test_the_session(tmp_path: Path) -> None:
-    shell, ran = Shell(tmp_path), 0
+def test_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(WALK, "python"):
+        Path(block.words).write_text(block.text)
+    shell, ran = Shell(tmp_path), list[str]()
     try:
         for command, shown in _commands():
-            said = _settled(shell.run(command))
-            assert not shown or all(_settled(line) in said for line in shown), (command, said)
+            said = shell.run(command, shown)
+            assert _told(shown, said), (command, said)
             assert shown or "psoup:" not in said, (command, said)
-            ran += 1
+            assert _orders(said) == _orders("\n".join(shown)), (command, said)
+            ran += re.findall(r"psoup (?:--\S+ \S+ )*(\w+)", command)
     finally:
         if shell.server is not None:
             shell.server.stop()
-    assert ran == 16
-    assert (tmp_path / "root.key").stat().st_mode & 0o077 == 0
+    assert {"key", "serve", "grant", "policy", "quota", "copy", "audit", "ask"} <= set(ran)
+    for secret in ("root.key", "ann.key", "bob.key"):
+        assert (tmp_path / secret).stat().st_mode & 0o077 == 0
+    assert not re.search("1970", shell.run("psoup --token-file root.key audit", []))
+
+
+def _told(shown: list[str], said: str) -> bool:
+    """Whether the lines that are shown stand in lines that came, in that order."""
+    lines = iter(map(_settled, said.splitlines()))
+    return all(any(_settled(line) in came for came in lines) for line in shown)
+
+
+def _orders(text: str) -> list[str]:
+    """The rows of orders among lines: all that come must be shown, and no other."""
+    return [_settled(line) for line in text.splitlines() if re.match(r"\d+\s+(north|south)", line)]
 
 
 def _settled(text: str) -> str:

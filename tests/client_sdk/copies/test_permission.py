@@ -46,3 +46,19 @@ def test_rows_leave_with_the_grant_and_come_back_with_it(
         back = copies.sync(store.client)
         assert back["dear"].reason == "PERMISSION" and len(copies["dear"].rows()) == 2
         check(store, copies)
+
+
+def test_a_copy_becomes_that_of_whoever_syncs_it(store: InsideStore, copies: Copies) -> None:
+    store.client.define(TRADES)
+    store.client.define("GRANT read, register ON trades TO ROLE field")
+    store.client.define("CREATE POLICY mine ON trades USING (symbol = claim('symbol'))")
+    store.client.publish("trades", [trade("IBM", 184.5), trade("SAP", 190.0)])
+    copies.keep("dear", DEAR)
+    found = []
+    for owner, symbol in (("alice", "IBM"), ("bob", "SAP")):
+        claims = {"symbol": symbol}
+        with acting_as(Principal("main", owner, frozenset({"field"}), claims)):
+            synced = copies.sync(store.client)
+        assert synced.complete and [row["symbol"] for row in copies["dear"].rows()] == [symbol]
+        found.append(copies["dear"].handle)
+    assert found[0] != found[1], "a registration is its owner's"
