@@ -168,6 +168,15 @@ def test_a_mutated_certificate_is_refused_or_read(cases: int, tmp_path: Path) ->
             raise AssertionError(f"case {number}: {body.hex()}") from error
 
 
+def test_a_certificate_of_no_known_version_is_refused(tmp_path: Path) -> None:
+    lines = Authority(tmp_path).client("bob", "acme").cert.read_bytes().splitlines()
+    version, none = bytes.fromhex("a003020102"), bytes.fromhex("a003020103")
+    body = base64.b64decode(b"".join(lines[1:-1])).replace(version, none)
+    pem = b"\n".join([lines[0], base64.encodebytes(body).rstrip(), lines[-1], b""])
+    with pytest.raises(Unauthenticated, match="can't be read"):
+        CallerCertificates(_now).principal(_Connection(pem))  # type: ignore[arg-type]
+
+
 # ---- connections
 
 
