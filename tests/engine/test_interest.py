@@ -31,7 +31,7 @@ from tests.support.server.process import received
 pytestmark = pytest.mark.spark
 
 BEGIN = 1_800_000_000 * SECOND
-SMALL = replace(QUIET, merge_files=100, cut_rows=8, slice_rows=7, slice_seconds=0.0)
+SMALL = replace(QUIET, merge_files=100, cut_rows=8, slice_rows=7, slice_seconds=0.0, rest=Rest.IDLE)
 NEVER = replace(SMALL, rest=Rest.NEVER)
 BUSY = replace(SMALL, idle=3600.0)
 EAGER = replace(SMALL, merge_files=6)
