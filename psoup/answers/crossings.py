@@ -45,18 +45,18 @@ class CrossingFinder:
     files: Snapshot
     memo: Memo
 
-    def position(self, instant: int, crossings: Iterable[Crossing]) -> int:
+    def position(self, instant: int, crossings: Iterable[Crossing]) -> int | None:
         """The position of the event that took the last of some streams, which have reached an
-        instant, to it."""
-        return max(self._first(one, instant) for one in crossings)
+        instant, to it; None where none of them tells."""
+        found = [self._first(one, instant) for one in crossings]
+        return max((one for one in found if one is not None), default=None)
 
-    def _first(self, crossing: Crossing, instant: int) -> int:
+    def _first(self, crossing: Crossing, instant: int) -> int | None:
         """The event that first took a stream to an instant.
 
-        An instant that the stream does not retain any more it has reached from the start, unless a
-        row that it retains came before. Where the event is not known for other reasons, the row of
-        a keyed stream being gone or the heartbeat older than the table, the last batch before it
-        stands for it.
+        None where the stream does not retain the instant any more, unless a row that it retains
+        took it there. Where the event is not known for other reasons, the row of a keyed stream
+        being gone or the heartbeat older than the table, the last batch before it stands for it.
         """
         if crossing.oldest is not None and instant < crossing.oldest:
             return _retained_leap(crossing.stem, instant, crossing.oldest)
@@ -98,13 +98,13 @@ class CrossingFinder:
         return streams, reached, positions
 
 
-def _retained_leap(stem: StemView, instant: int, oldest: int) -> int:
+def _retained_leap(stem: StemView, instant: int, oldest: int) -> int | None:
     """The position of the first batch with a row of `oldest` or later, where it took the stream
-    past an earlier instant; else 0."""
+    past an earlier instant; else None."""
     before = stem.first_from(0, "_before", oldest)
     if before is None or before >= instant:
-        return 0
-    return stem.first_from(0, "_position", oldest) or 0
+        return None
+    return stem.first_from(0, "_position", oldest)
 
 
 def _may_have(file: DataFile, stream_id: int, instant: int) -> bool:

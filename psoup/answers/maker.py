@@ -148,7 +148,7 @@ class _StoredPoints:
     finder: CrossingFinder
     matchers: PlanMatchers
 
-    def position(self, instant: int, crossings: Iterable[Crossing]) -> int:
+    def position(self, instant: int, crossings: Iterable[Crossing]) -> int | None:
         return self.finder.position(instant, crossings)
 
     def matcher(self, triggers: Triggers) -> MatchSource:

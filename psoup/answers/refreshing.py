@@ -51,8 +51,9 @@ class Point:
 class PointFinder(Protocol):
     """Whoever reads files to find points."""
 
-    def position(self, instant: int, crossings: Iterable[Crossing]) -> int:
-        """The position of the event that took the last of some streams to an instant."""
+    def position(self, instant: int, crossings: Iterable[Crossing]) -> int | None:
+        """The position of the event that took the last of some streams to an instant; None where
+        none of them tells."""
 
     def matcher(self, triggers: Triggers) -> MatchSource: ...
 
@@ -165,7 +166,15 @@ class _Scope:
         streams = {leg.stream_id for leg in self.awaited}
         crossings = [self.plan.crossings[stream_id] for stream_id in sorted(streams)]
         position = finder.position(instant, crossings)
-        return self.at(Point(instant, (("_position", position),), instant))
+        if position is None and self._is_bounded:
+            return self.at(Point(instant, (), instant))
+        return self.at(Point(instant, (("_position", position or 0),), instant))
+
+    @property
+    def _is_bounded(self) -> bool:
+        """Tells whether rows that come from now on are not known to the part, whatever its own
+        point is: the answer is as of an instant, or what is around the part as of a point."""
+        return self.plan.knowledge is not RowsKnown.PRESENT or bool(self.legs[0].limits)
 
     def _only_now(self, instant: int) -> Plan:
         plan = replace(self.plan, legs=self._legs_at(Point(instant, (), instant)))

@@ -244,18 +244,20 @@ class _Pointing:
         if self.by_clock:
             return [event for event in known if event.stamp <= instant]
         found = [self._crossing(stream, instant) for stream in self.holding]
-        last = None if None in found else max(one for one in found if one is not None)
-        return known if last is None else known[:last]
+        told = [count for count in found if count is not None]
+        bounded = history.as_of is not None or self.moment.instant is not None
+        return known[: max(told, default=len(known) if bounded else 0)]
 
     def _crossing(self, stream: str, instant: int) -> int | None:
-        """How many events there are up to the one that took a stream to an instant; 0 where that
-        may be gone, None where it is yet to come."""
+        """How many events there are up to the one that took a stream to an instant, all where it
+        is yet to come; None where it may be gone. Whether it was known does not count: of one that
+        is gone nobody can tell."""
         history, keyed = self.history, bool(self.history.schemas[stream].key)
-        for count, event in enumerate(self.moment.events, 1):
+        for count, event in enumerate(history.events, 1):
             if event.stream == stream and event.reached >= instant:
                 there = keyed or history.retains(stream, instant) or history.has_retained(event)
-                return count if there else 0
-        return None
+                return count if there else None
+        return len(history.events)
 
     def on(self, refresh: RefreshOn) -> _Moment:
         history, known, now = self.history, self.moment.events, self.now

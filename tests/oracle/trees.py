@@ -72,7 +72,7 @@ class World:
         return self.clocks(query).now
 
     def combinations(self, query: Query) -> list[Found]:
-        """The rows of the query's source, in order; none without a NOW."""
+        """The rows of the query's source, in order; without a NOW those over no rows."""
         return self.combinations_at(query, self.clocks(query))
 
     def answer_at(self, query: Query, times: Clocks) -> list[tuple[Scalar, ...]]:
@@ -82,7 +82,8 @@ class World:
 
     def combinations_at(self, query: Query, times: Clocks) -> list[Found]:
         if times.now is None:
-            return []
+            empty = {name: replace(known, rows=()) for name, known in self.streams.items()}
+            return _Snapshot(empty, times, None).rows(query.source)
         return _Snapshot(self.streams, times, self.points).rows(query.source)
 
     def clocks(self, query: Query) -> Clocks:
