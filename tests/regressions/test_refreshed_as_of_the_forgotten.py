@@ -49,7 +49,7 @@ def _row(world: RefreshWorld, name: str, a: int, second: int) -> None:
     world.publish(name, [(a, str(a), second - (world.clock - START) // SECOND)])
 
 
-def _shown(world: RefreshWorld, query: Query, second: int | None) -> list[object]:
+def _shown(world: RefreshWorld, query: Query, second: int | None) -> list[int]:
     """The answer as of a second; the same, whether rows that are not retained are stored or not."""
     as_of = None if second is None else START + second * SECOND
     question = world.asked(query, as_of, False)
