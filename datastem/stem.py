@@ -52,6 +52,7 @@ class DataStem:
         self._blocks: dict[int, Block] = {}
         self._index = SegmentIndex.of((), 0)
         self._tail: dict[int, RowSegment] = {}
+        self._placed = False
         self._tail_times = BlockTimes.nothing()
         self._bounds: dict[int, tuple[int, int]] = {}
         self._high = 0
@@ -80,6 +81,7 @@ class DataStem:
                 # A slice would keep the whole batch in memory for as long as it is there itself.
                 own = part.copied() if len(parts) > 1 else part
                 if place is not None:
+                    self._placed = True
                     self._tail[number] = extended(self._tail.get(number), own, place)
                 self._keep(number, self._blocks.get(number, Block(floor)).append(own))
             full = range(self._high >> BLOCK_BITS, high >> BLOCK_BITS)
@@ -187,7 +189,8 @@ class DataStem:
     def _keep(self, number: int, block: Block) -> None:
         self._blocks[number] = block
         growing = (number + 1) << BLOCK_BITS > self._index.high and not self._stored
-        pinned = growing and number not in self._tail
+        # Rows that have a place, or are in files, can be read again.
+        pinned = growing and not self._placed
         self._memory.hold((self, number), block.nbytes, pinned)
 
 

@@ -127,6 +127,21 @@ def test_oracle(
     assert probe(stem, first, end, limit) == [i for i in expected if i < limit]
 
 
+def test_a_block_of_which_files_have_all_rows_is_not_pinned_by_the_tail() -> None:
+    """Its last ids were never given to rows, so that it looked as if it was growing still."""
+    files, memory = Files(), Memory(0)
+    stem, high = DataStem(memory, files.read), 0
+    for number, first in enumerate([10, BLOCK_ROWS, BLOCK_ROWS + 1]):
+        files.log[number] = rows([first], [0])
+        stem.insert(files.log[number], high, first + 1, number)
+        high = first + 1
+        if number == 0:
+            files.write(files.log.pop(0))
+            stem.cover(stem.indexed(high, files.segments))
+        assert probe(stem, None, 1) == [10, BLOCK_ROWS, BLOCK_ROWS + 1][: number + 1]
+        assert len(stem.view().blocks) == 1
+
+
 @given(st.lists(st.integers(1, 3000), max_size=60))
 def test_a_block_has_few_parts(sizes: list[int]) -> None:
     block, at = Block(0), 0

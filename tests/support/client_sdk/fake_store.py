@@ -126,12 +126,12 @@ class FakeStore:
 
     def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:
         for known in self._registrations.values():
-            mine = known.owner == request.owner and known.client_key == request.client_key
+            mine = known.owner == _owner(request) and known.client_key == request.client_key
             if mine and request.client_key:
                 return self._known(known, request)
         wire = pb.Registration(
             handle=secrets.token_bytes(16),
-            owner=request.owner,
+            owner=_owner(request),
             client_key=request.client_key,
             sql=request.sql,
             parameters=request.parameters,
@@ -191,7 +191,7 @@ class FakeStore:
 
         key = row.pop("client_key", None) or ""
         return pb.RegisterRequest(
-            owner=request.owner,
+            owner=_owner(request),
             client_key=key,
             sql=request.sql,
             parameters={name: to_value(value) for name, value in row.items()},
@@ -364,6 +364,11 @@ class FakeStore:
         return table, [
             pb.Column(name=each.name, type=_sql_type(each.type)) for each in table.schema
         ]
+
+
+def _owner(request: pb.RegisterRequest | pb.RegisterManyRequest) -> str:
+    """The owner that a request names, or who anyone is on a server that asks nobody."""
+    return request.owner or "main"
 
 
 def _last_of_each(stream: pb.Stream, ts: str) -> str:
