@@ -4,29 +4,17 @@ tenants on the own machine, where credentials would only be checked by what is m
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 from pathlib import Path
 
-from psoup.access.principal import ANYONE, Principal
-from psoup.server.identity import AcceptAnyone
 from psoup.server.main import Server, parse_arguments
-from psoup.server.status_codes import Context
-
-
-class BelievedHeaders(AcceptAnyone):
-    async def principal(self, context: Context) -> Principal:
-        told = dict(context.invocation_metadata() or ()).get("x-principal")
-        if told is None:
-            return ANYONE
-        said = json.loads(told)
-        return Principal(said["tenant"], said["owner"], frozenset(said["roles"]))
+from tests.support.server.callers import TrustedHeaders
 
 
 async def serve(folder: Path) -> None:
     server = Server(parse_arguments(["--store", str(folder)]))
-    server.core.authenticator = BelievedHeaders()
+    server.core.authenticator = TrustedHeaders()
     await server.start()
     sys.setswitchinterval(0.001)
     print(f"server ready on 127.0.0.1:{server.port}", flush=True)
