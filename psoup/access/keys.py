@@ -20,7 +20,6 @@ from psoup.store.state.access import Key
 
 PREFIX = "psk_"
 _TEXT = re.compile(r"psk_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
-_ID = re.compile(r"[0-9a-f]{16}")
 _CLAIMS_BYTES = 4096
 _NAME_BYTES = 256
 _MOST_ROLES = 64
@@ -65,10 +64,6 @@ def id_of(text: str) -> str | None:
     """The id that a key's text names; None for what can't be a key."""
     match = _TEXT.fullmatch(text)
     return match[1] if match else None
-
-
-def is_id(text: str) -> bool:
-    return _ID.fullmatch(text) is not None
 
 
 def is_shown(key: Key | None, text: str) -> bool:

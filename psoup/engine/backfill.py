@@ -123,8 +123,8 @@ class Backfill:
         return [stream_id for stream_id in streams if _rest(ledger, stream_id)]
 
     def _idle(self, ledger: Ledger) -> list[int]:
-        """Those of them that are idle, or have so many cohorts that these had better become
-        one."""
+        """The streams with rows left that are idle, or have so many cohorts that these had better
+        become one."""
         since = time.monotonic() - self._settings.idle
         return [
             stream_id

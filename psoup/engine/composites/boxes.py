@@ -122,8 +122,8 @@ class CompositeBox:
 
     @property
     def step_work(self) -> CompositeWork:
-        """What units over the rows of a step have in common. Every row that was in the box before
-        is known to them, and with it the ends that it has caused."""
+        """Tells what units over the rows of a step have in common. Every row that was in the box
+        before is known to them, and with it the ends that it has caused."""
         legs = tuple(
             CompositeLeg(stream, tuple(self.ledger.files(stem_name(stream))), *self._ends(number))
             for number, stream in enumerate(self.composite.legs)

@@ -27,7 +27,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is known of a composite beside its box, as JSON in the mark's `order`.
+    """Figures of a composite beside its box, kept as JSON in the mark's `order`.
 
     `orders[i]` are the legs that rows of leg i meet, in order. `fanouts` are (side, probes, found),
     `recent` (rows, combinations) of the last steps. `entered[k]` are the predicates by which rows
