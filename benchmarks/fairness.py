@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,17 @@ from psoup.v1.psoup_pb2_grpc import PsoupStub
 TENANTS, REGISTRATIONS, CONNECTED = 50, 100_000, 1_000
 _ROWS = 20_000
 _AIM = 2.0
+# Batches that a stream of them has on their way.
+_IN_FLIGHT = 8
 # What a flood does again and again, and how many do so at once.
-_FLOODS = {"invoke": 64, "publish of 5,000 rows": 16, "ask": 16, "register": 32}
+_FLOODS = {
+    "invoke": 64,
+    "publish of 5,000 rows": 16,
+    "publish of a row": 64,
+    "stream of batches of 5,000 rows": 4,
+    "ask": 16,
+    "register": 32,
+}
 
 
 @dataclass(frozen=True)
@@ -150,40 +160,41 @@ def _rows(count: int) -> bytes:
 
 
 @contextmanager
-def _flooding(target: str, kind: str, callers: int) -> Iterator[None]:
+def _flooding(target: str, kind: str, callers: int) -> Iterator[Callable[[], int]]:
+    """While in the context a flood is under way; gives how many of its calls are done."""
     spawn = multiprocessing.get_context("spawn")
-    under_way = spawn.Semaphore(0)
-    given = target, kind, callers, under_way
+    under_way, done = spawn.Semaphore(0), spawn.Value("q", 0)
+    given = target, kind, callers, under_way, done
     process = spawn.Process(target=_flood, args=given, daemon=True)
     process.start()
     for _ in range(callers):
         under_way.acquire()
     try:
-        yield
+        yield lambda: done.value
     finally:
         process.terminate()
         process.join()
 
 
-def _flood(target: str, kind: str, callers: int, under_way: Semaphore) -> None:
+def _flood(target: str, kind: str, callers: int, under_way: Semaphore, done: Any) -> None:
     # Real floods come from other machines: theirs is not the work that the others wait for.
     os.nice(10)
-    asyncio.run(_flood_all(target, kind, callers, under_way))
+    asyncio.run(_flood_all(target, kind, callers, under_way, done))
 
 
-async def _flood_all(target: str, kind: str, callers: int, under_way: Semaphore) -> None:
+async def _flood_all(target: str, kind: str, callers: int, under_way: Semaphore, done: Any) -> None:
     await asyncio.gather(
-        *(_flood_one(target, kind, number, under_way) for number in range(callers))
+        *(_flood_one(target, kind, number, under_way, done) for number in range(callers))
     )
 
 
-async def _flood_one(target: str, kind: str, number: int, under_way: Semaphore) -> None:
-    """Calls again and again; `under_way` is told when the first call is done."""
+async def _flood_one(target: str, kind: str, number: int, under_way: Semaphore, done: Any) -> None:
+    """Calls again and again; `under_way` is told when the first call is done, `done` counts."""
     async with connected(target, "flood") as caller:
         handle = (await caller.unary("Register", _query("a < 100"))).handle
-        batch, turn = _batch(5_000), 0
-        while True:
-            turn += 1
+        batch = _batch(5_000 if "5,000" in kind else 1)
+        stream = caller.stub.PublishStream(metadata=caller.metadata)
+        for turn in count():
             different = f"a * {number + 2} > {turn} OR t LIKE '%{turn}%'"
             with contextlib.suppress(grpc.aio.AioRpcError):
                 if kind == "invoke":
@@ -193,9 +204,14 @@ async def _flood_one(target: str, kind: str, number: int, under_way: Semaphore) 
                     await caller.stream("Ask", pb.AskRequest(sql=sql))
                 elif kind == "register":
                     await caller.unary("Register", _query(different))
+                elif kind.startswith("stream"):
+                    for _ in range(1 if turn else _IN_FLIGHT):
+                        await stream.write(batch)
+                    await stream.read()
                 else:
                     await caller.unary("Publish", batch)
-            if turn == 1:
+            done.value += 1
+            if not turn:
                 under_way.release()
 
 

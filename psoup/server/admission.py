@@ -23,7 +23,7 @@ from psoup.errors import BadRequest, Overloaded
 from psoup.server.core import Core
 from psoup.server.identity import identify
 from psoup.server.memory import HOLD, SMALL
-from psoup.server.starts import Starts
+from psoup.server.precedence import TAKEN, sending
 from psoup.server.status_codes import FAMILIES, Context, abort
 from psoup.v1 import psoup_pb2 as pb
 
@@ -98,7 +98,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def __init__(self, core: Core) -> None:
         self._core = core
         self._room = core.room
-        self._starts = Starts()
+        self._precedence = core.precedence
         self._store_id = core.store.id
         self._calls = Gate(core.settings.calls, "calls", "--calls", 1)
         self._watches = Gate(core.settings.watches, "watches", "--watches", 10)
@@ -107,6 +107,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     async def intercept_service(
         self, continuation: Find, details: grpc.HandlerCallDetails
     ) -> Handler:
+        self._precedence.arrived()
         handler = await continuation(details)
         method = details.method
         if handler is None or method in _ALWAYS:
@@ -126,8 +127,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             try:
                 whose = _tenant(await self._identify(method, context))
                 with gate.entered(whose):
-                    sharing = whose or context.peer()
-                    requests = self._requests(messages, method, handler, sharing)
+                    requests = self._requests(messages, method, handler, whose, context.peer())
                     async with aclosing(requests):
                         return await handler.unary_unary(await anext(requests), context)
             except FAMILIES as error:
@@ -141,8 +141,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 caller = await self._identify(method, context)
                 whose = _tenant(caller)
                 with gate.entered(whose):
-                    sharing = whose or context.peer()
-                    requests = self._requests(messages, method, handler, sharing)
+                    requests = self._requests(messages, method, handler, whose, context.peer())
                     async with aclosing(requests):
                         if handler.stream_stream is not None:
                             responses = handler.stream_stream(requests, context)
@@ -156,6 +155,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                             responses = self._core.endings.until_ended(caller, responses)
                         async for response in responses:
                             yield response
+                            sending()
             except FAMILIES as error:
                 await abort(context, error, self._store_id)
 
@@ -168,16 +168,22 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return await identify(self._core.authenticator, context)
 
     async def _requests(
-        self, messages: AsyncIterator[bytes], method: str, handler: Handler, sharing: str
+        self,
+        messages: AsyncIterator[bytes],
+        method: str,
+        handler: Handler,
+        tenant: str,
+        peer: str,
     ) -> AsyncGenerator[Any, None]:
         """The requests of a call, each with a hold until the next one is asked for, or the call
-        ends. Those that wait for room have turns by what is `sharing` it, a tenant or a
-        connection. Raises Overloaded, BadRequest."""
+        ends. Those that wait have turns by tenant, or by connection where that is not known.
+        Raises Overloaded, BadRequest."""
         count = 0
         async for message in messages:
-            await self._starts.turn(sharing)
-            hold = self._room.hold(sharing)
+            taken = await self._precedence.turn(tenant, peer, len(message))
+            hold = self._room.hold(tenant or peer, taken.end)
             HOLD.set(hold)
+            TAKEN.set(taken)
             try:
                 parsing, kept = weight(method, message)
                 if parsing > SMALL:
@@ -185,6 +191,8 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 request = _parsed(handler, message)
                 hold.shrink(kept)
                 count += 1
+                if method in _WATCHES:
+                    taken.end()
                 yield request
             finally:
                 hold.release()

@@ -14,6 +14,7 @@ from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
 from psoup.server.identity import Authenticator, Endings, authenticator, present_actor
 from psoup.server.memory import HOLD, Room, tidy_up
+from psoup.server.precedence import Precedence
 from psoup.server.quotas import Quotas
 from psoup.server.settings import Settings
 from psoup.server.turns import Turns
@@ -73,7 +74,8 @@ class Core:
         lease = settings.policy_lease * SECOND
         self.policies = PolicyKeeper(self.follower, self.appender, self.guard, lease)
         self.maker.policy_used = self.policies.used
-        self.turns = Turns(settings.workers, self.quotas.charge_work)
+        self.precedence = Precedence()
+        self.turns = Turns(settings.workers, self.quotas.charge_work, self.precedence)
         self.authenticator: Authenticator = authenticator(
             settings.identity,
             lambda: self.follower.state,

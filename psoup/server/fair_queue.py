@@ -9,7 +9,7 @@ them in a circle would be done all at the end. Who was away begins at what the o
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
@@ -59,6 +59,7 @@ class Share:
     done a chunk and go on. `floor` is the most that one of `inner` had when it was chosen.
     """
 
+    name: str = ""
     served: int = 0
     present: int = 0
     running: int = 0
@@ -75,7 +76,7 @@ class Share:
         share = self.inner.get(name)
         if share is None:
             self._forget_idle()
-            share = self.inner[name] = Share()
+            share = self.inner[name] = Share(name)
         if not share.present:
             share.served = max(share.served, self.floor)
         share.present += 1
@@ -120,10 +121,10 @@ class Queue(Generic[W]):
         waiting = self._waiting.setdefault(turn.tenant, [])
         heapq.heappush(waiting, (turn.rank, next(self._order), turn))
 
-    def head(self) -> W | None:
-        """The next one, which stays; None where nobody waits."""
-        while self._waiting:
-            tenant = min(self._waiting, key=lambda share: share.taken)
+    def head(self, rests: Callable[[Share], bool]) -> W | None:
+        """The next one of tenants that do not rest, which stays; None where nobody waits."""
+        while waiting := [share for share in self._waiting if not rests(share)]:
+            tenant = min(waiting, key=lambda share: share.taken)
             found = self._first(self._waiting[tenant])
             if found is not None:
                 return found
@@ -147,9 +148,9 @@ class Queue(Generic[W]):
         return None
 
 
-def pop_first(queues: Iterable[Queue[W]]) -> W | None:
+def pop_first(queues: Iterable[Queue[W]], rests: Callable[[Share], bool]) -> W | None:
     """Takes the next one of several queues out of its own."""
-    heads = [(queue, head) for queue in queues if (head := queue.head()) is not None]
+    heads = [(queue, head) for queue in queues if (head := queue.head(rests)) is not None]
     if not heads:
         return None
     queue, head = min(heads, key=lambda one: (one[1].tenant.taken, one[1].rank))

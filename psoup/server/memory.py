@@ -54,9 +54,10 @@ class Room:
         self._waiting: OrderedDict[str, deque[_Waiting]] = OrderedDict()
         self.used = 0
 
-    def hold(self, peer: str) -> Hold:
-        """A hold for a request of a connection, which has no room yet."""
-        return Hold(self, peer)
+    def hold(self, peer: str, released: Callable[[], None] = lambda: None) -> Hold:
+        """A hold for a request of a connection, which has no room yet. `released` is called when
+        everybody has let go of it."""
+        return Hold(self, peer, released)
 
     async def take(self, nbytes: int, peer: str) -> None:
         """Raises Overloaded where there is no room for as long as the patience lasts."""
@@ -125,9 +126,10 @@ class Room:
 class Hold:
     """The room one request has, until everybody who holds it has let go of it."""
 
-    def __init__(self, room: Room, peer: str) -> None:
+    def __init__(self, room: Room, peer: str, released: Callable[[], None]) -> None:
         self._room = room
         self._peer = peer
+        self._released = released
         self._nbytes = 0
         self._holders = 1
 
@@ -156,6 +158,7 @@ class Hold:
         self._holders -= 1
         if not self._holders:
             self.shrink(0)
+            self._released()
 
 
 # The room of the request that is being answered, where it came over the wire.

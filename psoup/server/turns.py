@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from psoup.errors import OutOfTime, ServerError, Stopping
 from psoup.server.fair_queue import CHUNK, Caller, Queue, Rank, Share, pop_first, rank_of
+from psoup.server.precedence import Precedence
 from querystem.pace import paced
 
 T = TypeVar("T")
@@ -29,6 +30,8 @@ TURN_UNITS = CHUNK // 100
 # A turn that has begun keeps its thread while it waits: so many in all, and of one caller.
 _MOST_BEGUN = 256
 _MOST_OF_CALLER = 16
+# Seconds that a turn works before it steps back: less is not worth the waking.
+_LEAST_WORK = 0.002
 
 
 class Cut(Exception):
@@ -47,8 +50,11 @@ class Turns:
         self,
         slots: int,
         charge: Callable[[str, str, int], None] = lambda tenant, owner, units: None,
+        precedence: Precedence | None = None,
     ) -> None:
         self._charge = charge
+        self._precedence = precedence or Precedence()
+        self._precedence.resume = self._go_on
         self._lock = threading.Lock()
         self.pool = ThreadPoolExecutor(_MOST_BEGUN + slots, "answer")
         self._root = Share()
@@ -109,7 +115,18 @@ class Turns:
     def stopped(self) -> bool:
         return self._stopped is not None
 
+    def _go_on(self) -> None:
+        """Somebody who rested may be next."""
+        with self._lock:
+            self._hand_out()
+
     # ---- for turns, under the lock
+
+    def steps_back(self, turn: Turn) -> bool:
+        """Tells whether a turn is to give its slot away before its chunk is done: it is one of
+        many of its tenant, while others have a few calls under way."""
+        worked = self._precedence.clock() - turn.since
+        return worked >= _LEAST_WORK and self._precedence.crowds(turn.caller.tenant)
 
     def enter(self, turn: Turn) -> None:
         with self._lock:
@@ -157,6 +174,8 @@ class Turns:
         if turn.slot is None:
             return
         self.chunks += 1
+        if self._precedence.crowds(turn.caller.tenant):
+            self._precedence.worked(turn.caller.tenant, turn.since)
         for share in (turn.tenant, turn.share):
             share.served += turn.units
             share.running -= 1
@@ -182,19 +201,22 @@ class Turns:
             self._grant(turn, "first")
 
     def _next(self, any_turn: bool) -> Turn | None:
-        while (head := self._new.head()) and head.share.begun >= _MOST_OF_CALLER:
+        while (head := self._new.head(self._rests)) and head.share.begun >= _MOST_OF_CALLER:
             self._new.pop(head)
             self._crowded.push(head)
         queues = [self._begun] if any_turn else []
         if self._root.begun < _MOST_BEGUN:
             queues += [self._new, self._crowded] if any_turn else [self._new]
-        return pop_first(queues)
+        return pop_first(queues, self._rests)
+
+    def _rests(self, tenant: Share) -> bool:
+        return self._precedence.rests(tenant.name)
 
     def _grant(self, turn: Turn, slot: str) -> None:
         self._root.choose(turn.tenant)
         turn.tenant.choose(turn.share)
         self._root.running += 1
-        turn.slot = slot
+        turn.slot, turn.since = slot, self._precedence.clock()
         turn.wake()
 
 
@@ -214,6 +236,7 @@ class Turn:
         self._turns = turns
         self.caller = caller
         self.slot: str | None = None
+        self.since = 0.0
         self.units = TURN_UNITS
         self.begun = self.working = self.left = False
         self._loop = asyncio.get_running_loop()
@@ -272,7 +295,7 @@ class Turn:
     def spend(self, units: int) -> None:
         """Counts work; where that makes a chunk, another may be next. Raises what ends it."""
         self.units += units
-        if self.units >= CHUNK:
+        if self.units >= CHUNK or self._turns.steps_back(self):
             self._ready.clear()
             self._check()
             if not self._turns.chunk_done(self):

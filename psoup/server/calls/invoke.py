@@ -26,6 +26,7 @@ from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
 from psoup.server.permission import Acting
+from psoup.server.precedence import waiting
 from psoup.server.settings import Settings, check_text
 from psoup.server.turns import TURN_UNITS
 from psoup.server.wire.arrow import Message, pieces
@@ -258,6 +259,7 @@ async def reach(follower: Follower, least: Position, deadline: Deadline) -> None
     if follower.state.position < least:
         await follower.catch_up()
     while follower.state.position < least:
+        waiting()
         if not deadline.left or not await follower.moved(deadline.left):
             raise NotReached(
                 "this server has not seen that position yet",
@@ -309,6 +311,7 @@ def _tell(core: Core, request: Terms, plan: Plan) -> None:
 
 async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -> None:
     while follower.epoch.number == plan.epoch.number:
+        waiting()
         if not deadline.left or not await follower.moved(deadline.left):
             rows, _ = follower.behind()
             behind = "" if plan.bound else f"; it is {rows:,} rows behind"
