@@ -13,6 +13,7 @@ import pytest
 from psoup.access.principal import Principal
 from psoup.server.calls.sync import sync
 from psoup.server.identity import PRINCIPAL
+from psoup.store import Data, Entry, Position
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
 from tests.support.server.epochs import HandMadeEngine
@@ -281,6 +282,25 @@ async def test_whoever_is_bound_is_told_no_number_of_hidden_rows(server: CallerS
     assert seen.row_count == 10 and list(seen.policies) == [MINE.format("events")]
     whole = await boss.call("Explain", pb.ExplainRequest(handle=handle))
     assert whole.stream_rows == 10 and whole.other_predicates == 2
+    for caller, count in ((eu, 0), (boss, 10)):
+        status = await caller.call("Status", pb.StatusRequest())
+        assert (status.behind_rows, status.HasField("behind")) == (count, True)
+        assert bool(status.behind.ToTimedelta()) == bool(count)
+
+
+async def test_status_does_not_say_which_hidden_rows_are_lost(server: CallerServer) -> None:
+    boss, eu = await _events(server)
+    core = server.core
+    state, version = core.follower.state, core.follower.version + 1
+    junk = Data(1, "", 0, 5, 10, state.clock, state.clock, None, b"", b"junk")
+    entry = Entry(Position(version, 0), state.clock, "main", "main", junk)
+    core.store.log.append(version, [entry])
+    await core.follower.catch_up()
+    told = []
+    for caller in (eu, boss, server.caller("operator")):
+        (hole,) = (await caller.call("Status", pb.StatusRequest())).holes
+        told.append((hole.stream, hole.first_row_id, hole.row_count, bool(hole.file)))
+    assert told == [("events", 0, 0, False), ("events", 10, 5, False), ("events", 10, 5, True)]
 
 
 async def test_errors_tell_no_number_of_hidden_rows(tmp_path: Path) -> None:
@@ -293,7 +313,7 @@ async def test_errors_tell_no_number_of_hidden_rows(tmp_path: Path) -> None:
             assert detail(refused.value).reason == "TOO_MUCH_WORK"
             assert told in (refused.value.details() or "")
         handle = await boss.register("SELECT n FROM events WHERE n > 5")
-        for caller, told in ((boss, "rows behind"), (eu, "over all its rows")):
+        for caller, told in ((boss, "it is 10 rows behind"), (eu, "over all its rows")):
             with pytest.raises(grpc.RpcError) as refused:
                 await caller.invoke(handle, wait_for_engine=True)
             assert (refused.value.details() or "").endswith(told)

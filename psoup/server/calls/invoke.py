@@ -310,8 +310,8 @@ def _tell(core: Core, request: Terms, plan: Plan) -> None:
 async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -> None:
     while follower.epoch.number == plan.epoch.number:
         if not deadline.left or not await follower.moved(deadline.left):
-            rows, _ = follower.behind()
-            behind = "" if plan.bound else f"; it is {rows:,} rows behind"
+            rows = 0 if plan.bound else follower.behind_in(plan.streams)[0]
+            behind = f"; it is {rows:,} rows behind" if rows else ""
             raise NotReached(
                 f"the engine has not matched this query over all its rows{behind}",
                 hint="ask without wait_for_engine, or with a longer deadline",
@@ -359,7 +359,7 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
         notes=(*plan.notes, *plan.losses),
     )
     if not plan.bound:
-        rows, age = core.follower.behind()
+        rows, age = core.follower.behind_in(plan.streams)
         header.computed_rows, header.joined_pairs = found.computed_rows, found.joined_pairs
         header.behind_rows = rows
         header.behind.CopyFrom(from_duration(age))
