@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from datastem.instants import DAY, HOUR, MAX_INSTANT, MIN_INSTANT, MINUTE, SECOND, to_micros
 from datastem.schema import Column, StreamSchema
 from datastem.types import DOUBLE, TEXT
-from querystem.language import QueryError, WindowProblem, bind_window, window_text
+from querystem.language import QueryError, WindowProblem, bind_query, bind_window, window_text
 from querystem.language.durations import write_duration
 from querystem.language.literals import read_timestamp
 from results.window import (
@@ -184,6 +184,33 @@ def test_a_slide_is_refused_exactly_where_it_may_be_set_back_past_the_retention(
 def test_windows_of_rows_hold_what_is_left() -> None:
     for text in ("BEGIN ROW 0 END ROW LAST", "ROWS 2147483648", "BEGIN ROW LAST - 9 END ROW LAST"):
         bind_window(text, TRADES)
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1, DAY])
+@pytest.mark.parametrize(
+    "text", ["ROWS 5", "ROWS 5 SLIDE 2", "BEGIN ROW LAST - 9 END ROW LAST", "UNBOUNDED"]
+)
+def test_a_period_is_refused_exactly_where_no_row_is_left_before_it_ends(
+    text: str, over: int
+) -> None:
+    """At the end of a period a row with the ts of its beginning, the latest that the window can
+    hold, must still be kept."""
+    period = 30 * DAY + over
+    query = f"SELECT price FROM trades {text} REFRESH EVERY {write_duration(period)}"
+    assert TRADES.retain is not None
+    if period - 1 < TRADES.retain:
+        bind_window(text, TRADES, period)
+        bind_query(query, lambda _: TRADES)
+    else:
+        for bind in (
+            lambda: bind_window(text, TRADES, period),
+            lambda: bind_query(query, lambda _: TRADES),
+        ):
+            with pytest.raises(WindowProblem, match="keeps a row for 30 DAYS") as caught:
+                bind()
+            assert caught.value.reason == "WINDOW_PAST_RETENTION"
+            assert "REFRESH EVERY" in (caught.value.hint or "")
+    bind_window(text, FOREVER, period)
 
 
 def test_a_landmark_may_age_past_the_retention() -> None:
