@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from datastem.instants import DAY, HOUR, MAX_INSTANT, MIN_INSTANT, MINUTE, SECOND, to_micros
 from datastem.schema import Column, StreamSchema
 from datastem.types import DOUBLE, TEXT
-from querystem.language import QueryError, WindowProblem, bind_query, bind_window, window_text
+from querystem.language import (
+    QueryError,
+    WindowProblem,
+    bind_query,
+    bind_window,
+    bring_window,
+    window_text,
+)
 from querystem.language.durations import write_duration
 from querystem.language.literals import read_timestamp
 from results.window import (
@@ -24,7 +31,7 @@ from results.window import (
     window_from_json,
     window_to_json,
 )
-from tests.querystem.language.support import TRADES, schema_of
+from tests.querystem.language.support import STREAMS, TRADES, schema_of
 
 FOREVER = StreamSchema("t", (Column("t_1", TEXT), Column("order", TEXT), Column("x", DOUBLE)))
 NINE = to_micros(read_timestamp("2026-11-16 09:00"))
@@ -211,6 +218,17 @@ def test_a_period_is_refused_exactly_where_no_row_is_left_before_it_ends(
             assert caught.value.reason == "WINDOW_PAST_RETENTION"
             assert "REFRESH EVERY" in (caught.value.hint or "")
     bind_window(text, FOREVER, period)
+
+
+def test_a_window_that_is_brought_counts_the_period_for_rows_that_are_looked_up() -> None:
+    """`listings` keeps an ended row for a week, and a refresh sets the window back by two days."""
+    sql = "SELECT t.price FROM trades AS t, listings AS OF t.ts AS l WHERE l.symbol = t.symbol"
+    query = bind_query(f"{sql} AND l.venue = t.venue RANGE 1 DAY REFRESH EVERY 2 DAYS", STREAMS.get)
+    schemas = [STREAMS[leg.stream] for leg in query.legs]
+    assert bring_window("RANGE 5 DAYS", query, schemas, query.period)
+    assert bring_window("RANGE 6 DAYS", query, schemas, None), "unrefreshed"
+    with pytest.raises(WindowProblem, match="looked up for older ones"):
+        bring_window("RANGE 6 DAYS", query, schemas, query.period)
 
 
 def test_a_landmark_may_age_past_the_retention() -> None:
