@@ -20,7 +20,8 @@ from psoup.answers.policies import FilledCondition, Permission, RowPolicy
 from psoup.answers.present import Reached
 from psoup.store import START, CompositeMark, Position
 from querystem.expressions import Expression
-from querystem.query import Leg, Query, RefreshedPart
+from querystem.query import Leg, Query
+from querystem.refresh import RefreshedPart
 from results.window import TimeWindow, Window
 
 # Rows whose mark is at most this are known.
