@@ -35,7 +35,14 @@ from querystem.expressions import (
     weight_of,
 )
 from querystem.grouping import Function, Grouping, grouping_to_json
-from querystem.refresh import Refresh, RefreshOn, periodic, triggers_of
+from querystem.refresh import (
+    PartKind,
+    Refresh,
+    RefreshedPart,
+    RefreshOn,
+    periodic,
+    triggers_of,
+)
 from results.window import Window, depends_on_now
 
 
@@ -393,26 +400,7 @@ Source: TypeAlias = Leg | From
 Item: TypeAlias = Leg | Query | SetOperation | LeftJoin
 
 
-# ---- parts with refresh points
-
-
-class PartKind(enum.Enum):
-    """The parts of a query that may have refresh points."""
-
-    WHOLE = enum.auto()
-    QUERY = enum.auto()  # a query inside another
-    LEG = enum.auto()
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshedPart:
-    """A part of a query that changes at refresh points only. It has the `legs` of these numbers;
-    `moving` says of each whether a window inside the part moves it with NOW."""
-
-    kind: PartKind
-    refresh: Refresh
-    legs: range
-    moving: tuple[bool, ...]
+# ---- what a source is made of
 
 
 def _refreshed_parts(source: Source | Item, kind: PartKind, first: int) -> Iterator[RefreshedPart]:

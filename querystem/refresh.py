@@ -1,7 +1,8 @@
-"""REFRESH: at which instants, or with which rows, an answer changes."""
+"""REFRESH: at which instants, or with which rows, an answer or a part of it changes."""
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,6 +48,25 @@ class RefreshAny:
 
 
 Refresh: TypeAlias = RefreshEvery | RefreshOn | RefreshAny
+
+
+class PartKind(enum.Enum):
+    """The parts of a query that may have refresh points."""
+
+    WHOLE = enum.auto()
+    QUERY = enum.auto()  # a query inside another
+    LEG = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshedPart:
+    """A part of a query that changes at refresh points only. It has the `legs` of these numbers;
+    `moving` says of each whether a window inside the part moves it with NOW."""
+
+    kind: PartKind
+    refresh: Refresh
+    legs: range
+    moving: tuple[bool, ...]
 
 
 def points_of(refresh: Refresh | None) -> tuple[RefreshEvery | RefreshOn, ...]:

@@ -22,10 +22,11 @@ class AnswerHeader:
     """A header says what an answer is: exactly the rows accepted up to `position`, seen at `now`.
 
     Both ends of the window belong to it, and are None where it has none. `computed_rows` were
-    evaluated for this answer because the engine (at `epoch`, `behind` by so much) had not matched
-    them yet; `joined_pairs` of rows were looked at because it had not joined them. `refreshed_at`
-    is the refresh point of the answer, where the query has REFRESH; where streams have points of
-    their own it is the last of these, and `full_at` the last that all had.
+    evaluated for this answer because the engine (at `epoch`, `behind` by so much in the streams of
+    the query) had not matched them yet; `joined_pairs` of rows were looked at because it had not
+    joined them. All these are 0 where rows of the streams may be hidden from the caller.
+    `refreshed_at` is the refresh point of the answer, where the query has REFRESH; where streams
+    have points of their own it is the last of these, and `full_at` the last that all had.
     All event-time streams of the query have reached `complete_until`, and one has come to `latest`.
     """
 

@@ -101,7 +101,8 @@ class LostRows:
     """Rows of a stream that were accepted and whose `file` is damaged or gone.
 
     `begin` and `end` are their least and greatest ts. Answers that would need them fail until the
-    operator has `accepted` the loss.
+    operator has `accepted` the loss. Only operators are told the file, and where rows of the stream
+    may be hidden from the caller, `row_count` is 0 and nothing says which are lost.
     """
 
     tenant: str
@@ -166,7 +167,7 @@ class StoreStatus:
     `suspended_count` of them, which have too many. `backfill_rows` counts rows × predicates that
     windows can reach, `rest_rows` others, which may never be matched. `quotas` are those that hold
     for the caller. Whoever is no operator sees the part of the own tenant, and 0 for what is of the
-    whole store.
+    whole store: then `behind_rows` and `behind` are of the streams that the caller may read all of.
     """
 
     store_id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from psoup.access.principal import Principal
@@ -54,3 +54,16 @@ def administers(state: State, caller: Principal) -> bool:
 def is_bound(state: State, stream_id: int, caller: Principal) -> bool:
     """Tells whether row policies of a stream bind a caller."""
     return stream_id in state.access.by_stream and not administers(state, caller)
+
+
+def unreadable(state: State, stream_ids: Iterable[int], caller: Principal) -> frozenset[int]:
+    """The streams, of some, that a caller may not read itself, but for what a view shows."""
+    if may(state, caller, Action.READ):
+        return frozenset()
+    return frozenset(one for one in stream_ids if not may(state, caller, Action.READ, one))
+
+
+def reads_all(state: State, stream_id: int, caller: Principal) -> bool:
+    """Tells whether a caller may read every row of a stream, and so know how many there are."""
+    readable = may(state, caller, Action.READ, stream_id)
+    return readable and not is_bound(state, stream_id, caller)

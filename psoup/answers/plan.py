@@ -20,7 +20,8 @@ from psoup.answers.policies import FilledCondition, Permission, RowPolicy
 from psoup.answers.present import Reached
 from psoup.store import START, CompositeMark, Position
 from querystem.expressions import Expression
-from querystem.query import Leg, Query, RefreshedPart
+from querystem.query import Leg, Query
+from querystem.refresh import RefreshedPart
 from results.window import TimeWindow, Window
 
 # Rows whose mark is at most this are known.
@@ -163,7 +164,9 @@ class Plan:
     are those of the queries with points inside the query. `losses` says which rows are missing
     because they are lost. `reached` tells how far its streams have come, whatever instant the
     answer is of. `composite` has combinations that need not be joined; `composing` says that the
-    engine is about to make some. `permission` names the policies that bind.
+    engine is about to make some. `permission` names the policies that bind. `streams` has the ids
+    of the legs' streams and of those whose rows refresh the answer; whoever asks reads those that
+    are `unread` through views only.
     """
 
     query: Query
@@ -185,6 +188,8 @@ class Plan:
     composite: CompositePlan | None = None
     composing: bool = False
     permission: Permission = ()
+    streams: frozenset[int] = frozenset()
+    unread: frozenset[int] = frozenset()
 
     @property
     def leg(self) -> LegPlan:
@@ -194,9 +199,14 @@ class Plan:
 
     @property
     def bound(self) -> bool:
-        """Tells whether a policy binds whoever asks: of the rows that were looked at, some may be
-        hidden, so they are not counted for anybody to see."""
-        return bool(self.permission)
+        """Tells whether whoever asks may see only some rows of the streams, by a policy or through
+        a view: of the rows that were looked at, some may be hidden, so they are not counted for
+        anybody to see."""
+        return bool(self.permission or self.unread)
+
+    def hides(self, stream_id: int) -> bool:
+        """Tells whether rows of a stream may be hidden from whoever asks."""
+        return stream_id in self.unread or any(stream_id == one for one, _, _ in self.permission)
 
     @property
     def conditions(self) -> Iterator[FilledCondition]:

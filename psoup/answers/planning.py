@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from psoup.access.actions import unreadable
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.composing import with_composite
 from psoup.answers.crossings import Crossing
@@ -165,6 +166,7 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
     permission = permission_of([*(leg.policy for leg in legs), *refreshing])
     if question.permission not in (None, permission):
         raise TextReplaced
+    ids = frozenset(one.stream.id for one in (*source.legs, *source.triggers))
     plan = Plan(
         question.query,
         tuple(legs),
@@ -176,6 +178,8 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
         knowledge=_knowledge(question),
         asked=now,
         permission=permission,
+        streams=ids,
+        unread=unreadable(view.state, ids, question.reader),
     )
     if question.unrefreshed or now is None:
         return plan
@@ -267,9 +271,8 @@ def _losses(plan: Plan, view: View, question: Question) -> tuple[str, ...]:
 
 
 def _lost_text(plan: Plan, hole: Hole, stream: str) -> str:
-    """Describes lost rows; to a reader whom a policy binds only as such, for they may be hidden."""
-    bound = any(stream_id == hole.stream_id for stream_id, _, _ in plan.permission)
-    return f"rows of stream {stream}" if bound else hole.text(stream)
+    """Describes lost rows; those that may be hidden from the reader only as such."""
+    return f"rows of stream {stream}" if plan.hides(hole.stream_id) else hole.text(stream)
 
 
 def _spoils(plan: Plan, hole: Hole, ahead: bool) -> bool:

@@ -28,8 +28,7 @@ from psoup.answers.plan import (
 from psoup.answers.shown_rows import MatchSource
 from psoup.answers.triggers import TriggerRow, latest_row, newest_row
 from querystem.clocks import is_apart, is_by_clock
-from querystem.query import PartKind, RefreshedPart
-from querystem.refresh import RefreshEvery, common_points, periodic
+from querystem.refresh import PartKind, RefreshedPart, RefreshEvery, common_points, periodic
 
 _NOT_YET = "nothing has refreshed this answer yet: it is the one over no rows"
 _NOT_YET_INSIDE = "nothing has refreshed a part of this query yet: it has no rows"

@@ -265,19 +265,20 @@ def _row_bytes(entries: Sequence[Entry]) -> Counter[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Commits:
-    """Neighbouring commits: the version of the last, the stamp of the first, the bytes of all, and
-    those of the rows of each stream."""
+    """Neighbouring commits: the version of the last, the stamp of the first, the bytes of all; of
+    each stream the bytes of its rows, and the stamp of the first commit that has some."""
 
     version: int
     stamp: int
     nbytes: int
     of_streams: Counter[int]
+    stamps: Mapping[int, int]
     commits: int = 1
 
     def joined(self, later: _Commits) -> _Commits:
         nbytes, commits = self.nbytes + later.nbytes, self.commits + later.commits
-        of_streams = self.of_streams + later.of_streams
-        return _Commits(later.version, self.stamp, nbytes, of_streams, commits)
+        of_streams, stamps = self.of_streams + later.of_streams, {**later.stamps, **self.stamps}
+        return _Commits(later.version, self.stamp, nbytes, of_streams, stamps, commits)
 
 
 class Backlog:
@@ -294,19 +295,27 @@ class Backlog:
         self._commits_per_mark = 1
         self.nbytes = 0
         self.of_streams: Counter[int] = Counter()
+        self._oldest: dict[int, int] = {}
 
     @property
     def oldest(self) -> int | None:
         """The stamp of the first commit that is not consumed."""
         return self._marks[0].stamp if self._marks else None
 
+    def oldest_of(self, stream_id: int) -> int | None:
+        """The stamp of the first rows of a stream that are not consumed."""
+        return self._oldest.get(stream_id)
+
     def append(
         self, version: int, stamp: int, nbytes: int, of_streams: Mapping[int, int] = NOTHING
     ) -> None:
         """Takes the next commit, whose file has so many bytes; and those of streams' rows."""
-        mark = _Commits(version, stamp, nbytes, Counter(of_streams))
+        stamps = dict.fromkeys(of_streams, stamp)
+        mark = _Commits(version, stamp, nbytes, Counter(of_streams), stamps)
         self.nbytes += nbytes
         self.of_streams.update(of_streams)
+        for stream_id in of_streams:
+            self._oldest.setdefault(stream_id, stamp)
         if self._marks and self._marks[-1].commits < self._commits_per_mark:
             mark = self._marks.pop().joined(mark)
         self._marks.append(mark)
@@ -315,12 +324,27 @@ class Backlog:
 
     def consume(self, version: int) -> None:
         """Forgets the commits up to a version."""
+        changed: set[int] = set()
         while self._marks and self._marks[0].version <= version:
             mark = self._marks.popleft()
             self.nbytes -= mark.nbytes
             self.of_streams -= mark.of_streams
+            changed.update(mark.stamps)
+        self._find_oldest(changed)
         if not self._marks:
             self._commits_per_mark = 1
+
+    def _find_oldest(self, stream_ids: set[int]) -> None:
+        """Finds the first rows of streams anew."""
+        for stream_id in stream_ids:
+            del self._oldest[stream_id]
+        lacking = {one for one in stream_ids if self.of_streams[one]}
+        for mark in self._marks:
+            if not lacking:
+                return
+            found = lacking & mark.stamps.keys()
+            self._oldest.update((one, mark.stamps[one]) for one in found)
+            lacking -= found
 
     def _halve(self) -> None:
         marks = list(self._marks)

@@ -99,11 +99,13 @@ def insecure(found: StoreStatus) -> list[str]:
 
 def _hole(hole: LostRows) -> str:
     last = hole.first_row_id + hole.row_count - 1
+    which = f" {hole.first_row_id} to {last}" if hole.row_count else ""
     when = f" ({hole.begin} to {hole.end})" if hole.begin else ""
-    rows = f"rows {hole.first_row_id} to {last} of stream {hole.stream} of {hole.tenant}{when}"
+    rows = f"rows{which} of stream {hole.stream} of {hole.tenant}{when}"
     if hole.accepted:
         return f"given up: {rows}"
-    return f"LOST: {rows}: {hole.file} is damaged or gone; see `psoup repair --help`"
+    file = hole.file or "their file"
+    return f"LOST: {rows}: {file} is damaged or gone; see `psoup repair --help`"
 
 
 def _engine(found: StoreStatus) -> str:

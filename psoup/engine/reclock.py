@@ -46,7 +46,8 @@ from psoup.store.delta.reading import reader
 from psoup.store.layout import CLOSURES, REACHED_BOUNDS, TABLES
 from psoup.store.presence import ClockRepair, Occupancy, leave_note, read_note, take_note_away
 from psoup.store.state.leases import outages_until
-from psoup.store.state.state import State, StreamState
+from psoup.store.state.state import State
+from psoup.store.state.streams import StreamState
 from psoup.store.tables import read_newest
 
 _OPERATION = "CLOCK"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -65,7 +65,6 @@ class Follower:
         self._opening = asyncio.Lock()
         self._openings = 0
         self._moved = asyncio.Event()
-        self._behind = (-1, -1), 0
         self.pulse = PulseWatch(store.root)
 
     @property
@@ -198,13 +197,24 @@ class Follower:
         return await attempt()
 
     def behind(self) -> tuple[int, int]:
-        """How far the engine is behind: rows, and the age in microseconds of the oldest of them."""
-        moment = self.version, self.epoch.number
-        if self._behind[0] != moment:
-            self._behind = moment, self._rows_behind()
-        rows = self._behind[1]
+        """How far the engine is behind in the whole store, of all tenants: rows, and the age in
+        microseconds of the oldest commit that it has not consumed."""
+        rows, _ = self.behind_in(self.state.streams)
         oldest = self._replica.backlog.oldest
         return rows, 0 if oldest is None else max(0, self.now - oldest)
+
+    def behind_in(self, stream_ids: Iterable[int]) -> tuple[int, int]:
+        """How far the engine is behind in some streams: rows, and the age in microseconds of the
+        oldest of them."""
+        marks, backlog = self.epoch.epoch.streams, self._replica.backlog
+        rows, oldest, now = 0, [], self.now
+        for stream in map(self.state.streams.__getitem__, stream_ids):
+            mark = marks.get(stream.id)
+            lacking = 0 if stream.dropped else stream.high - (mark.high if mark else 0)
+            if lacking:
+                rows += lacking
+                oldest.append(backlog.oldest_of(stream.id))
+        return rows, now - min((stamp for stamp in oldest if stamp is not None), default=now)
 
     @property
     def backlog_bytes(self) -> int:
@@ -221,14 +231,6 @@ class Follower:
     def audit(self) -> Sequence[AuditRecord]:
         """The records of the audit that the engine has not written yet, in the order of the log."""
         return self._replica.audit
-
-    def _rows_behind(self) -> int:
-        marks = self.epoch.epoch.streams
-        return sum(
-            stream.high - (marks[stream.id].high if stream.id in marks else 0)
-            for stream in self.state.streams.values()
-            if not stream.dropped
-        )
 
     # ---- the log
 

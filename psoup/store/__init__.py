@@ -49,12 +49,8 @@ from psoup.store.state.legs import RegisteredComposite, RegisteredLeg
 from psoup.store.state.losses import NO_LOSS, Hole, Losses, Lost
 from psoup.store.state.predicates import Predicate
 from psoup.store.state.registrations import Registration
-from psoup.store.state.state import (
-    AcceptedBatch,
-    State,
-    StreamState,
-    Touched,
-)
+from psoup.store.state.state import State, Touched
+from psoup.store.state.streams import AcceptedBatch, StreamState
 from psoup.store.state.views import ViewState, views_over
 from psoup.store.store import Store
 

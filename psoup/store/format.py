@@ -27,7 +27,8 @@ from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.epochs import Epochs
 from psoup.store.errors import Conflict, NotAStore, UnsupportedFormat
 from psoup.store.layout import EPOCHS, FORMAT, LOG, TABLES
-from psoup.store.log.events import Entry, Upgrade, to_table
+from psoup.store.log.event_table import to_table
+from psoup.store.log.events import Entry, Upgrade
 from psoup.store.log.log import Log
 from psoup.store.log.position import Position
 from psoup.store.presence import ENGINE_LOCK

@@ -33,7 +33,8 @@ from psoup.store.state.asked import asked_from_json, asked_to_json
 from psoup.store.state.columns import handle_halves, with_constants
 from psoup.store.state.composites import CompositeState
 from psoup.store.state.leases import Expired
-from psoup.store.state.state import AcceptedBatch, State, StreamState, Touched
+from psoup.store.state.state import State, Touched
+from psoup.store.state.streams import AcceptedBatch, StreamState
 from psoup.store.state.views import ViewState
 from querystem.views import ViewDefinition
 

@@ -40,13 +40,13 @@ from querystem.query import (
     Item,
     LeftJoin,
     Leg,
-    PartKind,
     Query,
     SetOperation,
     SubQuery,
     part_name,
     subquery_column,
 )
+from querystem.refresh import PartKind
 
 # Of each leg its rows; or, where they are looked up, all versions of them.
 LegInput: TypeAlias = pa.RecordBatch | LegColumns | Versions

@@ -28,8 +28,9 @@ from querystem.language.window_checks import (
     check_versions,
 )
 from querystem.language.windows import read_window
-from querystem.query import Leg, PartKind, Query
+from querystem.query import Leg, Query
 from querystem.refresh import (
+    PartKind,
     Refresh,
     RefreshAny,
     RefreshEvery,

@@ -14,20 +14,18 @@ from results.window import CountWindow, RowWindow, TimeWindow, Window
 def check_retention(
     window: Window, schema: StreamSchema, span: Span | None, period: int | None = None
 ) -> None:
-    """Refuses a time window that at some NOW holds an instant which is no longer retained.
+    """Refuses a time window that at some NOW holds an instant which is no longer retained, and any
+    window of which no row would be left before the next refresh.
 
     A row is retained while ts > NOW - RETAIN. SLIDE, and before it a refresh every `period`, set a
     window back by up to a microsecond less than themselves. A constant that has aged past the
     retention is no error, windows over row ids or counts hold the rows that are left, and a keyed
     stream retains its current rows, however old.
     """
-    if schema.retain is None or schema.key or not isinstance(window, TimeWindow):
+    if schema.retain is None or schema.key:
         return
-    begin, end = window.begin, window.end
-    oldest = begin.offset if begin and begin.relative else 0
-    newest = end.offset - 1 if end and end.relative else 0
-    behind = sum(step - 1 for step in (window.slide, period) if step)
-    if min(oldest, newest) - behind > -schema.retain:
+    oldest, behind = _reach(window), sum(step - 1 for step in (_slide(window), period) if step)
+    if oldest - behind > -schema.retain:
         return
     limit = write_duration(schema.retain)
     raise WindowProblem(
@@ -36,6 +34,22 @@ def check_retention(
         hint=_step_hint(limit) if behind else _retention_hint(limit),
         reason="WINDOW_PAST_RETENTION",
     )
+
+
+def _reach(window: Window) -> int:
+    """The first instant, or the last where that is earlier, that a window holds by its distance
+    from NOW; 0 where neither moves with NOW."""
+    if not isinstance(window, TimeWindow):
+        return 0
+    begin, end = window.begin, window.end
+    oldest = begin.offset if begin and begin.relative else 0
+    newest = end.offset - 1 if end and end.relative else 0
+    return min(oldest, newest)
+
+
+def _slide(window: Window) -> int | None:
+    """How far SLIDE sets back the NOW of a window; None where it sets back nothing, or rows."""
+    return window.slide if isinstance(window, TimeWindow) else None
 
 
 def check_over(window: Window, span: Span) -> None:
@@ -117,8 +131,7 @@ def check_versions(
         return
     begin = window.begin if isinstance(window, TimeWindow) else None
     relative = begin is not None and begin.relative
-    slide = window.slide if isinstance(window, TimeWindow) else None
-    behind = sum(step - 1 for step in (slide, period) if step)
+    behind = sum(step - 1 for step in (_slide(window), period) if step)
     if begin is None or not relative or begin.offset - behind <= -schema.retain:
         raise WindowProblem(
             f"{schema.name} keeps an ended row for {write_duration(schema.retain)}, and rows are"

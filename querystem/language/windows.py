@@ -100,7 +100,7 @@ def bring_window(
         check_clocks(schemas, brought.moving, [span] * len(schemas))
         for leg, schema in zip(query.legs, schemas, strict=True):
             if leg.as_of is not None:
-                check_versions(window, schema, span)
+                check_versions(window, schema, span, period)
     return brought
 
 

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pyarrow as pa
 import pytest
 
 from psoup.v1 import psoup_pb2 as pb
-from tests.support.server.callers import NamedCaller, detail_of_call, open_server
-from tests.support.server.process import ipc
-
-ROWS = pa.table({"region": ["north", "south"], "amount": [1, 2]})
+from tests.support.server.callers import NamedCaller, open_server
+from tests.support.server.process import detail
 
 
 class Shop:
@@ -29,19 +26,14 @@ class Shop:
     async def prepare(self) -> None:
         for name in ("orders", "order_costs"):
             await self.define(f"CREATE STREAM {name} (region TEXT, amount BIGINT)")
-            await self.boss.call("Publish", pb.PublishRequest(stream=name, arrow=ipc(ROWS)))
+            await self.boss.publish(name, region=["north", "south"], amount=[1, 2])
         await self.define(
             "CREATE VIEW northern AS SELECT * FROM order_costs WHERE region = 'north'"
         )
         await self.define("GRANT read, register ON orders TO ROLE field")
 
     async def define(self, sql: str) -> None:
-        await self.boss.call("Define", pb.DefineRequest(sql=sql))
-
-    async def register(self, caller: NamedCaller, sql: str, **fields: Any) -> bytes:
-        (made,) = await caller.call("Register", pb.RegisterRequest(sql=sql, **fields))
-        handle: bytes = made.handle
-        return handle
+        await self.boss.define(sql)
 
 
 @pytest.fixture
@@ -56,7 +48,7 @@ async def refused(caller: NamedCaller, rpc: str, request: Any) -> tuple[str, str
     with pytest.raises(grpc.aio.AioRpcError) as problem:
         await caller.call(rpc, request)
     error = problem.value
-    return error.code().name, error.details() or "", detail_of_call(error)
+    return error.code().name, error.details() or "", detail(error)
 
 
 async def amounts(caller: NamedCaller, handle: bytes) -> list[int]:
@@ -85,7 +77,7 @@ async def test_read_on_a_view_is_enough(shop: Shop) -> None:
     sql = "SELECT amount FROM northern"
     assert (await refused(shop.alice, "Ask", pb.AskRequest(sql=sql)))[0] == "NOT_FOUND"
     await shop.define("GRANT read, register ON northern TO OWNER 'alice'")
-    handle = await shop.register(shop.alice, sql)
+    handle = await shop.alice.register(sql)
     assert await amounts(shop.alice, handle) == [1]
     (views,) = await shop.alice.call("ListViews", pb.ListViewsRequest())
     assert [(one.name, one.sql, list(one.over)) for one in views.views] == [("northern", "", [])]
@@ -116,8 +108,8 @@ async def test_a_view_hands_on_only_what_its_maker_may_read(shop: Shop) -> None:
 
 
 async def test_somebody_else_s_handle_is_an_unknown_one(shop: Shop) -> None:
-    handle = await shop.register(shop.alice, "SELECT amount FROM orders", client_key="mine")
-    other = await shop.register(shop.bob, "SELECT region FROM orders", client_key="mine")
+    handle = await shop.alice.register("SELECT amount FROM orders", client_key="mine")
+    other = await shop.bob.register("SELECT region FROM orders", client_key="mine")
     assert handle != other, "client keys are per owner"
     for rpc in ("Invoke", "Explain", "DescribeRegistration", "Unregister"):
         made = getattr(pb, f"{rpc}Request")
@@ -140,7 +132,7 @@ async def test_somebody_else_s_handle_is_an_unknown_one(shop: Shop) -> None:
 
 
 async def test_a_token_is_of_use_to_its_own_caller_only(shop: Shop) -> None:
-    handle = await shop.register(shop.alice, "SELECT amount FROM orders")
+    handle = await shop.alice.register("SELECT amount FROM orders")
     request = pb.SyncRequest(items=[pb.SyncItem(handle=handle)])
     token = (await shop.alice.call("Sync", request))[-1].end.token
     request = pb.SyncRequest(items=[pb.SyncItem(handle=handle, token=token)])
@@ -153,7 +145,7 @@ async def test_a_token_is_of_use_to_its_own_caller_only(shop: Shop) -> None:
 
 
 async def test_a_grant_that_is_gone_empties_the_copy(shop: Shop) -> None:
-    handle = await shop.register(shop.alice, "SELECT amount FROM orders")
+    handle = await shop.alice.register("SELECT amount FROM orders")
 
     async def sync(token: bytes) -> list[pb.SyncPart]:
         item = pb.SyncItem(handle=handle, token=token)
@@ -178,7 +170,7 @@ async def test_a_grant_that_is_gone_empties_the_copy(shop: Shop) -> None:
 
 
 async def test_a_watch_is_told_of_a_revocation(shop: Shop) -> None:
-    handle = await shop.register(shop.alice, "SELECT amount FROM orders")
+    handle = await shop.alice.register("SELECT amount FROM orders")
     sync = pb.SyncRequest(items=[pb.SyncItem(handle=handle)])
     request = pb.WatchRequest(sync=sync, rounds=2)
     call = shop.stub.Watch(request, metadata=shop.alice.metadata, timeout=30)
@@ -211,7 +203,7 @@ async def test_grants_end_with_what_they_are_on(shop: Shop) -> None:
 
 async def test_whoever_administers_one_stream_grants_on_that_one(shop: Shop) -> None:
     await shop.define("GRANT administer ON orders TO OWNER 'bob'")
-    await shop.bob.call("Define", pb.DefineRequest(sql="GRANT publish ON orders TO OWNER 'carol'"))
+    await shop.bob.define("GRANT publish ON orders TO OWNER 'carol'")
     for sql in ("GRANT read ON ALL TO OWNER 'bob'", "GRANT read ON order_costs TO OWNER 'bob'"):
         code, _, _ = await refused(shop.bob, "Define", pb.DefineRequest(sql=sql))
         assert code == ("NOT_FOUND" if "costs" in sql else "PERMISSION_DENIED")
@@ -228,8 +220,8 @@ async def test_status_and_clock_say_nothing_of_others(shop: Shop) -> None:
     root = NamedCaller(shop.stub, "ops", "root", ("operator",))
     sql = "CREATE STREAM theirs (a BIGINT)"
     await root.call("Define", pb.DefineRequest(tenant="else", sql=sql))
-    await shop.register(shop.alice, "SELECT * FROM orders")
-    await shop.register(shop.bob, "SELECT * FROM orders")
+    await shop.alice.register("SELECT * FROM orders")
+    await shop.bob.register("SELECT * FROM orders")
     counts = []
     for caller in (shop.alice, shop.boss, root):
         (status,) = await caller.call("Status", pb.StatusRequest())

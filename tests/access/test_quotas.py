@@ -16,8 +16,8 @@ from psoup.server.quotas import Quotas
 from psoup.store import State
 from psoup.store.state.access import Quota
 from psoup.v1 import psoup_pb2 as pb
-from tests.support.server.callers import NamedCaller, detail_of_call, open_server
-from tests.support.server.process import ipc
+from tests.support.server.callers import NamedCaller, open_server
+from tests.support.server.process import detail, ipc
 
 ROWS = pa.table({"a": list(range(100))})
 
@@ -26,7 +26,7 @@ ROWS = pa.table({"a": list(range(100))})
 async def stub(tmp_path: Path) -> AsyncIterator[Any]:
     async with open_server(tmp_path / "store") as (_, stub):
         boss = NamedCaller(stub, "shop", "boss", ("administrator",))
-        await boss.call("Define", pb.DefineRequest(sql="CREATE STREAM s (a BIGINT)"))
+        await boss.define("CREATE STREAM s (a BIGINT)")
         yield stub
 
 
@@ -40,9 +40,9 @@ async def refused(caller: NamedCaller, rpc: str, request: Any) -> pb.ErrorDetail
     with pytest.raises(grpc.aio.AioRpcError) as problem:
         await caller.call(rpc, request)
     assert problem.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, problem.value
-    detail = detail_of_call(problem.value)
-    assert detail.reason == "QUOTA_EXCEEDED" and detail.hint and detail.expected
-    return detail
+    told = detail(problem.value)
+    assert told.reason == "QUOTA_EXCEEDED" and told.hint and told.expected
+    return told
 
 
 async def test_registrations_are_counted_exactly(stub: Any) -> None:
@@ -77,8 +77,8 @@ async def test_rows_a_second_leave_a_debt(stub: Any) -> None:
     batch = pb.PublishRequest(stream="s", arrow=ipc(ROWS))
     await sender.call("Publish", batch)
     for rpc in ("Publish", "PublishStream"):
-        detail = await refused(sender, rpc, batch)
-        assert detail.field == "rows_per_second" and detail.retry_after.seconds > 60
+        told = await refused(sender, rpc, batch)
+        assert told.field == "rows_per_second" and told.retry_after.seconds > 60
     root = NamedCaller(stub, "ops", "root", ("operator",))
     await root.call("SetQuota", pb.SetQuotaRequest(tenant="shop", remove=["rows_per_second"]))
     await sender.call("Publish", batch)
@@ -100,8 +100,8 @@ async def test_work_a_second(stub: Any) -> None:
     alice = NamedCaller(stub, "shop", "alice", ("reader",))
     request = pb.AskRequest(sql="SELECT a FROM s")
     await alice.call("Ask", request)
-    detail = await refused(alice, "Ask", request)
-    assert detail.field == "work_per_second" and detail.HasField("retry_after")
+    told = await refused(alice, "Ask", request)
+    assert told.field == "work_per_second" and told.HasField("retry_after")
     bob = NamedCaller(stub, "shop", "bob", ("reader",))
     await bob.call("Ask", request)
 

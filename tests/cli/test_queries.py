@@ -240,6 +240,16 @@ def test_status_for_people_and_programs() -> None:
     assert found["epoch"] == 3
 
 
+def test_status_says_which_rows_are_lost_where_it_is_told() -> None:
+    told = pb.Hole(tenant="main", stream="s", first_row_id=3, row_count=2, file="log/f")
+    holes = [told, pb.Hole(tenant="main", stream="t")]
+    reply = pb.StatusResponse(store_id="abc", holes=holes)
+    connection = Connection(transport=MockTransport({"Status": lambda request: reply}))
+    shown = CliRunner().invoke(cli, ["status"], obj=connection).stderr
+    assert "LOST: rows 3 to 4 of stream s of main: log/f is damaged or gone" in shown
+    assert "LOST: rows of stream t of main: their file is damaged or gone" in shown
+
+
 @pytest.mark.parametrize(
     ("epoch", "engine", "shown", "hidden"),
     [

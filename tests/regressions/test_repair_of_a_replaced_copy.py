@@ -8,11 +8,11 @@ from pathlib import Path
 
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy, runs_of
-from tests.support.server.policed import caller_server
+from tests.support.server.callers import tenant_server
 
 
 async def test_a_whole_answer_is_whole_for_whoever_had_some_of_it(tmp_path: Path) -> None:
-    async with caller_server(tmp_path / "store") as server:
+    async with tenant_server(tmp_path / "store") as server:
         boss = server.administrator
         await boss.define("CREATE STREAM a (k BIGINT)")
         await boss.define("CREATE STREAM b (k BIGINT)")

@@ -13,10 +13,11 @@ import pytest
 from psoup.access.principal import Principal
 from psoup.server.calls.sync import sync
 from psoup.server.identity import PRINCIPAL
+from psoup.store import Data, Entry, Position
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
+from tests.support.server.callers import NamedCaller, TenantServer, tenant_server
 from tests.support.server.epochs import HandMadeEngine
-from tests.support.server.policed import Caller, CallerServer, caller_server
 from tests.support.server.process import detail
 
 MINE = "CREATE POLICY mine ON {} USING (region = claim('region'))"
@@ -25,12 +26,12 @@ EVENTS = "CREATE STREAM events (region TEXT, n BIGINT)"
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[CallerServer]:
-    async with caller_server(tmp_path / "store") as running:
+async def server(tmp_path: Path) -> AsyncIterator[TenantServer]:
+    async with tenant_server(tmp_path / "store") as running:
         yield running
 
 
-async def _orders(server: CallerServer) -> tuple[Caller, Caller, Caller]:
+async def _orders(server: TenantServer) -> tuple[NamedCaller, NamedCaller, NamedCaller]:
     """A keyed stream with a policy; its administrator, and two callers."""
     boss = server.administrator
     await boss.define(ORDERS)
@@ -39,7 +40,7 @@ async def _orders(server: CallerServer) -> tuple[Caller, Caller, Caller]:
     return boss, server.caller(region="eu"), server.caller(region="us")
 
 
-async def _events(server: CallerServer) -> tuple[Caller, Caller]:
+async def _events(server: TenantServer) -> tuple[NamedCaller, NamedCaller]:
     """A plain stream with a policy, and a caller who sees every second row."""
     boss = server.administrator
     await boss.define(EVENTS)
@@ -52,7 +53,7 @@ async def _events(server: CallerServer) -> tuple[Caller, Caller]:
 
 
 async def test_an_order_that_moves_to_another_region_leaves_the_answer(
-    server: CallerServer,
+    server: TenantServer,
 ) -> None:
     boss, eu, us = await _orders(server)
     handle = await boss.register("SELECT id, total FROM orders")
@@ -73,7 +74,7 @@ async def test_an_order_that_moves_to_another_region_leaves_the_answer(
 
 
 async def test_a_missing_claim_shows_nothing_and_several_policies_are_joined_by_or(
-    server: CallerServer,
+    server: TenantServer,
 ) -> None:
     boss, eu, _ = await _orders(server)
     text = "SELECT id FROM orders"
@@ -88,7 +89,7 @@ async def test_a_missing_claim_shows_nothing_and_several_policies_are_joined_by_
     assert await eu.ask(text) == [2]
 
 
-async def test_rows_are_counted_among_those_that_are_shown(server: CallerServer) -> None:
+async def test_rows_are_counted_among_those_that_are_shown(server: TenantServer) -> None:
     boss, eu = await _events(server)
     assert await eu.ask("SELECT n FROM events ROWS 2") == [6, 8]
     assert await boss.ask("SELECT n FROM events ROWS 2") == [8, 9]
@@ -104,7 +105,7 @@ async def test_rows_are_counted_among_those_that_are_shown(server: CallerServer)
 
 
 async def test_newest_current_rows_are_counted_among_those_that_are_shown(
-    server: CallerServer,
+    server: TenantServer,
 ) -> None:
     boss, eu, us = await _orders(server)
     await boss.publish("orders", id=[3], region=["us"], total=[31])
@@ -116,7 +117,7 @@ async def test_newest_current_rows_are_counted_among_those_that_are_shown(
     assert await eu.ask("SELECT id FROM orders ROWS 1") == []
 
 
-async def test_only_rows_that_are_shown_refresh(server: CallerServer) -> None:
+async def test_only_rows_that_are_shown_refresh(server: TenantServer) -> None:
     boss, eu = await _events(server)
     await boss.define("CREATE STREAM ticks (n BIGINT)")
     await boss.publish("ticks", n=[1])
@@ -129,7 +130,7 @@ async def test_only_rows_that_are_shown_refresh(server: CallerServer) -> None:
     assert (await eu.invoke(handle))[1] == [2]
 
 
-async def test_every_leg_is_bound(server: CallerServer) -> None:
+async def test_every_leg_is_bound(server: TenantServer) -> None:
     boss, eu, us = await _orders(server)
     await boss.define("CREATE STREAM lines (o BIGINT, item TEXT)")
     await boss.publish("lines", o=[1, 2, 3], item=["a", "b", "c"])
@@ -149,7 +150,7 @@ async def test_every_leg_is_bound(server: CallerServer) -> None:
     assert await eu.ask("SELECT id FROM big") == [3]
 
 
-async def test_versions_that_are_looked_up_are_those_of_all_rows(server: CallerServer) -> None:
+async def test_versions_that_are_looked_up_are_those_of_all_rows(server: TenantServer) -> None:
     boss, eu, us = await _orders(server)
     await boss.define("CREATE STREAM visits (o BIGINT)")
     await boss.publish("orders", id=[1], region=["us"], total=[11])
@@ -159,7 +160,7 @@ async def test_versions_that_are_looked_up_are_those_of_all_rows(server: CallerS
     assert await eu.ask(text) == [], "the version before is not current, though it is shown"
 
 
-async def test_base_rows_and_changes_are_those_that_are_shown(server: CallerServer) -> None:
+async def test_base_rows_and_changes_are_those_that_are_shown(server: TenantServer) -> None:
     boss, eu = await _events(server)
     handle = await boss.register("SELECT region, count(*) AS n FROM events GROUP BY region")
     copy, base = Copy(), Copy()
@@ -173,13 +174,13 @@ async def test_base_rows_and_changes_are_those_that_are_shown(server: CallerServ
 
 
 async def test_a_copy_is_whole_when_other_policies_bind_and_stays_with_a_renewed_credential(
-    server: CallerServer,
+    server: TenantServer,
 ) -> None:
     boss, eu, us = await _orders(server)
     handle = await boss.register("SELECT id FROM orders")
     copy = Copy()
 
-    async def synced(caller: Caller) -> tuple[int, list[object]]:
+    async def synced(caller: NamedCaller) -> tuple[int, list[object]]:
         begin = await caller.sync(handle, copy)
         return begin.reason, [row[0] for row in copy.answer(copy.now)]
 
@@ -198,7 +199,7 @@ async def test_a_copy_is_whole_when_other_policies_bind_and_stays_with_a_renewed
     assert await synced(us) == (pb.SYNC_REASON_PERMISSION, [1, 2, 3])
 
 
-async def test_a_token_of_one_caller_shows_another_nothing(server: CallerServer) -> None:
+async def test_a_token_of_one_caller_shows_another_nothing(server: TenantServer) -> None:
     boss, eu, us = await _orders(server)
     handle = await boss.register("SELECT id FROM orders")
     copy = Copy()
@@ -210,7 +211,7 @@ async def test_a_token_of_one_caller_shows_another_nothing(server: CallerServer)
 
 async def test_a_transfer_ends_when_a_policy_comes_under_way(tmp_path: Path) -> None:
     """Nothing of what the policy hides is sent from then on, and the next sync begins anew."""
-    async with caller_server(tmp_path / "store", sync_bytes=200) as server:
+    async with tenant_server(tmp_path / "store", sync_bytes=200) as server:
         boss, eu = await _events(server)
         await boss.publish("events", region=["eu"] * 100, n=list(range(100, 200)))
         handle = await boss.register("SELECT n, region FROM events")
@@ -233,7 +234,7 @@ async def test_a_transfer_ends_when_a_policy_comes_under_way(tmp_path: Path) -> 
         assert [row[0] for row in copy.answer(copy.now)] == [0, 1, 2, 3, 4]
 
 
-async def test_a_watch_is_told_when_a_policy_comes(server: CallerServer) -> None:
+async def test_a_watch_is_told_when_a_policy_comes(server: TenantServer) -> None:
     boss, eu = await _events(server)
     handle = await boss.register("SELECT n FROM events")
     items = [pb.SyncItem(handle=handle)]
@@ -255,7 +256,7 @@ async def test_a_watch_is_told_when_a_policy_comes(server: CallerServer) -> None
 # ---- what is not told
 
 
-async def test_whoever_is_bound_is_told_no_number_of_hidden_rows(server: CallerServer) -> None:
+async def test_whoever_is_bound_is_told_no_number_of_hidden_rows(server: TenantServer) -> None:
     boss, eu = await _events(server)
     handle = await boss.register("SELECT n FROM events WHERE n >= 2 RANGE 1 HOUR")
     await boss.register("SELECT n FROM events WHERE n > 3")
@@ -263,7 +264,7 @@ async def test_whoever_is_bound_is_told_no_number_of_hidden_rows(server: CallerS
     assert found == [2, 4, 6, 8] and header.row_count == 4
     assert (header.computed_rows, header.behind_rows, header.joined_pairs) == (0, 0, 0)
     assert (await boss.invoke(handle))[0].behind_rows > 0
-    explained = await eu.call("Explain", pb.ExplainRequest(handle=handle))
+    explained = await eu.only("Explain", pb.ExplainRequest(handle=handle))
     (leg,) = explained.legs
     assert leg.row_count == 4
     assert (leg.stream_rows, leg.matched_rows, leg.considered_rows) == (0, 0, 0)
@@ -271,20 +272,39 @@ async def test_whoever_is_bound_is_told_no_number_of_hidden_rows(server: CallerS
     assert (explained.stream_rows, explained.matched_rows) == (0, 0)
     assert (explained.run.considered_rows, explained.run.computed_rows) == (0, 0)
     assert explained.run.answer_rows == 4
-    described = await eu.call("DescribeRegistration", pb.DescribeRegistrationRequest(handle=handle))
+    described = await eu.only("DescribeRegistration", pb.DescribeRegistrationRequest(handle=handle))
     assert (described.stream_rows, described.legs[0].matched_rows) == (0, 0)
-    stream = await eu.call("DescribeStream", pb.DescribeStreamRequest(name="events"))
+    stream = await eu.only("DescribeStream", pb.DescribeStreamRequest(name="events"))
     assert stream.row_count == 0 and not stream.policies
-    (listed,) = (await eu.call("ListStreams", pb.ListStreamsRequest())).streams
+    (listed,) = (await eu.only("ListStreams", pb.ListStreamsRequest())).streams
     assert listed.row_count == 0
-    seen = await boss.call("DescribeStream", pb.DescribeStreamRequest(name="events"))
+    seen = await boss.only("DescribeStream", pb.DescribeStreamRequest(name="events"))
     assert seen.row_count == 10 and list(seen.policies) == [MINE.format("events")]
-    whole = await boss.call("Explain", pb.ExplainRequest(handle=handle))
+    whole = await boss.only("Explain", pb.ExplainRequest(handle=handle))
     assert whole.stream_rows == 10 and whole.other_predicates == 2
+    for caller, count in ((eu, 0), (boss, 10)):
+        status = await caller.only("Status", pb.StatusRequest())
+        assert (status.behind_rows, status.HasField("behind")) == (count, True)
+        assert bool(status.behind.ToTimedelta()) == bool(count)
+
+
+async def test_status_does_not_say_which_hidden_rows_are_lost(server: TenantServer) -> None:
+    boss, eu = await _events(server)
+    core = server.core
+    state, version = core.follower.state, core.follower.version + 1
+    junk = Data(1, "", 0, 5, 10, state.clock, state.clock, None, b"", b"junk")
+    entry = Entry(Position(version, 0), state.clock, "main", "main", junk)
+    core.store.log.append(version, [entry])
+    await core.follower.catch_up()
+    told = []
+    for caller in (eu, boss, server.caller("operator")):
+        (hole,) = (await caller.only("Status", pb.StatusRequest())).holes
+        told.append((hole.stream, hole.first_row_id, hole.row_count, bool(hole.file)))
+    assert told == [("events", 0, 0, False), ("events", 10, 5, False), ("events", 10, 5, True)]
 
 
 async def test_errors_tell_no_number_of_hidden_rows(tmp_path: Path) -> None:
-    async with caller_server(tmp_path / "store", compute_rows=7, wait=0.2) as server:
+    async with tenant_server(tmp_path / "store", compute_rows=7, wait=0.2) as server:
         boss, eu = await _events(server)
         handle = await boss.register("SELECT n FROM events WHERE n > 3")
         for caller, told in ((boss, "it did 7 and"), (eu, "it did some and")):
@@ -293,7 +313,7 @@ async def test_errors_tell_no_number_of_hidden_rows(tmp_path: Path) -> None:
             assert detail(refused.value).reason == "TOO_MUCH_WORK"
             assert told in (refused.value.details() or "")
         handle = await boss.register("SELECT n FROM events WHERE n > 5")
-        for caller, told in ((boss, "rows behind"), (eu, "over all its rows")):
+        for caller, told in ((boss, "it is 10 rows behind"), (eu, "over all its rows")):
             with pytest.raises(grpc.RpcError) as refused:
                 await caller.invoke(handle, wait_for_engine=True)
             assert (refused.value.details() or "").endswith(told)
@@ -304,7 +324,7 @@ async def test_another_query_is_not_named(tmp_path: Path, monkeypatch: pytest.Mo
 
     for name, value in (("WORTH_LOOKING", 1), ("_WORTH_TAKING", 1), ("_HEAVY", 0)):
         monkeypatch.setattr(matching, name, value)
-    async with caller_server(tmp_path / "store") as server:
+    async with tenant_server(tmp_path / "store") as server:
         boss, eu = await _events(server)
         engine = HandMadeEngine(server.core.store)
         await boss.register("SELECT n FROM events WHERE n > 4")
@@ -314,13 +334,13 @@ async def test_another_query_is_not_named(tmp_path: Path, monkeypatch: pytest.Mo
         await server.core.follower.refresh()
         handle = await boss.register("SELECT n FROM events WHERE n > 30")
         assert (await eu.invoke(handle))[1] == [32, 34, 36, 38]
-        explained = await eu.call("Explain", pb.ExplainRequest(handle=handle))
+        explained = await eu.only("Explain", pb.ExplainRequest(handle=handle))
         implied = explained.legs[0].implied_by
         assert (implied.predicate_id, implied.condition) == (1, "n > 4"), "the caller's own"
         assert (implied.rows, implied.looked_at_rows) == (0, 0)
-        other = Caller(server.stub, eu.claims, owner="other")
+        other = NamedCaller(server.stub, "main", "other", eu.roles, eu.claims)
         handle = await other.register("SELECT n FROM events WHERE n > 30")
-        explained = await other.call("Explain", pb.ExplainRequest(handle=handle))
+        explained = await other.only("Explain", pb.ExplainRequest(handle=handle))
         implied = explained.legs[0].implied_by
         assert (implied.predicate_id, implied.condition) == (0, "another query")
 
@@ -328,7 +348,7 @@ async def test_another_query_is_not_named(tmp_path: Path, monkeypatch: pytest.Mo
 # ---- statements
 
 
-async def test_policies_are_made_and_dropped_by_name(server: CallerServer) -> None:
+async def test_policies_are_made_and_dropped_by_name(server: TenantServer) -> None:
     boss, _, _ = await _orders(server)
     await boss.define("CREATE VIEW big AS SELECT id FROM orders")
     for sql, reason in (
@@ -349,15 +369,15 @@ async def test_policies_are_made_and_dropped_by_name(server: CallerServer) -> No
 # ---- the predicates of policies with claims filled in
 
 
-def _filled(server: CallerServer) -> list[str]:
+def _filled(server: TenantServer) -> list[str]:
     return [one.key for one in server.core.follower.state.access.filled.values()]
 
 
-def _sharing(server: CallerServer, predicate_id: int) -> int:
+def _sharing(server: TenantServer, predicate_id: int) -> int:
     return server.core.follower.state.predicates[predicate_id].registrations
 
 
-async def _noted(server: CallerServer, count: int) -> None:
+async def _noted(server: TenantServer, count: int) -> None:
     async with asyncio.timeout(20):
         while len(_filled(server)) != count:
             await asyncio.sleep(0.01)
@@ -365,7 +385,7 @@ async def _noted(server: CallerServer, count: int) -> None:
 
 async def test_a_policy_is_a_predicate_for_all_callers_with_equal_claims(tmp_path: Path) -> None:
     path = tmp_path / "store"
-    async with caller_server(path) as server:
+    async with tenant_server(path) as server:
         boss, eu = await _events(server)
         handle = await boss.register("SELECT n FROM events WHERE region = 'eu'")
         for caller in (eu, server.caller(region="eu", other=1), server.caller(region="us")):
@@ -375,7 +395,7 @@ async def test_a_policy_is_a_predicate_for_all_callers_with_equal_claims(tmp_pat
         assert shared == 1 and _sharing(server, 1) == 2
         engine = HandMadeEngine(server.core.store)
         engine.step()
-    async with caller_server(path) as server:
+    async with tenant_server(path) as server:
         boss, eu = server.administrator, server.caller(region="eu")
         assert len(_filled(server)) == 2 and _sharing(server, 1) == 2
         await boss.publish("events", region=["eu", "us"], n=[10, 11])
@@ -383,7 +403,7 @@ async def test_a_policy_is_a_predicate_for_all_callers_with_equal_claims(tmp_pat
         await server.core.follower.refresh()
         everything = await boss.register("SELECT n FROM events")
         assert (await eu.invoke(everything))[1] == [0, 2, 4, 6, 8, 10]
-        await boss.call("Unregister", pb.UnregisterRequest(handle=handle))
+        await boss.only("Unregister", pb.UnregisterRequest(handle=handle))
         assert _sharing(server, 1) == 1
         await boss.define("DROP POLICY mine ON events")
         await _noted(server, 0)
@@ -391,7 +411,7 @@ async def test_a_policy_is_a_predicate_for_all_callers_with_equal_claims(tmp_pat
 
 
 async def test_the_predicates_of_policies_end_unused_and_with_the_stream(tmp_path: Path) -> None:
-    async with caller_server(tmp_path / "store", policy_lease=0) as server:
+    async with tenant_server(tmp_path / "store", policy_lease=0) as server:
         boss, eu = await _events(server)
         await eu.ask("SELECT n FROM events")
         await _noted(server, 1)

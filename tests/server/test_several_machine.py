@@ -129,6 +129,22 @@ class SeveralSoup(SeveralWorld):
             answer = self.run(_answer(ask(core, request, None)))
             asked.check(self.history().ask(asked.query).answer, answer)
 
+    def live(self, seed: int) -> None:
+        """Two hundred texts in the life of one store, drawn without Hypothesis."""
+        dice, standing = Random(seed), list[SeveralStanding]()
+        self.open(seed, dice.randint(0, 3))
+        try:
+            for _ in range(50):
+                server = dice.randrange(2)
+                standing += self.register(server, dice.getrandbits(32)).values
+                self.happens(dice)
+                self.invoke(server, dice.sample(standing, min(8, len(standing))))
+                for one in dice.sample(standing, min(4, len(standing))):
+                    self.invoke_with_window(server, one, dice.getrandbits(32))
+                    self.invoke_as_of(server, one, dice.randint(-5, 80), dice.random() < 0.5)
+        finally:
+            self.teardown()
+
 
 TestSeveralSoup = SeveralSoup.TestCase
 TestSeveralSoup.settings = machine_settings(12, 25)
@@ -138,17 +154,4 @@ TestSeveralSoup.settings = machine_settings(12, 25)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(20))
 def test_oracle_several_for_long(seed: int) -> None:
-    """Two hundred texts in the life of one store."""
-    dice, soup, standing = Random(seed), SeveralSoup(), list[SeveralStanding]()
-    soup.open(seed, dice.randint(0, 3))
-    try:
-        for _ in range(50):
-            server = dice.randrange(2)
-            standing += soup.register(server, dice.getrandbits(32)).values
-            soup.happens(dice)
-            soup.invoke(server, dice.sample(standing, min(8, len(standing))))
-            for one in dice.sample(standing, min(4, len(standing))):
-                soup.invoke_with_window(server, one, dice.getrandbits(32))
-                soup.invoke_as_of(server, one, dice.randint(-5, 80), dice.random() < 0.5)
-    finally:
-        soup.teardown()
+    SeveralSoup().live(seed)

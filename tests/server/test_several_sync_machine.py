@@ -65,6 +65,28 @@ class SeveralRecharge(Recharge, SeveralWorld):
                 shown = seen.answer(clock + step if seen.slides else seen.now)
                 asked.written.check(later.answer, shown, f"{step} later")
 
+    def live(self, seed: int) -> None:
+        """Copies of two hundred texts in the life of one store, some of them at any time, drawn
+        without Hypothesis."""
+        dice, standing = Random(seed), list[Standing]()
+        self.open(seed, dice.randint(0, 3))
+        try:
+            for _ in range(50):
+                server = dice.randrange(2)
+                standing += self.register(server, dice.getrandbits(32)).values
+                standing = dice.sample(standing, min(12, len(standing)))
+                self.recharge_some(server, standing)
+                self.happens(dice)
+                some, cut = dice.sample(standing, min(3, len(standing))), dice.randint(0, 12)
+                budget, away = dice.choice((0, 1, 300)), dice.choice((None, 5, 100))
+                self.sync(1 - server, some, cut, budget, True, away, False, 1)
+                self.happens(dice)
+                for one in dice.sample(standing, min(2, len(standing))):
+                    self.damage(server, one)
+                    self.nothing_new(server, one)
+        finally:
+            self.teardown()
+
 
 TestSeveralRecharge = SeveralRecharge.TestCase
 TestSeveralRecharge.settings = machine_settings(10, 20)
@@ -74,22 +96,4 @@ TestSeveralRecharge.settings = machine_settings(10, 20)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(20))
 def test_oracle_several_recharged_for_long(seed: int) -> None:
-    """Copies of two hundred texts in the life of one store, some of them at any time."""
-    dice, machine, standing = Random(seed), SeveralRecharge(), list[Standing]()
-    machine.open(seed, dice.randint(0, 3))
-    try:
-        for _ in range(50):
-            server = dice.randrange(2)
-            standing += machine.register(server, dice.getrandbits(32)).values
-            standing = dice.sample(standing, min(12, len(standing)))
-            machine.recharge_some(server, standing)
-            machine.happens(dice)
-            some, budget = dice.sample(standing, min(3, len(standing))), dice.choice((0, 1, 300))
-            away = dice.choice((None, 5, 100))
-            machine.sync(1 - server, some, dice.randint(0, 12), budget, True, away, False, 1)
-            machine.happens(dice)
-            for one in dice.sample(standing, min(2, len(standing))):
-                machine.damage(server, one)
-                machine.nothing_new(server, one)
-    finally:
-        machine.teardown()
+    SeveralRecharge().live(seed)

@@ -137,3 +137,29 @@ def test_a_backlog_of_many_commits_has_few_marks() -> None:
     backlog.consume(many - 1)
     backlog.consume(many)
     assert (backlog.nbytes, backlog.oldest) == (0, None)
+
+
+def test_a_backlog_tells_of_each_stream_since_when() -> None:
+    backlog = Backlog()
+    for version, streams in enumerate(({1: 3}, {1: 3, 2: 5}, {}, {2: 5}, {3: 1})):
+        backlog.append(version, 10 * version, 9, streams)
+    assert [backlog.oldest_of(one) for one in (1, 2, 3, 4)] == [0, 10, 40, None]
+    backlog.consume(0)
+    assert [backlog.oldest_of(one) for one in (1, 2, 3)] == [10, 10, 40]
+    backlog.consume(1)
+    assert [backlog.oldest_of(one) for one in (1, 2, 3)] == [None, 30, 40]
+    backlog.append(5, 50, 9, {1: 3, 2: 5})
+    backlog.consume(4)
+    assert [backlog.oldest_of(one) for one in (1, 2, 3)] == [50, 50, None]
+
+
+def test_a_stream_s_rows_in_a_long_backlog_are_as_old_as_they_are() -> None:
+    backlog, many = Backlog(), 20_000
+    for version in range(many):
+        backlog.append(version, 10 * version, 3, {2 if version == many // 2 + 1 else 1: 3})
+    assert len(backlog._marks) <= 4097
+    assert backlog.oldest_of(2) == 10 * (many // 2 + 1), "not as those beside them"
+    backlog.consume(many // 2 - 1000)
+    assert backlog.oldest_of(2) == 10 * (many // 2 + 1)
+    backlog.consume(many)
+    assert backlog.oldest_of(1) is None and backlog.oldest_of(2) is None

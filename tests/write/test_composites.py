@@ -26,7 +26,7 @@ from psoup.store import (
     Touched,
     Unregister,
 )
-from psoup.store.log.events import from_table, to_table
+from psoup.store.log.event_table import from_table, to_table
 from psoup.store.state import registrations as registrations_columns
 from psoup.write.composing import Composable, ComposeSome, composition_of
 from psoup.write.draft import CommitDraft, Moment, Proposal, RecentBatches

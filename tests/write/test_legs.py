@@ -33,7 +33,7 @@ from psoup.store import (
     Trigger,
     Unregister,
 )
-from psoup.store.log.events import from_table, to_table
+from psoup.store.log.event_table import from_table, to_table
 from psoup.write.draft import CommitDraft, Moment, RecentBatches, Stale
 from psoup.write.registrations import Prepared, RegisterAll
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op

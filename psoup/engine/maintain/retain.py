@@ -30,7 +30,7 @@ from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import reader
 from psoup.store.layout import SEGMENTED
 from psoup.store.state.losses import Hole
-from psoup.store.state.state import StreamState
+from psoup.store.state.streams import StreamState
 
 
 class Retain:

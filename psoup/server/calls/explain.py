@@ -81,17 +81,14 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _ExplainedLeg:
-    """A leg, what is said of it, the keys of the predicates it is compared with, and who asks."""
+    """A leg, what is said of it, the keys of the predicates it is compared with, and who asks. Of
+    one that is `bound` rows may be hidden, so that only those of the answer count."""
 
     plan: LegPlan
     message: pb.ExplainedLeg
     others: pa.Array
     reader: Principal
-
-    @property
-    def bound(self) -> bool:
-        """Tells whether a policy hides rows of the leg, so that only those of the answer count."""
-        return self.plan.policy is not None
+    bound: bool
 
 
 def _leg(
@@ -111,11 +108,12 @@ def _leg(
         others = predicates.having(ids[ids != leg.predicate_id][-_LOOKED_AT:]).column("key")
         message.registration_count = found.registrations
         message.other_predicates, message.compared_predicates = len(ids) - 1, len(others)
-    if leg.policy is None:
+    bound = plan.hides(leg.stream_id)
+    if not bound:
         covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
         message.matched_rows = size(intersect(0, stream.high, covered))
         message.stream_rows = stream.high
-    return _ExplainedLeg(leg, message, others, reader)
+    return _ExplainedLeg(leg, message, others, reader, bound)
 
 
 def _complete(

@@ -313,8 +313,8 @@ async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -
     while follower.epoch.number == plan.epoch.number:
         waiting()
         if not deadline.left or not await follower.moved(deadline.left):
-            rows, _ = follower.behind()
-            behind = "" if plan.bound else f"; it is {rows:,} rows behind"
+            rows = 0 if plan.bound else follower.behind_in(plan.streams)[0]
+            behind = f"; it is {rows:,} rows behind" if rows else ""
             raise NotReached(
                 f"the engine has not matched this query over all its rows{behind}",
                 hint="ask without wait_for_engine, or with a longer deadline",
@@ -362,7 +362,7 @@ def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHea
         notes=(*plan.notes, *plan.losses),
     )
     if not plan.bound:
-        rows, age = core.follower.behind()
+        rows, age = core.follower.behind_in(plan.streams)
         header.computed_rows, header.joined_pairs = found.computed_rows, found.joined_pairs
         header.behind_rows = rows
         header.behind.CopyFrom(from_duration(age))

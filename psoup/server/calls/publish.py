@@ -120,12 +120,13 @@ def _check_backlog(behind: int, most: int, request: pb.PublishRequest) -> None:
     """Raises LogFull; heartbeats are taken whatever the size of the log."""
     if behind <= most or request.HasField("heartbeat"):
         return
+    # The exact size is not told: it is the traffic of all tenants.
     raise LogFull(
-        f"the engine has {behind:,} bytes of the log yet to consume, and no rows are taken beyond "
-        f"{most:,}",
+        f"the engine has more than {most:,} bytes of the log yet to consume, and no rows are taken "
+        "until it has fewer",
         retry_after=_LOG_FULL_RETRY,
         expected=f"at most {most} bytes (--backlog)",
-        got=f"{behind} bytes",
+        got="more",
         hint="see that the engine runs: `psoup status` tells how far behind it is",
     )
 

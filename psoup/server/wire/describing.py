@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
-from psoup.access.actions import Action, is_bound
+from psoup.access.actions import Action, is_bound, reads_all
 from psoup.access.principal import ANYONE, Principal
 from psoup.answers import View
 from psoup.answers.pending import pending_of
@@ -243,15 +243,18 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
 _OF_ALL = (
     "predicate_count",
     "backfill_rows",
+    "rest_rows",
     "cache_bytes",
     "composite_count",
     "suspended_count",
 )
+_OF_LOST_ROWS = ("first_row_id", "row_count", "begin", "end")
 
 
 def _own_part(core: Core, acting: Acting, message: pb.StatusResponse) -> pb.StatusResponse:
-    """A status without what is about other tenants, or about the machines of the store."""
-    state, tenant = core.follower.state, acting.tenant
+    """A status without what is about other tenants, about rows that the caller may not read, or
+    about the machines of the store."""
+    state, tenant, reader = core.follower.state, acting.tenant, acting.principal
     visible = acting.visible(state)
     for field in _OF_ALL:
         message.ClearField(field)
@@ -260,15 +263,18 @@ def _own_part(core: Core, acting: Acting, message: pb.StatusResponse) -> pb.Stat
     mine = [id_ for (whose, _), id_ in state.stream_names.items() if whose == tenant]
     message.stream_count = sum(map(visible, mine))
     message.registration_count = state.registered_by(tenant, acting.own(state) or "")
-    marks = core.follower.epoch.epoch.streams
-    behind = (state.streams[id_].high - (marks[id_].high if id_ in marks else 0) for id_ in mine)
-    message.behind_rows = sum(behind)
+    counted = {id_ for id_ in mine if reads_all(state, id_, reader)}
+    message.behind_rows, age = core.follower.behind_in(counted)
+    message.behind.CopyFrom(from_duration(age))
     holes = [hole for hole in message.holes if hole.tenant == tenant]
-    seen = [hole for hole in holes if visible(state.stream_names.get((tenant, hole.stream), -1))]
     del message.holes[:]
-    message.holes.extend(seen)
-    for hole in message.holes:
-        hole.ClearField("file")
+    for hole in holes:
+        stream_id = state.stream_names.get((tenant, hole.stream), -1)
+        if visible(stream_id):
+            hidden = ("file",) if stream_id in counted else ("file", *_OF_LOST_ROWS)
+            for field in hidden:
+                hole.ClearField(field)
+            message.holes.append(hole)
     return message
 
 

@@ -22,7 +22,8 @@ from psoup.store.delta.reading import DataReader, reader
 from psoup.store.epochs import Epoch
 from psoup.store.errors import CorruptStore, FileGone, LogTrimmed
 from psoup.store.layout import LOG
-from psoup.store.log.events import WITH_PAYLOAD, Entry, from_table, to_table
+from psoup.store.log.event_table import WITH_PAYLOAD, from_table, to_table
+from psoup.store.log.events import Entry
 
 log = logging.getLogger("psoup.store")
 

@@ -43,7 +43,7 @@ from psoup.store.log.events import (
 )
 from psoup.store.log.position import START, Position
 from psoup.store.state.access import AccessState, FilledPolicy, Policy, kind_of
-from psoup.store.state.asked import AskedInterest, asked_also
+from psoup.store.state.asked import asked_also
 from psoup.store.state.columns import with_constants
 from psoup.store.state.composites import Composites
 from psoup.store.state.drafts import (
@@ -59,42 +59,8 @@ from psoup.store.state.legs import RegisteredComposite, RegisteredLeg, no_more_l
 from psoup.store.state.losses import NO_LOSS, Losses
 from psoup.store.state.predicates import Predicate, Predicates
 from psoup.store.state.registrations import Registration, Registrations
+from psoup.store.state.streams import AcceptedBatch, StreamState
 from psoup.store.state.views import ViewState, ids_text
-
-
-@dataclass(frozen=True, slots=True)
-class StreamState:
-    """A stream: `high` is its next row id, `reached` the greatest ts of its rows and heartbeats.
-
-    A dropped stream keeps its place, so that registrations over it can say what became of them.
-    `asked` is the interest in its rows that servers have asked for, by predicate.
-    """
-
-    id: int
-    tenant: str
-    owner: str
-    schema: StreamSchema
-    position: Position
-    high: int = 0
-    reached: int | None = None
-    registrations: int = 0
-    dropped: bool = False
-    asked: AskedInterest = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptedBatch:
-    """A batch of a publisher; every earlier sequence of that publisher was accepted too."""
-
-    sequence: int
-    digest: bytes
-    first_row_id: int
-    rows: int
-    position: Position
-
-    @classmethod
-    def of(cls, event: Data, position: Position) -> AcceptedBatch:
-        return cls(event.sequence, event.digest, event.first_row_id, event.rows, position)
 
 
 @dataclass(slots=True)

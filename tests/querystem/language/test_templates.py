@@ -116,6 +116,7 @@ def test_windows_take_parameters_too(window: str, values: dict[str, Scalar], wri
         ("RANGE 10 :p", "MINUTES", "SYNTAX"),
         ("RANGE :p DAYS", 31, "WINDOW_PAST_RETENTION"),
         ("RANGE 30 DAYS REFRESH EVERY :p", 31, "WINDOW_PAST_RETENTION"),
+        ("ROWS 5 REFRESH EVERY :p DAYS", 31, "WINDOW_PAST_RETENTION"),
         ("ROWS :p", 1.5, "BAD_WINDOW"),
         ("ROWS :p", 0, "BAD_WINDOW"),
         ("ROWS :p", "5", "SYNTAX"),

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from datastem.instants import DAY, HOUR, MAX_INSTANT, MIN_INSTANT, MINUTE, SECOND, to_micros
 from datastem.schema import Column, StreamSchema
 from datastem.types import DOUBLE, TEXT
-from querystem.language import QueryError, WindowProblem, bind_window, window_text
+from querystem.language import (
+    QueryError,
+    WindowProblem,
+    bind_query,
+    bind_window,
+    bring_window,
+    window_text,
+)
 from querystem.language.durations import write_duration
 from querystem.language.literals import read_timestamp
 from results.window import (
@@ -24,7 +31,7 @@ from results.window import (
     window_from_json,
     window_to_json,
 )
-from tests.querystem.language.support import TRADES, schema_of
+from tests.querystem.language.support import STREAMS, TRADES, schema_of
 
 FOREVER = StreamSchema("t", (Column("t_1", TEXT), Column("order", TEXT), Column("x", DOUBLE)))
 NINE = to_micros(read_timestamp("2026-11-16 09:00"))
@@ -184,6 +191,44 @@ def test_a_slide_is_refused_exactly_where_it_may_be_set_back_past_the_retention(
 def test_windows_of_rows_hold_what_is_left() -> None:
     for text in ("BEGIN ROW 0 END ROW LAST", "ROWS 2147483648", "BEGIN ROW LAST - 9 END ROW LAST"):
         bind_window(text, TRADES)
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1, DAY])
+@pytest.mark.parametrize(
+    "text", ["ROWS 5", "ROWS 5 SLIDE 2", "BEGIN ROW LAST - 9 END ROW LAST", "UNBOUNDED"]
+)
+def test_a_period_is_refused_exactly_where_no_row_is_left_before_it_ends(
+    text: str, over: int
+) -> None:
+    """At the end of a period a row with the ts of its beginning, the latest that the window can
+    hold, must still be kept."""
+    period = 30 * DAY + over
+    query = f"SELECT price FROM trades {text} REFRESH EVERY {write_duration(period)}"
+    assert TRADES.retain is not None
+    if period - 1 < TRADES.retain:
+        bind_window(text, TRADES, period)
+        bind_query(query, lambda _: TRADES)
+    else:
+        for bind in (
+            lambda: bind_window(text, TRADES, period),
+            lambda: bind_query(query, lambda _: TRADES),
+        ):
+            with pytest.raises(WindowProblem, match="keeps a row for 30 DAYS") as caught:
+                bind()
+            assert caught.value.reason == "WINDOW_PAST_RETENTION"
+            assert "REFRESH EVERY" in (caught.value.hint or "")
+    bind_window(text, FOREVER, period)
+
+
+def test_a_window_that_is_brought_counts_the_period_for_rows_that_are_looked_up() -> None:
+    """`listings` keeps an ended row for a week, and a refresh sets the window back by two days."""
+    sql = "SELECT t.price FROM trades AS t, listings AS OF t.ts AS l WHERE l.symbol = t.symbol"
+    query = bind_query(f"{sql} AND l.venue = t.venue RANGE 1 DAY REFRESH EVERY 2 DAYS", STREAMS.get)
+    schemas = [STREAMS[leg.stream] for leg in query.legs]
+    assert bring_window("RANGE 5 DAYS", query, schemas, query.period)
+    assert bring_window("RANGE 6 DAYS", query, schemas, None), "unrefreshed"
+    with pytest.raises(WindowProblem, match="looked up for older ones"):
+        bring_window("RANGE 6 DAYS", query, schemas, query.period)
 
 
 def test_a_landmark_may_age_past_the_retention() -> None:

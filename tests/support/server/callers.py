@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
-from grpc_status import rpc_status
+import pyarrow as pa
 
-from psoup.access.principal import ANYONE, Principal
+from psoup.access.principal import ANYONE, ClaimValue, Principal
 from psoup.server.core import Core
 from psoup.server.identity import PRINCIPAL, AcceptAnyone
 from psoup.server.main import Server
@@ -21,6 +21,8 @@ from psoup.server.settings import Settings
 from psoup.server.status_codes import Context
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
+from tests.oracle.copy import Copy
+from tests.support.server.process import ipc
 
 _HEADER = "x-principal"
 
@@ -55,22 +57,23 @@ class TrustedHeaders(AcceptAnyone):
 
 @dataclass(frozen=True)
 class NamedCaller:
-    """A caller of a server with TrustedHeaders. `call` gives the messages that come back."""
+    """A caller of a server with TrustedHeaders, and the calls a test makes."""
 
     stub: Any
     tenant: str = ""
     owner: str = ""
     roles: Sequence[str] = ()
-    claims: Mapping[str, Any] | None = None
+    claims: Mapping[str, ClaimValue] = field(default_factory=dict)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         if not self.tenant:
             return ()
         said = {"tenant": self.tenant, "owner": self.owner, "roles": list(self.roles)}
-        return ((_HEADER, json.dumps(said | {"claims": dict(self.claims or {})})),)
+        return ((_HEADER, json.dumps(said | {"claims": dict(self.claims)})),)
 
     async def call(self, rpc: str, request: Any, timeout: float = 30) -> list[Any]:
+        """The messages that come back."""
         method = pb.DESCRIPTOR.services_by_name["Psoup"].methods_by_name[rpc]
         sent = [request] if method.client_streaming else request
         made = getattr(self.stub, rpc)(
@@ -80,6 +83,48 @@ class NamedCaller:
         )
         return [one async for one in made] if method.server_streaming else [await made]
 
+    async def only(self, rpc: str, request: Any) -> Any:
+        """The one message that comes back."""
+        (found,) = await self.call(rpc, request)
+        return found
+
+    async def define(self, sql: str) -> pb.DefineResponse:
+        found: pb.DefineResponse = await self.only("Define", pb.DefineRequest(sql=sql))
+        return found
+
+    async def publish(self, stream: str, **columns: Any) -> None:
+        await self.call("Publish", pb.PublishRequest(stream=stream, arrow=ipc(pa.table(columns))))
+
+    async def register(self, sql: str, **fields: Any) -> bytes:
+        return bytes((await self.only("Register", pb.RegisterRequest(sql=sql, **fields))).handle)
+
+    async def invoke(self, handle: bytes, **fields: Any) -> tuple[pb.AnswerHeader, list[Any]]:
+        """The header, and the rows: those of one column as its values."""
+        request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW, **fields)
+        return _answer(await self.call("Invoke", request))
+
+    async def ask(self, sql: str, **fields: Any) -> list[Any]:
+        """The rows: those of one column as its values."""
+        request = pb.AskRequest(sql=sql, encoding=pb.ENCODING_ARROW, **fields)
+        return _answer(await self.call("Ask", request))[1]
+
+    async def sync(self, handle: bytes, copy: Copy, **fields: Any) -> pb.SyncBegin:
+        """Brings a copy up to date, and tells how the sync began."""
+        item = pb.SyncItem(handle=handle, token=copy.resume or copy.token, **fields)
+        parts = await self.call("Sync", pb.SyncRequest(items=[item]))
+        for part in parts:
+            copy.take(part)
+        assert copy.sound() and not copy.damaged()
+        begin: pb.SyncBegin = parts[0].begin
+        return begin
+
+
+def _answer(messages: Sequence[pb.InvokeResponse]) -> tuple[pb.AnswerHeader, list[Any]]:
+    header, *rest = messages
+    table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
+    rows = [tuple(row.values()) for row in table.to_pylist()]
+    return header.header, [row[0] if len(row) == 1 else row for row in rows]
+
 
 @asynccontextmanager
 async def open_server(path: Path, **settings: Any) -> AsyncIterator[tuple[Server, Any]]:
@@ -88,14 +133,30 @@ async def open_server(path: Path, **settings: Any) -> AsyncIterator[tuple[Server
     server.core.authenticator = TrustedHeaders()
     await server.start()
     options = [("grpc.max_receive_message_length", -1)]
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=options) as channel:
-        yield server, PsoupStub(channel)
-    await server.stop()
+    try:
+        place = f"127.0.0.1:{server.port}"
+        async with grpc.aio.insecure_channel(place, options=options) as channel:
+            yield server, PsoupStub(channel)
+    finally:
+        await server.stop()
 
 
-def detail_of_call(error: Any) -> pb.ErrorDetail:
-    """The detail of an AioRpcError."""
-    status = rpc_status.from_call(error)
-    detail = pb.ErrorDetail()
-    assert status is not None and status.details[0].Unpack(detail)
-    return detail
+@dataclass(frozen=True)
+class TenantServer:
+    """A server in this process, and callers of its tenant `main`."""
+
+    core: Core
+    stub: Any
+
+    def caller(self, role: str = "developer", **claims: ClaimValue) -> NamedCaller:
+        return NamedCaller(self.stub, "main", "main", (role,), claims)
+
+    @property
+    def administrator(self) -> NamedCaller:
+        return self.caller("administrator")
+
+
+@asynccontextmanager
+async def tenant_server(path: Path, **settings: Any) -> AsyncIterator[TenantServer]:
+    async with open_server(path, **settings) as (server, stub):
+        yield TenantServer(server.core, stub)

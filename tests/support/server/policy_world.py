@@ -4,6 +4,7 @@ claims change."""
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from random import Random
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
@@ -11,16 +12,12 @@ from hypothesis.stateful import rule
 
 from psoup.access.principal import ClaimValue, Principal
 from psoup.server.identity import PRINCIPAL
-from psoup.store import Position
 from psoup.write.policies import DefinePolicy, EndPolicy
 from querystem.language import CreatePolicy, bind_policy, bind_query, parse_statement, policy_sql
-from tests.oracle.answers import naive_answer
 from tests.oracle.evaluator import evaluate_row
-from tests.oracle.refresh import History, Refreshed
-from tests.oracle.refreshed_trees import TreeHistory
 from tests.oracle.windows import Row, Shown
 from tests.support.server.several_world import SeveralWorld
-from tests.support.server.sync_world import NAMES, START, Asked, World
+from tests.support.server.sync_world import NAMES, World
 
 T = TypeVar("T")
 
@@ -100,7 +97,6 @@ class PolicyWorld(World):
 
     @property
     def shown(self) -> dict[str, Shown]:
-        """Which rows are shown, of the streams that have policies."""
         names = {stream for stream, _ in self.policies}
         return {name: self._shown(name) for name in names}
 
@@ -115,34 +111,17 @@ class PolicyWorld(World):
                 wheres.append(bind_query(sql, lambda name: self.tables[name].schema).leg.where)
         return lambda row: any(evaluate_row(where, row) is True for where in wheres)
 
-    def _naive(self, asked: Asked, position: Position, now: int | None) -> list[Any]:
-        if asked.query.refresh is not None and now is not None:
-            return self._refreshed(asked, position, now).answer
-        schema, keyed, rows = asked.table.schema, asked.table.keyed, asked.table.known(position)
-        shown = self.shown.get(schema.name)
-        given = {} if shown is None else {"shown": shown}
-        now = 0 if now is None else now
-        return naive_answer(asked.query, rows, now, schema.retain, keyed, **given)
-
-    def _refreshed(self, asked: Asked, position: Position, clock: int) -> Refreshed:
-        schemas = {name: table.schema for name, table in self.tables.items()}
-        events = [event for at, event in self.events if at <= position]
-        return History(schemas, events, clock, shown=self.shown).ask(asked.query)
-
 
 class SeveralPolicyWorld(PolicyWorld, SeveralWorld):
     """Over several streams."""
 
-    def history(
-        self,
-        position: Position | None = None,
-        clock: int | None = None,
-        as_of: int | None = None,
-        then: bool = False,
-    ) -> TreeHistory:
-        found = super().history(position, clock, as_of, then)
-        schemas, events = found.schemas, found.events
-        return TreeHistory(schemas, events, found.clock, found.as_of, found.today, shown=self.shown)
-
-
-__all__ = ["CLAIMS", "CONDITIONS", "START", "PolicyWorld", "SeveralPolicyWorld"]
+    def happens(self, dice: Random) -> None:
+        """Something happens, and often also to the policies or to the caller's claims."""
+        super().happens(dice)
+        match dice.randrange(6):
+            case 0:
+                self.create_policy(dice.randrange(2), dice.choice(NAMES), dice.choice(CONDITIONS))
+            case 1:
+                self.drop_policy(dice.randrange(2), dice.randrange(8))
+            case 2 | 3:
+                self.change_claims({name: dice.choice([*some]) for name, some in CLAIMS.items()})

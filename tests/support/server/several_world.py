@@ -126,7 +126,8 @@ class SeveralWorld(SyncWorld):
         events = [event for at, event in self.events if position is None or at <= position]
         schemas = {name: table.schema for name, table in self.tables.items()}
         clock = self.clock if clock is None else clock
-        return TreeHistory(schemas, events, clock, as_of, as_of is not None and not then)
+        today = as_of is not None and not then
+        return TreeHistory(schemas, events, clock, as_of, today, shown=self.shown)
 
 
 def _some_rows(dice: random.Random) -> list[Any]:

@@ -10,7 +10,7 @@ import asyncio
 import random
 import shutil
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -39,6 +39,7 @@ from tests.oracle.answers import naive_answer
 from tests.oracle.copy import Values
 from tests.oracle.keyed import Keyed
 from tests.oracle.refresh import Event, History, Refreshed
+from tests.oracle.windows import Shown, everything
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -257,6 +258,11 @@ class World(RuleBasedStateMachine):
 
     # ---- questions and answers
 
+    @property
+    def shown(self) -> Mapping[str, Shown]:
+        """Which rows are shown, of the streams that have policies."""
+        return {}
+
     def ask(self, question: Question, *, computes: bool = False) -> Asked:
         """`computes`: by a client that computes answers from base rows, where they tell them."""
         table, other, refresh = self.tables[question.name], question.other, question.refresh
@@ -300,7 +306,7 @@ class World(RuleBasedStateMachine):
     def _refreshed(self, asked: Asked, position: Position, clock: int) -> Refreshed:
         schemas = {name: table.schema for name, table in self.tables.items()}
         events = [event for at, event in self.events if at <= position]
-        return History(schemas, events, clock).ask(asked.query)
+        return History(schemas, events, clock, shown=self.shown).ask(asked.query)
 
     def _same(self, asked: Asked, seen: Seen, position: Position, now: int | None) -> None:
         assert seen.answer(now) == self._naive(asked, position, now), (asked.query, now)
@@ -309,7 +315,8 @@ class World(RuleBasedStateMachine):
         if asked.query.refresh is not None and now is not None:
             return self._refreshed(asked, position, now).answer
         schema, keyed, rows = asked.table.schema, asked.table.keyed, asked.table.known(position)
-        return naive_answer(asked.query, rows, 0 if now is None else now, schema.retain, keyed)
+        shown, now = self.shown.get(schema.name, everything), 0 if now is None else now
+        return naive_answer(asked.query, rows, now, schema.retain, keyed, shown)
 
     # ---- means
 

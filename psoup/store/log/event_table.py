@@ -1,0 +1,235 @@
+"""Events as rows of the log table: how a commit is written, and how one of any format is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import pyarrow as pa
+
+from datastem.schema import StreamSchema
+from psoup.store.errors import UnsupportedFormat
+from psoup.store.layout import FORMAT, LOG
+from psoup.store.log.access_events import AccessEnded, AccessPut, access_body, read_access
+from psoup.store.log.events import (
+    MANY,
+    Accept,
+    Compose,
+    Composite,
+    Confirm,
+    Data,
+    Entry,
+    Event,
+    Expire,
+    Interest,
+    Jump,
+    LegPredicate,
+    Register,
+    RegisterMany,
+    Renew,
+    Replace,
+    StreamCreated,
+    StreamEnded,
+    Tick,
+    Trigger,
+    Unregister,
+    Upgrade,
+    ViewCreated,
+    ViewEnded,
+)
+from psoup.store.log.position import Position
+from psoup.store.state.losses import Lost
+from querystem.views import ViewDefinition
+
+# The kinds that can't be read without their payload.
+WITH_PAYLOAD = frozenset({"register_many"})
+
+
+def to_table(entries: Sequence[Entry]) -> pa.Table:
+    """Writes the entries of one commit as rows of the log table."""
+    rows = [_row(entry) for entry in entries]
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in LOG]
+    return pa.Table.from_arrays(columns, schema=LOG)
+
+
+def from_table(version: int, table: pa.Table) -> list[Entry]:
+    """Reads the entries of one commit. Raises UnsupportedFormat for what this program is too old
+    for."""
+    instants = ("stamp", "min_ts", "max_ts", "before", "clock")
+    for name in [name for name in instants if name in table.column_names]:
+        index = table.column_names.index(name)
+        table = table.set_column(index, name, table.column(name).cast(pa.int64()))
+    return [_entry(version, row) for row in table.to_pylist()]
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    return _columns(entry.event) | {
+        "ordinal": entry.position.ordinal,
+        "tenant": entry.tenant,
+        "owner": entry.owner,
+        "stamp": entry.stamp,
+        "server": entry.server or None,
+        "clock": entry.clock,
+        "actor": entry.actor or None,
+    }
+
+
+def _columns(event: Event) -> dict[str, Any]:
+    match event:
+        case Data():
+            return {"kind": "data"} | {
+                field.name: getattr(event, field.name) for field in fields(event)
+            }
+        case StreamCreated(stream_id, schema):
+            return _definition("create", stream_id, schema=schema.to_json())
+        case StreamEnded(stream_id):
+            return _definition("drop", stream_id)
+        case ViewCreated(view_id, definition, over):
+            return _definition("create_view", view_id, view=definition.to_json(), over=over)
+        case ViewEnded(view_id):
+            return _definition("drop_view", view_id)
+        case Unregister(handle) | Renew(handle) | Expire(handle):
+            return _definition(type(event).__name__.lower(), None, handle=handle.hex())
+        case Interest(stream_id, predicate_id, since):
+            return _definition("interest", stream_id, predicate_id=predicate_id, since=since)
+        case Tick():
+            return _definition("tick", None)
+        case AccessPut():
+            return _definition("access", None, **access_body(event))
+        case AccessEnded():
+            return _definition("access_ended", None, **access_body(event))
+        case Upgrade():
+            return _definition("format", None, **asdict(event))
+        case Jump() | Confirm() | Accept():
+            return _definition(type(event).__name__.lower(), None, **asdict(event))
+        case RegisterMany(stream_id, text, query, lease, rows, views):
+            body = {"text": text, "query": query, "lease": lease, "views": views}
+            columns = _definition("register_many", stream_id, **body)
+            return columns | {"rows": rows.num_rows, "payload": _encode(rows)}
+        case Register() | Replace():
+            body = asdict(event) | {"handle": event.handle.hex()}
+            kind = type(event).__name__.lower()
+            return _definition(kind, event.legs[0].stream_id, **body)
+        case Compose(handle, composite):
+            body = {"handle": handle.hex(), "composite": asdict(composite)}
+            return _definition("compose", None, **body)
+
+
+def _definition(kind: str, stream_id: int | None, **body: Any) -> dict[str, Any]:
+    return {"kind": kind, "stream_id": stream_id, "body": json.dumps(body)}
+
+
+def _entry(version: int, row: Mapping[str, Any]) -> Entry:
+    position = Position(version, row["ordinal"])
+    server = row.get("server") or ""
+    head = position, row["stamp"], row["tenant"], row["owner"]
+    return Entry(*head, _event(row), server, row.get("clock"), row.get("actor") or "")
+
+
+_BY_HANDLE: dict[str, type[Unregister] | type[Renew] | type[Expire]] = {
+    "unregister": Unregister,
+    "renew": Renew,
+    "expire": Expire,
+}
+
+
+def _event(row: Mapping[str, Any]) -> Event:
+    stream_id = row["stream_id"]
+    match row["kind"]:
+        case "data":
+            values: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Data)}
+            return Data(**values)
+        case "create":
+            body = json.loads(row["body"])
+            return StreamCreated(stream_id, StreamSchema.from_json(body["schema"]))
+        case "drop":
+            return StreamEnded(stream_id)
+        case "create_view":
+            body = json.loads(row["body"])
+            view = ViewDefinition.from_json(body["view"])
+            return ViewCreated(stream_id, view, tuple(body["over"]))
+        case "drop_view":
+            return ViewEnded(stream_id)
+        case "unregister" | "renew" | "expire" as kind:
+            return _BY_HANDLE[kind](bytes.fromhex(json.loads(row["body"])["handle"]))
+        case "interest":
+            return Interest(stream_id, **json.loads(row["body"]))
+        case "tick":
+            return Tick()
+        case "access" | "access_ended" as kind:
+            return read_access(kind, json.loads(row["body"]))
+        case "jump":
+            return Jump(**json.loads(row["body"]))
+        case "accept":
+            return Accept(tuple(Lost(**rows) for rows in json.loads(row["body"])["rows"]))
+        case "upgrade" | "format":
+            return _upgrade(json.loads(row["body"]))
+        case "confirm":
+            return Confirm(**json.loads(row["body"]))
+        case "register":
+            return Register(**_query(stream_id, json.loads(row["body"])))
+        case "compose":
+            body = json.loads(row["body"])
+            return Compose(bytes.fromhex(body["handle"]), _composite(body["composite"]))
+        case "replace":
+            return Replace(**_query(stream_id, json.loads(row["body"])))
+        case "register_many":
+            body = json.loads(row["body"])
+            views = tuple(body.pop("views", ()))
+            rows = _decode(row["payload"])
+            return RegisterMany(stream_id=stream_id, rows=rows, views=views, **body)
+        case kind:
+            raise UnsupportedFormat(
+                f"the log holds an event that this version does not know ({kind}): upgrade psoup"
+            )
+
+
+def _upgrade(body: dict[str, Any]) -> Upgrade:
+    """Reads an upgrade. Programs of format 2 pass over the kind `upgrade` whatever its format, so
+    they are stopped by the kind `format`, which they don't know.
+
+    Raises UnsupportedFormat for a later format than this program's.
+    """
+    event = Upgrade(**body)
+    if event.format > FORMAT:
+        raise UnsupportedFormat(
+            f"the store has format {event.format} now, this version reads up to {FORMAT}: "
+            "upgrade psoup"
+        )
+    return event
+
+
+def _query(stream_id: int, body: dict[str, Any]) -> dict[str, Any]:
+    """Reads the fields of a registration; one of format 2 has one leg, whose parts stand beside the
+    others, and up to format 3 one has a trigger or none."""
+    if "legs" not in body:
+        leg = {"predicate_id": body.pop("predicate_id"), "key": body.pop("key")}
+        body["legs"] = [{"stream_id": stream_id} | leg]
+    if "trigger" in body:
+        trigger = body.pop("trigger")
+        body["triggers"] = [] if trigger is None else [trigger]
+    composite = body.pop("composite", None)
+    return body | {
+        "handle": bytes.fromhex(body["handle"]),
+        "legs": tuple(LegPredicate(**leg) for leg in body["legs"]),
+        "triggers": tuple(Trigger(**trigger) for trigger in body["triggers"]),
+        "composite": None if composite is None else _composite(composite),
+        "views": tuple(body.get("views", ())),
+    }
+
+
+def _composite(body: dict[str, Any]) -> Composite:
+    return Composite(**body | {"legs": tuple(body["legs"])})
+
+
+def _encode(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, MANY) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def _decode(payload: bytes) -> pa.Table:
+    return pa.ipc.open_stream(payload).read_all()
