@@ -140,10 +140,11 @@ class Block:
         return sum(part.rows.nbytes for part in self.parts)
 
     def append(self, part: Part) -> Block:
-        parts = list(self.parts)
-        while parts and len(parts[-1].ids) < 2 * len(part.ids):
-            part = _join(parts.pop(), part)
-        return Block(self.floor, (*parts, part))
+        kept, count = len(self.parts), len(part.ids)
+        while kept and len(self.parts[kept - 1].ids) < 2 * count:
+            kept -= 1
+            count += len(self.parts[kept].ids)
+        return Block(self.floor, (*self.parts[:kept], _join([*self.parts[kept:], part])))
 
     def prepend(self, part: Part | None, floor: int) -> Block:
         """The block with the rows of `part`, which lie between `floor` and the old floor, put
@@ -220,8 +221,8 @@ def _bits(type_: pa.DataType) -> int:
     return type_.bit_width if pa.types.is_primitive(type_) else 0
 
 
-def _join(first: Part, second: Part) -> Part:
-    return Part(pa.concat_batches([first.rows, second.rows]))
+def _join(parts: Sequence[Part]) -> Part:
+    return parts[0] if len(parts) == 1 else Part(pa.concat_batches([one.rows for one in parts]))
 
 
 def _integers(column: pa.Array) -> Int64s:

@@ -59,8 +59,15 @@ class Core:
         self.watches = Watches(lambda: self.follower.now)
         self.follower = Follower(store, settings, self.guard.hear, self.guard.now, self.watches)
         limits = GroupLimits(settings.group_events, settings.group_bytes)
+        self.precedence = Precedence()
         self.appender = Appender(
-            store.log, self.follower, self.guard, limits, HOLD.get, present_actor
+            store.log,
+            self.follower,
+            self.guard,
+            limits,
+            HOLD.get,
+            present_actor,
+            self.precedence.crowds,
         )
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
         joins = JoinLimits(settings.join_pairs, settings.memory // 4, self.follower.memory)
@@ -74,7 +81,6 @@ class Core:
         lease = settings.policy_lease * SECOND
         self.policies = PolicyKeeper(self.follower, self.appender, self.guard, lease)
         self.maker.policy_used = self.policies.used
-        self.precedence = Precedence()
         self.turns = Turns(settings.workers, self.quotas.charge_work, self.precedence)
         self.authenticator: Authenticator = authenticator(
             settings.identity,

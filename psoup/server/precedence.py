@@ -30,7 +30,7 @@ from contextvars import ContextVar
 # Messages that are taken up before the loop looks at everything else that is ready.
 _AT_ONCE = 4
 # A tenant crowds if it has more messages than this here, on the average of about so many seconds.
-_MANY = 1.5
+_MANY = 1.2
 _AVERAGED = 0.25
 # The bytes of a message that count as one more.
 _LARGE = 32 << 10
@@ -47,7 +47,7 @@ _HAND_OVER = 0.0003
 _MOST_HANDED_OVER = 256
 # How long those that crowd rest, times what they worked, of which this much counts.
 _REST = 3
-_MOST_WORK = 0.02
+_MOST_WORK = 0.01
 # The lines of messages that are looked at before everything else that is ready is.
 _MOST_LOOKED_AT = 64
 # Tenants without a message are forgotten beyond so many.

@@ -68,7 +68,7 @@ class Appender:
     """Makes commits of the proposals that wait: of a tenant in the order they came.
 
     `held` gives the room of the request at hand, which stays taken until its outcome is known;
-    `actor` gives its caller.
+    `actor` gives its caller; `steps_back` tells which tenants' proposals wait for others.
     """
 
     def __init__(
@@ -79,13 +79,14 @@ class Appender:
         limits: GroupLimits,
         held: Callable[[], Held | None] = lambda: None,
         actor: Callable[[], Actor | None] = lambda: None,
+        steps_back: Callable[[str], bool] = lambda tenant: False,
     ) -> None:
         self._log = log
         self._tail = tail
         self._guard = guard
         self._held = held
         self._actor = actor
-        self._line: ProposalLine[_Waiting] = ProposalLine(limits)
+        self._line: ProposalLine[_Waiting] = ProposalLine(limits, steps_back)
         self.stopping = False
 
     async def submit(self, proposal: Proposal[T]) -> T:

@@ -74,3 +74,22 @@ def test_one_tenant_s_flood_delays_another_by_a_share() -> None:
     line.put(Waiting(Small("quiet", 1000)))
     first, *_ = asyncio.run(drained(line, 1001))
     assert [one.tenant for one in first] == ["flood"] * 10 + ["quiet"]
+
+
+async def test_who_steps_back_goes_with_others_or_after_a_while() -> None:
+    waited: list[str] = []
+
+    def steps_back(tenant: str) -> bool:
+        waited.append(tenant)
+        return tenant == "flood"
+
+    line: ProposalLine[Any] = ProposalLine(GroupLimits(80, 1 << 20), steps_back)
+    line.put(Waiting(Small("flood", 0)))
+    group = asyncio.create_task(line.group())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert waited and not group.done(), "it waits for a commit of somebody else's"
+    line.put(Waiting(Small("quiet", 1)))
+    assert {one.proposal.tenant for one in await group} == {"flood", "quiet"}
+    line.put(Waiting(Small("flood", 2)))
+    assert [one.proposal.number for one in await line.group()] == [2]
