@@ -36,6 +36,8 @@ _ROWS = 20_000
 _AIM = 2.0
 # Batches that a stream of them has on their way.
 _IN_FLIGHT = 8
+# Seconds after which a tenant that calls no more is not counted on.
+_ALONE = 6.0
 # What a flood does again and again, and how many do so at once.
 _FLOODS = {
     "invoke": 64,
@@ -96,8 +98,11 @@ async def _short(folder: Path, seconds: float) -> Report:
             for name, taken in alone.items():
                 report.add(f"alone: {name}, p99", taken, "ms")
             for kind, callers in _FLOODS.items():
-                with _flooding(target, kind, callers):
+                with _flooding(target, kind, callers) as done:
+                    rate = await _rate(done, seconds)
+                    begun = done()
                     found = await _measure(quiet, seconds)
+                    beside = (done() - begun) / seconds
                 for name, taken in found.items():
                     ratio = taken / alone[name]
                     report.add(
@@ -109,7 +114,17 @@ async def _short(folder: Path, seconds: float) -> Report:
                         aim=f"≤ {_AIM:.0f} ×",
                         met=ratio <= _AIM,
                     )
+                name = f"{callers} × {kind}: of the flood itself"
+                report.add(name, beside, "calls/s", ratio=beside / max(rate, 1e-9), beside="alone")
     return report
+
+
+async def _rate(done: Callable[[], int], seconds: float) -> float:
+    """The calls a second of a flood that is alone, once nobody else has called for a while."""
+    await asyncio.sleep(_ALONE)
+    before, started = done(), time.monotonic()
+    await asyncio.sleep(seconds / 4)
+    return (done() - before) / (time.monotonic() - started)
 
 
 async def _prepare(caller: TenantCaller) -> None:
