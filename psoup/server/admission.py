@@ -151,15 +151,26 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                             # A handler that writes to the context by itself: Health/Watch.
                             await responses
                             return
-                        if caller is not None and (method in _STAYING or not caller.anyone):
-                            responses = self._core.endings.until_ended(caller, responses)
-                        async for response in responses:
-                            yield response
-                            sending()
+                        # They end before the requests, which they may be reading.
+                        async with (
+                            aclosing(responses),
+                            aclosing(self._until_ended(caller, method, responses)) as shown,
+                        ):
+                            async for response in shown:
+                                yield response
+                                sending()
             except FAMILIES as error:
                 await abort(context, error, self._store_id)
 
         return grpc.stream_stream_rpc_method_handler(call, None, handler.response_serializer)
+
+    def _until_ended(
+        self, caller: Principal | None, method: str, responses: AsyncGenerator[Any, None]
+    ) -> AsyncGenerator[Any, None]:
+        """The responses, for as long as what the caller has shown holds."""
+        if caller is None or (caller.anyone and method not in _STAYING):
+            return responses
+        return self._core.endings.until_ended(caller, responses)
 
     async def _identify(self, method: str, context: Context) -> Principal | None:
         """The caller; None where anybody may call. Raises Unauthenticated."""

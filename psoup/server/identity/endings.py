@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TypeVar
 
 from psoup.access.principal import Principal
@@ -58,7 +58,9 @@ class Endings:
         self._authenticator = authenticator
         self._open: dict[str, tuple[Principal, set[_Stream]]] = {}
 
-    async def until_ended(self, caller: Principal, responses: AsyncIterator[T]) -> AsyncIterator[T]:
+    async def until_ended(
+        self, caller: Principal, responses: AsyncIterator[T]
+    ) -> AsyncGenerator[T, None]:
         """The responses, for as long as the caller is one. Raises Unauthenticated."""
         stream = _Stream()
         _, streams = self._open.setdefault(caller.credential, (caller, set()))
