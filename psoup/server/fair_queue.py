@@ -56,7 +56,8 @@ class Share:
     """Units that were served to one of several, and to those it consists of.
 
     `present` counts its turns that wait or run, `running` those that run, `begun` those that have
-    done a chunk and go on. `floor` is the most that one of `inner` had when it was chosen.
+    done a chunk and go on. `floor` is the most that one of `inner` had when it was chosen; with
+    `most` of these the idle ones are forgotten.
     """
 
     name: str = ""
@@ -65,6 +66,7 @@ class Share:
     running: int = 0
     begun: int = 0
     floor: int = 0
+    most: int = _MOST_IDLE
     inner: dict[str, Share] = field(default_factory=dict)
 
     @property
@@ -88,8 +90,9 @@ class Share:
         share.running += 1
 
     def _forget_idle(self) -> None:
-        if len(self.inner) >= _MOST_IDLE:
+        if len(self.inner) >= self.most:
             self.inner = {name: share for name, share in self.inner.items() if share.present}
+            self.most = max(_MOST_IDLE, 2 * len(self.inner))
 
 
 class Waiting(Protocol):

@@ -142,6 +142,7 @@ class Precedence:
         self.resume: Callable[[], None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._parties: dict[str, Party] = {}
+        self._most_parties = _MOST_IDLE
         self._lines: OrderedDict[str, Party] = OrderedDict()
         self._young: deque[Taken] = deque()
         self._started = 0
@@ -266,8 +267,9 @@ class Precedence:
         name = tenant or peer
         party = self._parties.get(name)
         if party is None:
-            if len(self._parties) >= _MOST_IDLE:
+            if len(self._parties) >= self._most_parties:
                 self._parties = {n: one for n, one in self._parties.items() if one.present}
+                self._most_parties = max(_MOST_IDLE, 2 * len(self._parties))
             party = self._parties[name] = Party(name, bool(tenant), now)
         return party
 
