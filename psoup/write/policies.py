@@ -32,7 +32,7 @@ log = logging.getLogger("psoup.write")
 # The use of a predicate is noted once a day.
 _NOTED = DAY
 _LOOK_SECONDS = 3600.0
-# So many end with one event.
+# So many are looked at in one go, and end with one event.
 _SOME = 1000
 
 
@@ -203,13 +203,15 @@ class PolicyKeeper:
 
     async def end_unused(self) -> int:
         """Ends the filled policies that nobody has used, and counts them."""
-        state, now = self._tail.state, self._now
-        filled = state.access.filled.values()
-        due = [one.id for one in filled if is_due(state, one, now, self._lease)]
-        ended = 0
-        for begin in range(0, len(due), _SOME):
-            some = EndUnused(due[begin : begin + _SOME], self._lease)
-            ended += await self._appender.submit(some)
+        known, ended = [*self._tail.state.access.filled.values()], 0
+        for begin in range(0, len(known), _SOME):
+            state, now = self._tail.state, self._now
+            some = known[begin : begin + _SOME]
+            due = [one.id for one in some if is_due(state, one, now, self._lease)]
+            if due:
+                ended += await self._appender.submit(EndUnused(due, self._lease))
+            # There may be many: others go on in between.
+            await asyncio.sleep(0)
         return ended
 
     @property
