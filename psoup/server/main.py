@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import grpc
@@ -238,8 +238,8 @@ class Server:
             await self._health.set(name, status)
 
 
-async def serve(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT."""
+async def serve(settings: Settings, adapt: Callable[[Server], None] = lambda server: None) -> None:
+    """Serves until SIGTERM or SIGINT. `adapt` may change the server before it starts."""
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
@@ -247,6 +247,7 @@ async def serve(settings: Settings) -> None:
         lifeline.end_with_stdin()
     sys.setswitchinterval(_SWITCH)
     server = Server(settings)
+    adapt(server)
     await server.start()
     # What is there now stays: no collection needs to look at it again.
     gc.freeze()

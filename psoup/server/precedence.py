@@ -48,6 +48,8 @@ _MOST_HANDED_OVER = 256
 # How long those that crowd rest, times what they worked, of which this much counts.
 _REST = 3
 _MOST_WORK = 0.01
+# What handing over a call and sending its answer take beside that.
+_BESIDE = 0.0005
 # The lines of messages that are looked at before everything else that is ready is.
 _MOST_LOOKED_AT = 64
 # Tenants without a message are forgotten beyond so many.
@@ -150,6 +152,8 @@ class Precedence:
         self._tick: asyncio.TimerHandle | None = None
         # Calls that gRPC handed over one right after the other, and when the last of them came.
         self._handed_over, self._handed_over_at = 0, 0.0
+        # When a message of a tenant that crowds was done.
+        self._worked_at = 0.0
         # The quiet tenant that called last and when, and when another one did.
         self._caller = ""
         self._called_at = self._other_called_at = -_LATELY
@@ -200,10 +204,12 @@ class Precedence:
         """A message is done. Its tenant worked, where it crowds."""
         weight, taken.weight = taken.weight, 0
         if weight:
-            party = taken.party
+            party, now = taken.party, self.clock()
             self.worked(party.name, taken.at)
             if party.quiet:
-                self._ended_of, self._ended_at = party.name, self.clock()
+                self._ended_of, self._ended_at = party.name, now
+            elif party.known:
+                self._worked_at = now
             party.young -= taken.young
             taken.young = False
             self._drop(party, weight)
@@ -224,7 +230,7 @@ class Precedence:
         if self._loop is None or not self.crowds(tenant):
             return
         now = self.clock()
-        spent = min(_MOST_WORK, now - max(since, self._busy_since))
+        spent = min(_MOST_WORK, now - max(since, self._busy_since)) + _BESIDE
         self._rest_until = max(self._rest_until, now + _REST * spent)
         # After its end a loop takes nothing, and nobody waits there.
         with contextlib.suppress(RuntimeError):
@@ -246,8 +252,10 @@ class Precedence:
         return not self._handing_over(now)
 
     def _handing_over(self, now: float) -> bool:
-        many = self._handed_over >= _MOST_HANDED_OVER
-        return not many and now - self._handed_over_at < _HAND_OVER
+        """Tells whether gRPC may be about to hand over a call: it needs some rounds of the loop."""
+        if self._handed_over >= _MOST_HANDED_OVER:
+            return False
+        return now - max(self._handed_over_at, self._worked_at) < _HAND_OVER
 
     def _shared(self, party: Party, now: float) -> bool:
         """Tells whether another tenant, a quiet one, has called lately."""

@@ -6,7 +6,8 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
@@ -87,14 +88,15 @@ def unary(
 
 
 def streaming(
-    method: Callable[[Any, Request, Context], AsyncIterator[Response]],
-) -> Callable[[Any, Request, Context], AsyncIterator[Response]]:
+    method: Callable[[Any, Request, Context], AsyncGenerator[Response, None]],
+) -> Callable[[Any, Request, Context], AsyncGenerator[Response, None]]:
     @functools.wraps(method)
-    async def call(self: Any, request: Request, context: Context) -> AsyncIterator[Response]:
+    async def call(self: Any, request: Request, context: Context) -> AsyncGenerator[Response, None]:
         try:
             await _begin(self._core, method.__name__, request, context)
-            async for response in method(self, request, context):
-                yield response
+            async with aclosing(method(self, request, context)) as responses:
+                async for response in responses:
+                    yield response
         except (GeneratorExit, asyncio.CancelledError):
             raise
         except Exception as error:
@@ -221,33 +223,31 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         return await publish(self._core, request)
 
     @streaming
-    async def PublishStream(
+    def PublishStream(
         self, requests: AsyncIterator[pb.PublishRequest], context: Context
-    ) -> AsyncIterator[pb.PublishResponse]:
-        async for response in publish_stream(self._core, requests):
-            yield response
+    ) -> AsyncGenerator[pb.PublishResponse, None]:
+        return publish_stream(self._core, requests)
 
     @streaming
-    async def Invoke(self, request: pb.InvokeRequest, context: Context) -> AsyncIterator[Message]:
-        async for response in invoke(self._core, request, context.time_remaining()):
-            yield response
+    def Invoke(self, request: pb.InvokeRequest, context: Context) -> AsyncGenerator[Message, None]:
+        return invoke(self._core, request, context.time_remaining())
 
     @streaming
-    async def Ask(self, request: pb.AskRequest, context: Context) -> AsyncIterator[Message]:
-        async for response in ask(self._core, request, context.time_remaining()):
-            yield response
+    def Ask(self, request: pb.AskRequest, context: Context) -> AsyncGenerator[Message, None]:
+        return ask(self._core, request, context.time_remaining())
 
     @unary
     async def Explain(self, request: pb.ExplainRequest) -> pb.Explanation:
         return await explain(self._core, request)
 
     @streaming
-    async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncPart]:
-        async for part in sync(self._core, request, context.time_remaining()):
-            yield part
+    def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncGenerator[pb.SyncPart, None]:
+        return sync(self._core, request, context.time_remaining())
 
     @streaming
-    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.SyncPart]:
+    async def Watch(
+        self, request: pb.WatchRequest, context: Context
+    ) -> AsyncGenerator[pb.SyncPart, None]:
         acting = Acting.of(request, self._core.settings)
         with self._core.quotas.watching(acting.tenant, acting.owner):
             async for part in watch(self._core, request):

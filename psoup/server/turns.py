@@ -210,7 +210,12 @@ class Turns:
         return pop_first(queues, self._rests)
 
     def _rests(self, tenant: Share) -> bool:
-        return self._precedence.rests(tenant.name)
+        """Tells whether it is not a tenant's time: one turn of a tenant that crowds runs at once
+        while others have calls under way."""
+        precedence = self._precedence
+        return precedence.rests(tenant.name) or (
+            tenant.running > 0 and precedence.crowds(tenant.name)
+        )
 
     def _grant(self, turn: Turn, slot: str) -> None:
         self._root.choose(turn.tenant)

@@ -1,5 +1,5 @@
-"""A flood beside a quiet tenant, over real gRPC: every call is answered, exactly, and nothing of any
-of them is left behind, whoever goes away in the midst of it. No time is measured."""
+"""A flood beside a quiet tenant, over real gRPC: every call is answered, exactly, and nothing of
+any of them is left behind, whoever goes away in the midst of it. No time is measured."""
 
 from __future__ import annotations
 

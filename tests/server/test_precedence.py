@@ -132,10 +132,10 @@ async def test_they_rest_three_times_as_long_as_they_worked(bench: Bench) -> Non
     await bench.come("quiet")
     assert await bench.after(0.01) == {"flood": 2, "quiet": 1}
     bench.end("flood")
-    assert await bench.after(0.02) == {"quiet": 1}, "after 10 ms they rest for 30"
-    assert await bench.after(0.011) == {"quiet": 1, "flood": 1}
+    assert await bench.after(0.02) == {"quiet": 1}, "after 10 ms they rest for more than 30"
+    assert await bench.after(0.013) == {"quiet": 1, "flood": 1}
     bench.end("flood")
-    assert await bench.after(0.01) == {"quiet": 1, "flood": 1}, "no time was spent"
+    assert await bench.after(0.01) == {"quiet": 1, "flood": 1}, "next to no time was spent"
 
 
 async def test_they_go_on_when_the_other_is_done(bench: Bench) -> None:
@@ -225,7 +225,7 @@ async def test_long_work_of_many_steps_back_and_goes_on(bench: Bench) -> None:
             await asyncio.sleep(0.001)
         assert steps == ["begun"], "its slot is free before its chunk is done"
         assert await turns.run(Caller("quiet"), lambda: "answer") == "answer"
-        await bench.after(0.031)
+        await bench.after(0.035)
         await asyncio.wait_for(task, 20)
         assert steps == ["begun", "on"]
     finally:

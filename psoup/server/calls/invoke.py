@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -82,7 +82,7 @@ Find = Callable[[], Awaitable[Question]]
 
 async def invoke(
     core: Core, request: pb.InvokeRequest, seconds: float | None
-) -> AsyncIterator[Message]:
+) -> AsyncGenerator[Message, None]:
     """The answer of a registration. `seconds` is what is left of the call's own deadline, if it has
     one."""
 
@@ -101,7 +101,9 @@ async def invoke(
         yield message
 
 
-async def ask(core: Core, request: pb.AskRequest, seconds: float | None) -> AsyncIterator[Message]:
+async def ask(
+    core: Core, request: pb.AskRequest, seconds: float | None
+) -> AsyncGenerator[Message, None]:
     """The answer of a query that is not registered. Nothing is written."""
 
     acting = Acting.of(request, core.settings)

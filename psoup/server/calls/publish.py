@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -232,7 +232,7 @@ def _stamp(follower: Follower) -> int:
 
 async def publish_stream(
     core: Core, requests: AsyncIterator[pb.PublishRequest]
-) -> AsyncIterator[pb.PublishResponse]:
+) -> AsyncGenerator[pb.PublishResponse, None]:
     """Raises the error of the first batch that is refused; no later one is taken."""
     queue: asyncio.Queue[_Item] = asyncio.Queue(_IN_FLIGHT)
     reader = asyncio.create_task(_enqueue(core, requests, queue))

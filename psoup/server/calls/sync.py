@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -43,7 +43,7 @@ _Job: TypeAlias = CopyJob | WithdrawnTransfer | Exception
 
 async def sync(
     core: Core, request: pb.SyncRequest, seconds: float | None
-) -> AsyncIterator[pb.SyncPart]:
+) -> AsyncGenerator[pb.SyncPart, None]:
     """Brings copies up to date. `seconds` is what is left of the call's deadline, if it has one."""
     call = SyncCall(core, request)
     async for part in call.parts(Deadline.after(seconds, core.settings.wait)):

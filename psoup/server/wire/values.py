@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -202,18 +202,21 @@ _READ: dict[Kind, Callable[[str, Any, Type], Any]] = {
 # ---- Arrow → values
 
 
-def to_rows(batch: pa.RecordBatch, columns: Sequence[Column], limit: int) -> Iterator[pb.Rows]:
+def to_rows(
+    batches: Iterable[pa.RecordBatch], columns: Sequence[Column], limit: int
+) -> Iterator[pb.Rows]:
     """The rows in messages of about `limit` bytes, at least one row each."""
     names = [column.name for column in columns]
-    series = [to_values(batch.column(place), c.type) for place, c in enumerate(columns)]
     message, size = pb.Rows(columns=names), 0
-    for values in zip(*series, strict=True):
-        row = pb.Row(values=values)
-        size += row.ByteSize()
-        if size > limit and message.rows:
-            yield message
-            message, size = pb.Rows(columns=names), row.ByteSize()
-        message.rows.append(row)
+    for batch in batches:
+        series = [to_values(batch.column(place), c.type) for place, c in enumerate(columns)]
+        for values in zip(*series, strict=True):
+            row = pb.Row(values=values)
+            size += row.ByteSize()
+            if size > limit and message.rows:
+                yield message
+                message, size = pb.Rows(columns=names), row.ByteSize()
+            message.rows.append(row)
     if message.rows:
         yield message
 
