@@ -15,4 +15,4 @@ def believe(server: Server) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(parse_arguments(["--store", sys.argv[1]]), believe))
+    asyncio.run(serve(parse_arguments(["--store", *sys.argv[1:]]), believe))
