@@ -35,7 +35,7 @@ log = logging.getLogger("psoup.server")
 
 # Seconds after which a thread that computes lets the event loop have the interpreter: a call needs
 # it several times.
-_SWITCH = 0.001
+_SWITCH = 0.0002
 # Seconds for what runs to come to the end of its chunk.
 _CUT = 2.0
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
