@@ -54,8 +54,9 @@ def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds, memo: 
     return replace(plan, composing=composing)
 
 
-def told_of(plan: Plan, view: View) -> str:
-    """A sentence about what the engine finds ahead of a query's join; empty for one stream."""
+def told_of(plan: Plan, view: View, others: bool) -> str:
+    """A sentence about what the engine finds ahead of a query's join; empty for one stream. How
+    many queries share it is said where `others` may be spoken of."""
     if not isinstance(plan.query.source, From):
         return ""
     composition = composition_of(plan)
@@ -72,10 +73,13 @@ def told_of(plan: Plan, view: View) -> str:
         return "combinations that the engine has found ahead"
     used, shared = plan.composite, view.state.composites[plan.composite.composite_id]
     within = "" if shared.span is None else f" within {write_duration(shared.span)}"
-    queries = "1 query" if shared.registrations == 1 else f"{shared.registrations:,} queries"
+    queries = ""
+    if others:
+        count = shared.registrations
+        queries = " of 1 query" if count == 1 else f" of {count:,} queries"
     first = plan.legs[used.places[0]].leg.stream
     return (
-        f"composite {shared.id} of {queries}: {used.mark.high:,} combinations of rows{within}, "
+        f"composite {shared.id}{queries}: {used.mark.high:,} combinations of rows{within}, "
         f"found ahead for rows of {first} from {used.mark.since:,} on"
     )
 

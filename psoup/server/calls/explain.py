@@ -69,7 +69,7 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
         for leg, one in zip(plan.legs, source.legs, strict=True)
     ]
     message = pb.Explanation(
-        composite=told_of(plan, view),
+        composite=told_of(plan, view, administers(view.state, reader)),
         epoch=plan.epoch.number,
         refresh=refresh_text(question.query.refresh),
         trigger_id=source.triggers[0].predicate_id if source.triggers else 0,

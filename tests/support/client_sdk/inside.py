@@ -109,7 +109,7 @@ class InsideTransport:
                 self._note(request.items[part.item], part)
                 yield part
         finally:
-            self._run(parts.aclose())  # type: ignore[attr-defined]
+            self._run(parts.aclose())
 
     def _next(self, parts: Any) -> pb.SyncPart | None:
         try:
