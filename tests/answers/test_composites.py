@@ -14,6 +14,7 @@ from datastem.instants import MINUTE
 from datastem.memory import Memory
 from psoup.access.principal import ANYONE, ClaimValue, Principal
 from psoup.answers import AnswerMaker, Question, Replica, View
+from psoup.answers.composing import told_of
 from psoup.answers.matching import Uncovered
 from psoup.answers.plan import Plan
 from psoup.answers.question import RegisteredQuery, read_texts, texts_of
@@ -212,3 +213,28 @@ async def test_who_waits_for_the_engine_waits_for_combinations(tmp_path: Path) -
         assert plan.composite is None and plan.composing
         with pytest.raises(Uncovered):
             maker.evaluate(plan, maker.work(wait_for_engine=True))
+
+
+async def test_how_many_queries_share_a_join_is_not_for_everybody(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    async with running(tmp_path / "store") as core:
+        engine = HandMadeEngine(core.store)
+        await define(core)
+        for _ in range(2):
+            made, _, _ = await register(core, pb.RegisterRequest(sql=QUERIES[0]))
+        for number in range(3):
+            await fill(core, chance, number)
+        engine.step()
+        (composite,) = engine.state.composites.values()
+        highs = [engine.state.streams[stream_id].high for stream_id in composite.legs]
+        local = [_local_predicates(engine, composite.id, leg) for leg in range(len(highs))]
+        engine.compose(composite.id, 0, highs, local, chance)
+        engine.step()
+        replica, maker = Replica.open(core.store, Memory(1 << 20)), AnswerMaker(core.store)
+        source = RegisteredQuery("main", made.handles[0])
+        query = read_texts(maker.memo, texts_of(replica.state, source, "", False))
+        view = View.at(replica, NOW)
+        plan = maker.plan(view, Question(source, query, ANYONE))
+        assert plan.composite is not None
+        assert " of 2 queries: " in told_of(plan, view, others=True)
+        assert "quer" not in told_of(plan, view, others=False)
