@@ -35,7 +35,7 @@ def encoded(rows: pa.Table, columns: Sequence[Column]) -> list[bytes]:
     """An entry for each row: its length, and its values as Publish and Invoke send them."""
     found = []
     for batch in rows.to_batches():
-        for message in to_rows(batch, columns, 1 << 62):
+        for message in to_rows([batch], columns, 1 << 62):
             found += [entry(row) for row in message.rows]
     return found
 
