@@ -165,7 +165,7 @@ class Precedence:
 
     @property
     def present(self) -> int:
-        """What the messages that are here count for."""
+        """Counts the messages that are here, large and long ones as several."""
         return sum(party.present for party in self._parties.values())
 
     def arrived(self) -> None:
@@ -226,7 +226,8 @@ class Precedence:
         return self.clock() < self._rest_until and self.crowds(tenant)
 
     def worked(self, tenant: str, since: float) -> None:
-        """Notes that something was done for a tenant, from `since` until now."""
+        """Notes that something was done for a tenant, from `since` until now; one that crowds rests
+        for it."""
         if self._loop is None or not self.crowds(tenant):
             return
         now = self.clock()

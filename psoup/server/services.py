@@ -250,8 +250,9 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
     ) -> AsyncGenerator[pb.SyncPart, None]:
         acting = Acting.of(request, self._core.settings)
         with self._core.quotas.watching(acting.tenant, acting.owner):
-            async for part in watch(self._core, request):
-                yield part
+            async with aclosing(watch(self._core, request)) as parts:
+                async for part in parts:
+                    yield part
 
     @unary
     async def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:

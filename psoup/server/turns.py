@@ -174,8 +174,7 @@ class Turns:
         if turn.slot is None:
             return
         self.chunks += 1
-        if self._precedence.crowds(turn.caller.tenant):
-            self._precedence.worked(turn.caller.tenant, turn.since)
+        self._precedence.worked(turn.caller.tenant, turn.since)
         for share in (turn.tenant, turn.share):
             share.served += turn.units
             share.running -= 1

@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from psoup.server.fair_queue import CHUNK, Caller
-from psoup.server.precedence import Precedence, Taken
+from psoup.server.precedence import TAKEN, Precedence, Taken, sending, waiting
 from psoup.server.turns import Turns
 from querystem.pace import spending
 
@@ -171,6 +171,24 @@ async def test_who_waits_or_reads_slowly_does_not_crowd(bench: Bench) -> None:
     await bench.come("quiet")
     await bench.after(0.0)
     assert not bench.precedence.crowds("patient")
+
+
+async def test_a_call_says_when_it_waits_and_when_it_sends(bench: Bench) -> None:
+    for note, later in ((waiting, 0.0), (sending, 0.06)):
+        await bench.come("patient")
+        await bench.after(0.003)
+        (taken,) = bench.taken
+        TAKEN.set(taken)
+        sending()
+        assert bench.precedence.present == 1, "a young one still works"
+        await bench.after(later)
+        # Who is young is looked at again with the next message.
+        await bench.come("another")
+        await bench.after(0.0)
+        bench.end("another")
+        note()
+        assert bench.precedence.present == 0
+        bench.taken.clear()
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +33,7 @@ _LEAST_CONTACT, _MOST_CONTACT = 1.0, 60.0
 MANY_ROWS = 1 << 20
 
 
-async def watch(core: Core, request: pb.WatchRequest) -> AsyncIterator[pb.SyncPart]:
+async def watch(core: Core, request: pb.WatchRequest) -> AsyncGenerator[pb.SyncPart, None]:
     """Watches until `rounds` are done, no item is left, or the server stops. Raises as Sync
     does."""
     every = _seconds(request, "every", _LEAST_EVERY, _LEAST_EVERY)
